@@ -64,6 +64,8 @@ def play(
 
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
     recorded.
+
+    Example: agentrl play sokoban --policy expert --delay 0.5
     """
     from agentrl.training.evaluation.play_episode import HUMAN, MODEL
     from agentrl.training.evaluation.play_episode import play as play_one
@@ -98,7 +100,7 @@ def play(
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
-    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
 
 
 def _in_browser(

@@ -11,7 +11,7 @@ from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_arguments import env_of, game_of, with_allowed
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import World
@@ -74,7 +74,7 @@ class PhoneWorlds:
         count: int,
         sharers: int = 1,
         on_close: Callable[[], None] = lambda: None,
-        live: Live | None = None,
+        live: LivePhones | None = None,
     ) -> None:
         self.pool = pool
         self._live = live
@@ -200,7 +200,7 @@ def open_worlds(
     keep_frame: KeepFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
-    live: Live | None = None,
+    live: LivePhones | None = None,
 ) -> Worlds:
     """Open the environments that the configuration names.
 

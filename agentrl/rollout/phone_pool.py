@@ -5,7 +5,7 @@ from dataclasses import asdict
 from agentrl import devices, env
 from agentrl.config import Config
 from agentrl.devices.device_opener import DeviceOpener
-from agentrl.replay.live_phones import PhoneNow
+from agentrl.replay.live_phones import LivePhone
 
 
 def open_pool(
@@ -47,10 +47,10 @@ def open_pool(
     )
 
 
-def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
+def told_of(pool: devices.DevicePool) -> list[LivePhone]:
     """The state of a pool's phones, for the live view."""
     return [
-        PhoneNow(
+        LivePhone(
             serial=phone.serial,
             state=phone.state,
             leases=phone.leases,

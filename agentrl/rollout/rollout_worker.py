@@ -18,7 +18,7 @@ from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import Collector, Progress
 from agentrl.rollout.env_arguments import env_of, game_of
@@ -73,7 +73,7 @@ class Rollouts:
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
         self._adapter: tuple[Path, int] | None = None
-        self._live: Live | None = None
+        self._live: LivePhones | None = None
         self.progress = Progress()
 
     async def start(self) -> int:
@@ -98,7 +98,7 @@ class Rollouts:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
         if self._run is not None and game_of(self._config.env).app is not None:
-            self._live = Live(self._run, f"rollout{self._share[0]}")
+            self._live = LivePhones(self._run, f"rollout{self._share[0]}")
             self._exit.callback(self._live.close)
         self.worlds: Worlds = open_worlds(self._config, keep, self._share, self._phones, self._live)
         self._exit.callback(self.worlds.close)

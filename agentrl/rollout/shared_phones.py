@@ -18,7 +18,7 @@ from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.phone_pool import open_pool, opener_of, told_of
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class KeeperActor:
         self._config = configuration.from_dict(tree)
         self._run = run
         self._pool: DevicePool | None = None
-        self._live: Live | None = None
+        self._live: LivePhones | None = None
 
     async def start(self) -> tuple[int, bool]:
         """Open the phones.
@@ -54,7 +54,7 @@ class KeeperActor:
         )
         self._pool = pool
         if self._run is not None:
-            self._live = Live(self._run, "keeper", partial(told_of, pool))
+            self._live = LivePhones(self._run, "keeper", partial(told_of, pool))
         return len(pool), pool.grows
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:

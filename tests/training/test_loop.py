@@ -22,7 +22,7 @@ from agentrl.training.budget import budget
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
-from agentrl.viewer.token_text import Vocabulary, of_turn
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 SMALL = [
@@ -129,7 +129,7 @@ def test_resuming_a_finished_run_does_nothing(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
     monkeypatch.setattr(train, "open_rollouts", None)
-    assert train.train("", resume=run) == run
+    assert train.train("", resume=run).path == run
     assert f"{run} is already finished" in caplog.text
     assert contents_of(run) == before
 
@@ -163,7 +163,9 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     assert len(played.episodes()) == here["episodes"] == 8
     first = played.episode(played.episodes()[0].id).episode.turns[0]
     assert set(first.reply_versions) == {4}
-    told = of_turn(played.episode(played.episodes()[0].id).episode, 1, Vocabulary(played.path))
+    told = turn_tokens(
+        played.episode(played.episodes()[0].id).episode, 1, TokenVocabulary(played.path)
+    )
     assert told["note"] is None
     assert {key: here[key] for key in ("reward", "turns")} == {
         key: there[key] for key in ("reward", "turns")
@@ -241,7 +243,7 @@ def test_second_warm_start_of_a_model_is_skipped(taught_run):
 
 def test_run_plays_with_its_own_model(taught_run):
     run, *_ = taught_run
-    assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
+    assert agentrl.evaluate(run, episodes=2).episodes == 2
 
 
 def test_settings_that_a_checkpoint_rejects_are_not_saved(whole_run, caplog):

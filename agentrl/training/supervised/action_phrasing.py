@@ -9,7 +9,7 @@ from agentrl.actions.tags import tag_content
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
-from agentrl.replay.episode_encoding import plain
+from agentrl.replay.episode_encoding import to_plain
 from agentrl.text import quoted
 from agentrl.types import Episode, Turn
 
@@ -87,7 +87,7 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                     translator.to_action(reply)
                 except ActionError:
                     reply = worded(translator, unworded(reply))
-            action = plain(translator.to_action(reply))
+            action = to_plain(translator.to_action(reply))
         except ActionError as error:
             if turn.parse_error is not None:
                 return turn.reply

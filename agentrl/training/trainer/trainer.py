@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentrl.algorithms.advantages import check_states
+from agentrl.algorithms.advantages import check_state_keys
 from agentrl.algorithms.kl import adapted
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baselines
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.evaluation.evaluate import Evaluation, as_record, means, play_held_out
+from agentrl.training.evaluation.evaluate import Evaluation, means, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring import warnings
 from agentrl.training.monitoring.reporter import Reporter
@@ -30,7 +30,7 @@ from agentrl.training.trainer.publisher import Publisher
 from agentrl.training.trainer.retention import Retention
 from agentrl.training.trainer.rollout_prefetch import Ahead
 from agentrl.training.trainer.step_player import Played, StepPlayer
-from agentrl.training.trainer.training_samples import Lesson, lesson
+from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -176,13 +176,12 @@ class Job:
             played = await self._next(step)
             groups, started = played.groups, time.perf_counter()
             await self._publisher.make_room()
-            taught = await asyncio.to_thread(self._credit, groups, step, played.greedy)
+            built = await asyncio.to_thread(self._build_samples, groups, step, played.greedy)
             learned = await asyncio.to_thread(
                 self._learner.update,
-                taught.samples,
+                built.samples,
                 step,
                 kl_coefficient=self._kl_coefficient,
-                slopes=taught.slopes,
             )
             self._adapt(learned)
             updated = time.perf_counter()
@@ -196,7 +195,7 @@ class Job:
                 "update": updated - started,
                 "publish": time.perf_counter() - updated,
             }
-            self._log(step, played, taught.metrics, learned, seconds)
+            self._log(step, played, built.metrics, learned, seconds)
             if (warning := warnings.disagreement(step, learned)) is not None:
                 log.warning("%s", warning)
         best = await self._evaluate_when_due()
@@ -233,25 +232,26 @@ class Job:
         async with self._rollouts_lock:
             return await self._player.play(step)
 
-    def _credit(
+    def _build_samples(
         self,
         groups: Sequence[Sequence[ScoredEpisode]],
         step: int,
         greedy: Sequence[float] | None,
-    ) -> Lesson:
-        taught = lesson(
+    ) -> StepSamples:
+        built = build_training_samples(
             groups,
-            self.config,
-            self._learner.judge,
+            self.config.algorithm,
+            self._learner.score_tokens,
+            max_new_tokens=self.config.rollout.max_new_tokens,
             version=self.state.step,
             seed=self.config.seed * 1_000_003 + step,
             greedy=greedy,
             kl_coefficient=self._kl_coefficient,
         )
         episodes = [scored for group in groups for scored in group]
-        for scored, credits in zip(episodes, taught.advantages, strict=True):
-            self._recorder.credit(scored, credits, step=step)
-        return taught
+        for scored, advantages in zip(episodes, built.advantages, strict=True):
+            self._recorder.record_advantages(scored, advantages, step=step)
+        return built
 
     def _adapt(self, learned: Mapping[str, float]) -> None:
         """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
@@ -312,9 +312,9 @@ class Job:
                 player=player,
                 greedy=greedy,
                 # Fails in the first evaluation instead of after the first training step.
-                check=lambda played: check_states([played], self.config.algorithm),
+                check=lambda played: check_state_keys([played], self.config.algorithm),
             )
-        self._folder.add_evaluation(as_record(name, self.state.step, found))
+        self._folder.add_evaluation(found.record(name, self.state.step))
         return found
 
     # --- bookkeeping ----------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Job:
         self,
         step: int,
         played: Played,
-        taught: dict[str, float],
+        built: dict[str, float],
         learned: dict[str, float],
         seconds: dict[str, float],
     ) -> None:
@@ -337,9 +337,9 @@ class Job:
                 **{f"learner/{k}": v for k, v in learned.items()},
                 **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
-                "rollout/company": taught["company"],
+                "rollout/state_match_fraction": built["state_match_fraction"],
                 "rollout/dropped_groups": float(played.dropped),
-                **{f"learner/{k}": v for k, v in taught.items() if k != "company"},
+                **{f"learner/{k}": v for k, v in built.items() if k != "state_match_fraction"},
                 "rollout/tokens_per_turn": tokens / max(1, turns),
                 "rollout/repetition": repetition(
                     turn.reply_ids for e in episodes for turn in e.episode.turns
