@@ -44,7 +44,7 @@ def evaluate(
 ) -> None:
     """Evaluate a policy on held-out seeds and record the episodes."""
     from agentrl.training.evaluation.evaluate import evaluate as play
-    from agentrl.training.monitoring.console import table_of
+    from agentrl.training.monitoring.console import results_table
 
     result = play(
         target_of(target),
@@ -60,7 +60,7 @@ def evaluate(
         return
     folder, audit = result.pop("run"), result.pop("audit", None)
     who = f"{result.pop('model', policy)}{', greedy' if greedy else ''}"
-    Console().print(table_of({who: result}, target))
+    Console().print(results_table({who: result}, target))
     if audit is not None:
         from agentrl.devices import vision
 

@@ -45,7 +45,7 @@ def rescore(
 ) -> None:
     """Score recorded episodes by another reward, and show the difference. Nothing is played."""
     from agentrl.replay import Filter
-    from agentrl.rollout.rescoring import compare
+    from agentrl.rollout.rescoring import compare_scores
     from agentrl.rollout.rescoring import rescore as score_anew
 
     rewards = _rewards(reward, weight or [])
@@ -58,7 +58,7 @@ def rescore(
             told["was"] = one.was if math.isfinite(one.was) else None  # somebody else's record
             typer.echo(json.dumps(told))
         return
-    found, console = compare(rescored), Console()
+    found, console = compare_scores(rescored), Console()
     console.print(
         f"{counted(found.episodes, 'episode')}: mean {found.was:.4g} -> {found.now:.4g}, "
         f"difference {found.now - found.was:+.4g} (95% {found.low:+.4g} to {found.high:+.4g})",
