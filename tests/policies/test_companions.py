@@ -13,7 +13,7 @@ print(len(datasets.Dataset.from_list([{"a": 1}])))
 def test_datasets_works_whichever_comes_first():
     for code in (
         CODE,
-        CODE.replace("import datasets\n", "", 1).replace("import torch", "import datasets"),
+        CODE.replace("import datasets\n", "", 1).replace("\nimport torch\n", "\nimport datasets\n"),
     ):
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=300
