@@ -29,7 +29,7 @@ from tests.viewer.conftest import Open
 LAKE = EnvConfig(
     id="FrozenLake-v1",
     kwargs={"is_slippery": False},
-    translator={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
+    translator_kwargs={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
 )
 
 
@@ -99,7 +99,7 @@ def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_
 
 
 def test_the_actions_are_there_from_the_start(open_page: Open, tmp_path) -> None:
-    silent = replace(LAKE, translator={**LAKE.translator, "instructions": ""})
+    silent = replace(LAKE, translator_kwargs={**LAKE.translator, "instructions": ""})
     with played(tmp_path, silent) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
@@ -161,7 +161,7 @@ def test_who_types_goes_on_typing_and_nobody_else_does(open_page: Open, tmp_path
     assert [turn.action for turn in game.result[0].episode.turns] == [1, 1, 2]
 
 
-POLE = EnvConfig(id="CartPole-v1", translator={"names": ["left", "right"], "show": "render"})
+POLE = EnvConfig(id="CartPole-v1", translator_kwargs={"names": ["left", "right"], "show": "render"})
 
 
 def test_the_hint_names_what_the_game_takes(open_page: Open, tmp_path) -> None:
@@ -240,7 +240,8 @@ def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, t
 def test_every_sight_is_told_once_the_last_one_as_well(tmp_path, said, sights) -> None:
     left, seen = iter(said), []
     audience = PlayInterface(
-        show_instructions=lambda words: None, show_error=lambda words: None, show_message=seen.append,
+        show_instructions=lambda words: None, show_error=lambda words: None,
+        show_message=seen.append,
         show_turn=lambda turn: None, read_input=lambda: next(left, None),
     )  # fmt: skip
     rollout = RolloutConfig(engine="hf", launcher="local")
