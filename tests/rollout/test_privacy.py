@@ -96,7 +96,7 @@ def shell(serial, *words):
 @pytest.mark.parametrize(
     ("delay_ms", "by"),
     [
-        (0, "runner"),
+        (0, "world"),
         (700, "agent"),  # it shows after the touch
     ],
 )

@@ -259,7 +259,7 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     plan.check(config, teaches=True)
     (told,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
-    assert f"2 episodes of {turns} turns; left out: 1 without a reply that was an action" in told
+    assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in told
     assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2

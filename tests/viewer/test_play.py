@@ -99,7 +99,7 @@ def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_
 
 
 def test_the_actions_are_there_from_the_start(open_page: Open, tmp_path) -> None:
-    silent = replace(LAKE, translator_kwargs={**LAKE.translator, "instructions": ""})
+    silent = replace(LAKE, translator_kwargs={**LAKE.translator_kwargs, "instructions": ""})
     with played(tmp_path, silent) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
