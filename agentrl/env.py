@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agentrl import registry
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, describe_error
 from agentrl.text import did_you_mean
 from agentrl.types import Message, Observation
 
@@ -25,9 +25,9 @@ class Translator(Protocol):
     """All text of an environment: what the model reads, and how its reply becomes an action.
 
     Three further members are optional: `render_mode`, with which the environment is made;
-    `meet(env)`, called with the environment before its first reset; and `how()`, the part of the
-    instructions that explains how to answer, which a human player sees where the instructions are
-    empty.
+    `attach_env(env)`, called with the environment before its first reset; and `answer_format()`,
+    the part of the instructions that explains how to answer, which a human player sees where the
+    instructions are empty.
     """
 
     def instructions(self) -> str:
@@ -58,7 +58,7 @@ class Player(Protocol):
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Game:
+class EnvRegistration:
     """An environment's registration: what agentrl knows beyond its Gymnasium spec."""
 
     id: str
@@ -74,7 +74,7 @@ class Game:
     """`module:Class` of the app that a phone must run; None for an environment without phone."""
 
 
-_GAMES: dict[str, Game] = {}
+_ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
 """The players of environments with the default translator."""
 
@@ -103,7 +103,7 @@ def register(
     known = gymnasium.registry.get(id)
     if known is None or known.entry_point != entry_point:  # a script may be imported twice
         gymnasium.register(id=id, entry_point=entry_point, **spec)
-    _GAMES[id] = Game(
+    _ENVS[id] = EnvRegistration(
         id=id,
         entry_point=entry_point,
         translator=translator,
@@ -112,7 +112,7 @@ def register(
     )
 
 
-def game(id: str) -> Game:
+def find_env(id: str) -> EnvRegistration:
     """Look up an environment.
 
     Args:
@@ -124,16 +124,16 @@ def game(id: str) -> Game:
         ConfigError: the module or the environment does not exist.
     """
     if id.startswith(("http://", "https://")):
-        return _remote_game(id)
+        return _register_remote(id)
     module, _, name = id.rpartition(":")
     loaded = registry.import_module(module or "agentrl.envs")
-    if name in _GAMES:
-        return _GAMES[name]
+    if name in _ENVS:
+        return _ENVS[name]
     kind = getattr(loaded, name, None)
     if module and isinstance(kind, type) and issubclass(kind, gymnasium.Env):
-        return _class_as_game(id, kind)
+        return _register_class(id, kind)
     try:
-        return _game_of_gymnasium(name)
+        return _gymnasium_env(name)
     except ConfigError:
         if not module or re.search(r"-v\d+$", name):
             raise
@@ -142,20 +142,20 @@ def game(id: str) -> Game:
         raise ConfigError(f"env.id={id}: {name!r} {problem}{did_you_mean(name, known)}") from None
 
 
-def games() -> list[Game]:
+def registered_envs() -> list[EnvRegistration]:
     """All environments registered with agentrl, sorted by id."""
     registry.import_module("agentrl.envs")
-    return [_GAMES[id] for id in sorted(_GAMES)]
+    return [_ENVS[id] for id in sorted(_ENVS)]
 
 
-def foreign() -> dict[str, str]:
+def third_party_envs() -> dict[str, str]:
     """Gymnasium's own environments and those of installed packages.
 
     Returns:
         By id, why the environment cannot be made here; empty if it can.
     """
     registry.import_module("agentrl.envs")
-    ids = sorted(id for id in gymnasium.registry if id not in _GAMES and ":" not in id)
+    ids = sorted(id for id in gymnasium.registry if id not in _ENVS and ":" not in id)
     return {id: _why_unavailable(id) for id in ids}
 
 
@@ -175,7 +175,7 @@ def _why_unavailable(id: str) -> str:
     return ""
 
 
-def _class_as_game(id: str, kind: Any) -> Game:
+def _register_class(id: str, kind: Any) -> EnvRegistration:
     """Register an environment class that is named directly."""
     module = re.split(r"\W+", id.rpartition(":")[0].removesuffix(".py").strip("/"))
     own = f"{module[-1]}/{kind.__name__}-v0"
@@ -184,74 +184,75 @@ def _class_as_game(id: str, kind: Any) -> Game:
         gymnasium.registry.pop(own, None)  # a file may be loaded again
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=kind)
-    return Game(id=own, entry_point=kind, players=_RANDOM)
+    return EnvRegistration(id=own, entry_point=kind, players=_RANDOM)
 
 
-def _remote_game(url: str) -> Game:
+def _register_remote(url: str) -> EnvRegistration:
     """Register an environment that runs on a server."""
-    remote = "agentrl.serving.remote_env:served"
+    remote = "agentrl.serving.remote_env:make_remote_env"
     own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=remote, kwargs={"agentrl_url": url})
-    return Game(id=own, entry_point=remote, players=_RANDOM)
+    return EnvRegistration(id=own, entry_point=remote, players=_RANDOM)
 
 
-def _game_of_gymnasium(name: str) -> Game:
+def _gymnasium_env(name: str) -> EnvRegistration:
     try:
         spec = gymnasium.spec(name)
     except gymnasium.error.DeprecatedEnv as error:
         raise ConfigError(f"env.id: {error}") from error
     except gymnasium.error.Error as error:
-        known = [*_GAMES, *gymnasium.registry]
+        known = [*_ENVS, *gymnasium.registry]
         raise ConfigError(
             f"env.id: no environment {name!r} is registered{did_you_mean(name, known)}. "
-            f"agentrl has: {', '.join(sorted(_GAMES)) or 'none'}. `agentrl envs list --all` also "
+            f"agentrl has: {', '.join(sorted(_ENVS)) or 'none'}. `agentrl envs list --all` also "
             "lists those of Gymnasium and of installed packages. For your own environment, call "
             "agentrl.register(...) in its module, or name its class as module:Class."
         ) from error
     if spec.entry_point is None:
         raise ConfigError(f"env.id: {name} can only be made as a vector environment")
-    return Game(id=spec.id, entry_point=spec.entry_point, players=_RANDOM)
+    return EnvRegistration(id=spec.id, entry_point=spec.entry_point, players=_RANDOM)
 
 
 def apps() -> list[str]:
     """The phone apps of all registered environments, each `module:Class`."""
     registry.import_module("agentrl.envs")
-    return sorted({game.app for game in _GAMES.values() if game.app is not None})
+    return sorted({entry.app for entry in _ENVS.values() if entry.app is not None})
 
 
 def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Translator:
     """Make the translator of an environment.
 
     Args:
-        id: as in `game`.
+        id: as in `find_env`.
         kwargs: arguments of the translator; a missing `action_space` is read from the environment,
             which is made for that.
 
     Raises:
         ConfigError: the environment does not exist, or its translator rejects the arguments.
     """
-    found = game(id)
+    found = find_env(id)
     if found.translator == TRANSLATOR and "action_space" not in kwargs:
         with closing(make(id)) as made:
             kwargs = {**kwargs, "action_space": made.action_space}
-    return translator_of(found, kwargs)
+    return translator_for(found, kwargs)
 
 
-def translator_of(game: Game, kwargs: Mapping[str, Any]) -> Translator:
+def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Translator:
     """Make the translator of a registered environment.
 
     Raises:
         ConfigError: it does not exist, or rejects the arguments.
     """
     try:
-        translator: Translator = registry.load(game.translator)(**kwargs)
+        translator: Translator = registry.load(entry.translator)(**kwargs)
     except ConfigError:
         raise
     except Exception as error:
         shown = {name: value for name, value in kwargs.items() if name != "action_space"}
         raise ConfigError(
-            f"env.translator_kwargs: the translator of {game.id} rejects {shown}: {told(error)}"
+            f"env.translator_kwargs: the translator of {entry.id} rejects {shown}: "
+            f"{describe_error(error)}"
         ) from error
     return translator
 
@@ -260,13 +261,13 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     """Make an environment.
 
     Args:
-        id: as in `game`.
+        id: as in `find_env`.
         **kwargs: arguments of its constructor.
 
     Raises:
         ConfigError: it does not exist, or rejects the arguments.
     """
-    spec: EnvSpec = gymnasium.spec(game(id).id)
+    spec: EnvSpec = gymnasium.spec(find_env(id).id)
     try:
         return gymnasium.make(spec, **kwargs)
     except TypeError as error:

@@ -143,12 +143,12 @@ def boundary(error: type[WorldError], what: str) -> Iterator[None]:
     except AgentRLError:
         raise
     except BaseException as cause:
-        if is_ours(cause):
+        if must_propagate(cause):
             raise
-        raise error(f"{what}: {told(cause)}") from cause
+        raise error(f"{what}: {describe_error(cause)}") from cause
 
 
-def is_ours(cause: BaseException) -> bool:
+def must_propagate(cause: BaseException) -> bool:
     """Whether an exception must propagate because foreign code is not its origin.
 
     Ours are Ctrl-C, the end of a generator, and the cancellation of a task. Outside an event loop
@@ -160,7 +160,7 @@ def is_ours(cause: BaseException) -> bool:
     return isinstance(cause, KeyboardInterrupt | GeneratorExit)
 
 
-def told(cause: BaseException) -> str:
+def describe_error(cause: BaseException) -> str:
     """Type, message and location of an error: `ValueError: too small (game.py:12)`."""
     deepest = traceback.extract_tb(cause.__traceback__)[-1:]
     location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)

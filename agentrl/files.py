@@ -11,11 +11,11 @@ from agentrl.errors import ConfigError
 
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
-"""`is_worked_in` of another process may hold the lock for an instant."""
+"""`is_locked` of another process may hold the lock for an instant."""
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_replace(path: Path) -> Iterator[Path]:
     """Write to a temporary file beside `path`, which replaces `path` when the block succeeds.
 
     An existing file stays untouched until then. The temporary name keeps the suffix, because
@@ -30,8 +30,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def sweep(folder: Path) -> None:
-    """Remove temporary files that `replacing` left in a folder when its process was killed."""
+def remove_partial_files(folder: Path) -> None:
+    """Remove temporary files that `atomic_replace` left in a folder when its process was killed."""
     for partial in folder.glob(".*.*"):
         pid = partial.name[1:].partition(".")[0]
         if pid.isdigit() and not is_alive(int(pid)):
@@ -64,14 +64,14 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 def write_durably(path: Path, text: str) -> None:
     """Write a file atomically, and return only when it is on disk."""
-    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with atomic_replace(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
 
 @contextmanager
-def working_in(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold a folder's lock; the operating system releases it however this process ends.
 
     Raises:
@@ -94,7 +94,7 @@ def working_in(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def is_worked_in(folder: Path) -> bool | None:
+def is_locked(folder: Path) -> bool | None:
     """Whether a process holds a folder's lock now; None if none ever has."""
     try:
         held = open_regular(folder / _LOCK)

@@ -14,7 +14,7 @@ class Finding:
     what: str
     state: State
     detail: str
-    mend: str = ""
+    fix: str = ""
     """What to do about it; empty if nothing."""
 
 
@@ -23,11 +23,11 @@ def ok(what: str, detail: str) -> Finding:
     return Finding(what=what, state="ok", detail=detail)
 
 
-def note(what: str, detail: str, mend: str) -> Finding:
+def note(what: str, detail: str, fix: str) -> Finding:
     """A remark that does not prevent use."""
-    return Finding(what=what, state="note", detail=detail, mend=mend)
+    return Finding(what=what, state="note", detail=detail, fix=fix)
 
 
-def wrong(what: str, detail: str, mend: str) -> Finding:
+def wrong(what: str, detail: str, fix: str) -> Finding:
     """A problem that must be fixed."""
-    return Finding(what=what, state="wrong", detail=detail, mend=mend)
+    return Finding(what=what, state="wrong", detail=detail, fix=fix)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.errors import ConfigError, is_ours, told
+from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.folder_links import check_links
 from agentrl.text import did_you_mean
 
@@ -84,9 +84,9 @@ def import_module(where: str) -> ModuleType:
             check_links()
         raise ConfigError(f"{where}: cannot be imported: {error}") from error
     except BaseException as error:
-        if is_ours(error):
+        if must_propagate(error):
             raise
-        raise ConfigError(f"{where}: its import fails: {told(error)}") from error
+        raise ConfigError(f"{where}: its import fails: {describe_error(error)}") from error
 
 
 def load(reference: str) -> Any:

@@ -43,13 +43,13 @@ def quoted(value: object, length: int = 40) -> str:
     return repr(text if len(text) <= length else f"{text[:length]}...")
 
 
-def in_a_line(text: str, length: int = 200) -> str:
+def one_line(text: str, length: int = 200) -> str:
     """The text on one line, truncated to `length` characters: for an error in a table."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[:length]}..."
 
 
-def counted(count: int, what: str) -> str:
+def pluralize(count: int, what: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
@@ -79,6 +79,6 @@ def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
     return _ADDRESS.sub(lambda found: short_serial(found[0]), text)
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """A number with its sign and three significant digits; zero has no sign."""
     return f"{value:+.3g}" if value else "0"

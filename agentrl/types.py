@@ -23,7 +23,7 @@ IMAGE = "<image>"
 """Placeholder of an image in the text of a message."""
 
 
-def words_of(message: str) -> str:
+def without_placeholders(message: str) -> str:
     """The text of a message without its image placeholders."""
     return message.replace(IMAGE, "").strip()
 

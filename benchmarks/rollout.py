@@ -1,7 +1,7 @@
-"""RolloutWorker against the bare engine on the same prompts (python benchmarks/rollout.py).
+"""Compare rollouts with the bare engine on the same prompts (python benchmarks/rollout.py).
 
-Plays number games on virtual phones, then sends the very same prompts to the same engine, as many
-at once, with no game around them. Both in one process and one run; compare ratios, not times.
+Plays number games on virtual phones, then sends the same prompts to the same engine with the same
+concurrency but without games. Both run in one process; compare ratios, not times.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from agentrl.types import Prompt, Turn
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Pace:
-    """How long some turns took."""
+    """Time and tokens of a number of turns."""
 
     seconds: float
     turns: int
@@ -39,7 +39,7 @@ class Pace:
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens a second."""
+        """Sampled tokens per second."""
         return self.tokens / self.seconds
 
 
@@ -66,7 +66,7 @@ async def main() -> None:
         await rollouts.start()
         try:
             weights = Path(scratch) / "cloned.safetensors"
-            await _teach(config, rollouts, folder, weights, options.demos)
+            await _clone_expert(config, rollouts, folder, weights, options.demos)
             await _compare(config, rollouts, weights, options.games)
         finally:
             await rollouts.close()
@@ -75,19 +75,24 @@ async def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=["vllm", "hf"], default="vllm")
-    parser.add_argument("--phones", type=int, default=32, help="and episodes in flight")
+    parser.add_argument("--phones", type=int, default=32, help="phones, and concurrent episodes")
     parser.add_argument("--games", type=int, default=64)
-    parser.add_argument("--delay", type=int, default=0, help="of a touch's effect, in ms")
+    parser.add_argument("--delay", type=int, default=0, help="delay of a touch's effect, in ms")
     parser.add_argument("--demos", type=int, default=40, help="games of the expert to clone")
-    parser.add_argument("--steps", type=int, default=150, help="of cloning, so that it can play")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=150,
+        help="training steps of cloning, so that the model can play",
+    )
     parser.add_argument("--record", action="store_true", help="write episodes and frames as well")
     return parser.parse_args()
 
 
-async def _teach(
+async def _clone_expert(
     config: Config, rollouts: RolloutWorker, folder: Path, weights: Path, games: int
 ) -> None:
-    """An untrained model taps nothing: let it copy the expert for a moment."""
+    """Briefly clone the expert, because an untrained model never taps."""
     tickets = requests_of_step("demo", 0, seeds.demonstration_seeds(config, games), 1)
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
@@ -102,9 +107,9 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
     first = requests_of_step(
         "eval", 0, seeds.evaluation_seeds(config, config.rollout.concurrency), 1
     )
-    await rollouts.collect(first)  # the engine starts and warms up
+    await rollouts.collect(first)  # start and warm up the engine
     assert rollouts.engine is not None
-    await rollouts.engine.load_weights(weights, 2)  # which forgets all that it has seen
+    await rollouts.engine.load_weights(weights, 2)  # clears the prefix cache
     tickets = requests_of_step("train", 1, [10**6 + game for game in range(games)], 1)
     before = _busy_s(rollouts)
     started = time.perf_counter()
@@ -119,24 +124,24 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
 
 
 def _busy_s(rollouts: RolloutWorker) -> list[float]:
-    """Seconds that each phone has spent on calls."""
+    """Seconds that each phone has spent in calls."""
     return [row.busy_s for row in rollouts.worlds.pool.stats()]  # type: ignore[attr-defined]
 
 
 async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
-    """The same prompts, as many at once, with no game around them."""
-    seats = asyncio.Semaphore(config.rollout.concurrency)
+    """The same prompts with the same concurrency, without games."""
+    slots = asyncio.Semaphore(config.rollout.concurrency)
 
     async def answer(number: int, turn: Turn) -> int:
-        async with seats:
-            engine.enter()
+        async with slots:
+            engine.begin_episode()
             try:
                 reply = await engine.generate(
                     Prompt(token_ids=turn.prompt_ids, images=turn.images),
                     Sampling(max_new_tokens=len(turn.reply_ids), seed=number),
                 )
             finally:
-                engine.leave()
+                engine.end_episode()
         return len(reply.token_ids)
 
     started = time.perf_counter()
@@ -147,7 +152,7 @@ async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
 def _print(
     games: int, turns: Sequence[Turn], ours: Pace, bare: Pace, busy: Sequence[float]
 ) -> None:
-    table = Table("", "games/s", "turns/s", "tokens/s", "of the bare engine's tokens/s")
+    table = Table("", "games/s", "turns/s", "tokens/s", "relative to the bare engine")
     for name, pace in (("games on phones", ours), ("bare engine", bare)):
         table.add_row(
             name,
@@ -162,9 +167,9 @@ def _print(
         sum(turn.timings[part] for turn in turns) / len(turns) for part in ("generate", "act")
     )
     console.print(
-        f"A turn waits {generate * 1e3:.0f} ms for its answer and {act * 1e3:.0f} ms for its "
-        f"effect. The {len(busy)} phones are busy {sum(busy) / len(busy):.0%} of the time: "
-        f"from {min(busy):.0%} to {max(busy):.0%}."
+        f"A turn waits {generate * 1e3:.0f} ms for its reply and {act * 1e3:.0f} ms for its "
+        f"effect. The {len(busy)} phones are busy {sum(busy) / len(busy):.0%} of the time "
+        f"({min(busy):.0%} to {max(busy):.0%})."
     )
 
 

@@ -1,22 +1,22 @@
-"""What an update takes beside a bare PyTorch loop, and a whole step beside TRL's.
+"""Compare an update with a bare PyTorch loop, and a whole training step with TRL's.
 
     python benchmarks/trainer.py
 
-Three workloads of the tiny model: pictures with several short answers each; one group that plays
-20 turns, as one conversation each; and the same with a sample for each turn. Each is learned
+Three workloads for the tiny model: images with several short replies each; one group that plays
+20 turns, as one conversation per episode; and the same with one sample per turn. Each is trained
 
 - by a bare loop: samples padded to the longest, forward, loss, backward, clip, AdamW;
-- by the learner with every sample by itself (`train.share_prefixes=false`);
-- by the learner as it is, where what samples begin with is computed once.
+- by the learner with separate samples (`train.share_prefixes=false`);
+- by the learner with its defaults, which compute shared prefixes once.
 
-Then whole steps, from the questions to the new weights in the engine, beside those of TRL's
-GRPOTrainer, if it is installed (pip install trl==1.16.0): under a reward of which every group has
-both outcomes; and, in a row of its own, where half of the groups have nothing to teach and are left
-out of the update. Both samplers are transformers. What TRL's gradient is on the same answers is
+Then whole steps, from the prompts to the new weights in the engine, are compared with TRL's
+GRPOTrainer if it is installed (pip install trl==1.16.0): with a reward for which every group has
+both outcomes, and, in a separate row, with half of the groups having zero advantage and therefore
+left out of the update. Both sample with transformers. TRL's gradient on the same replies is
 compared as well.
 
-All ways take turns within one process; compare them, not the times. Before that, the memory of many
-updates.
+All variants alternate within one process; compare ratios, not times. Before that, the memory of
+many updates is measured.
 """
 
 import argparse
@@ -36,34 +36,36 @@ import torch
 from conditions import conditions
 from rich.console import Console
 from rich.table import Table
-from trainer_theirs import RELEASE, Theirs, relative
-from trainer_whole import Ours, Size
+from trainer_step import Ours, Size
+from trainer_trl import RELEASE, Theirs, relative
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies.models import Kit, kit_for, load_model, torch_companions
+from agentrl.policies.models import ModelAdapter, adapter_for, load_model, torch_companions
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Sample
 
 
 def main() -> None:
-    """Learn in turns, print the tables."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="of each kind of update")
-    parser.add_argument("--steps", type=int, default=9, help="whole steps, of each kind")
-    parser.add_argument("--updates", type=int, default=400, help="over which memory is watched")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each kind of update")
+    parser.add_argument("--steps", type=int, default=9, help="whole steps of each kind")
+    parser.add_argument(
+        "--updates", type=int, default=400, help="updates over which memory is measured"
+    )
     options = parser.parse_args()
     console = Console()
     console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny_model.build(Path(scratch) / "model", 0)
-        kit = kit_for(folder)
-        # First: the largest amount so far must be its own.
-        console.print(watched(folder, kit, options.updates))
+        model_adapter = adapter_for(folder)
+        # First, because peak memory counts everything that ran before.
+        console.print(watched(folder, model_adapter, options.updates))
         works = {
-            "32 pictures, 8 answers of 8 tokens": answers(kit, 32, 8, 8),
-            "8 siblings, 20 turns, one conversation each": conversations(kit, 8, 20),
-            "8 siblings, 20 turns, a sample for each turn": turn_by_turn(kit, 8, 20),
+            "32 pictures, 8 answers of 8 tokens": answers(model_adapter, 32, 8, 8),
+            "8 siblings, 20 turns, one conversation each": conversations(model_adapter, 8, 20),
+            "8 siblings, 20 turns, a sample for each turn": turn_by_turn(model_adapter, 8, 20),
         }
         table = Table(title="One update, median seconds")
         for column in (
@@ -77,29 +79,31 @@ def main() -> None:
         ):
             table.add_column(column, justify="right" if column != "samples" else "left")
         for name, samples in works.items():
-            table.add_row(name, *measured(folder, kit, samples, options.rounds))
+            table.add_row(name, *measured(folder, model_adapter, samples, options.rounds))
         console.print(table)
         console.print(*whole_steps(folder, Path(scratch), options.steps), sep="\n")
 
 
 def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
-    """Whole steps of ours beside TRL's, and whether both have the same gradient."""
+    """Compare whole steps and gradients with TRL's."""
     rng = np.random.default_rng(0)
     size = Size()
     shown = [picture(rng) for _ in range(size.pictures)]
-    told: list[Table | str] = []
+    report: list[Table | str] = []
     theirs = None
-    # It must find no process group when it starts.
+    # TRL must not find a process group when it starts.
     if find_spec("trl") is None:
-        told.append(f"TRL is not installed (pip install trl=={RELEASE}): ours alone")
+        report.append(f"TRL is not installed (pip install trl=={RELEASE}): no comparison")
     else:
-        torch_companions.mend()
+        torch_companions.patch_broken_imports()
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())
-        told.append(f"gradient of the same answers, beside TRL's: {found:.1e} apart")
+        report.append(f"relative difference of the gradients on the same replies: {found:.1e}")
     ours = {
         "ours": Ours(folder, scratch / "both", shown, size, "both"),
-        "ours, half of the groups teach": Ours(folder, scratch / "half", shown, size, "half"),
+        "ours, half of the groups have zero advantage": Ours(
+            folder, scratch / "half", shown, size, "half"
+        ),
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in ours}
 
@@ -112,7 +116,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
         step()
     for one in ours.values():
         one.close()
-    name = f"{size.pictures} pictures, {size.siblings} answers of {size.length} tokens"
+    name = f"{size.pictures} images, {size.siblings} replies of {size.length} tokens"
     table = Table(title=f"A whole step, {name}; median seconds")
     for column in ("", "rollout", "update", "step", "samples/s", "of TRL's"):
         table.add_column(column, justify="right" if column else "left")
@@ -120,7 +124,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
         took = median(reference)
         table.add_row(f"TRL {RELEASE}", "", "", f"{took:.3f}", f"{size.answers / took:.0f}", "1.00")
     for name, pairs in times.items():
-        pairs = pairs[1:]  # the first one warms up
+        pairs = pairs[1:]  # the first round warms up
         rollout, update = (median(part) for part in zip(*pairs, strict=True))
         took = median(map(sum, pairs))
         ratios = [one / sum(other) for one, other in zip(reference, pairs, strict=bool(reference))]
@@ -129,16 +133,18 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
             name, f"{rollout:.3f}", f"{update:.3f}", f"{took:.3f}", f"{size.answers / took:.0f}",
             ratio,
         )  # fmt: skip
-    return [*told, table]
+    return [*report, table]
 
 
-def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list[str]:
+def measured(
+    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], rounds: int
+) -> list[str]:
     """A row of the table."""
     config = settings()
     alone = settings()
     alone.train.share_prefixes = False
     one, all_ = Learner(alone, folder), Learner(config, folder)
-    bare = bare_loop(folder, kit, samples, config.train.micro_batch_tokens)
+    bare = bare_loop(folder, model_adapter, samples, config.train.micro_batch_tokens)
     ways: dict[str, Callable[[], object]] = {
         "bare": bare,
         "alone": lambda: one.update(samples, 1),
@@ -149,7 +155,7 @@ def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list
         for name, way in ways.items():
             started = time.perf_counter()
             way()
-            if number:  # the first one warms up
+            if number:  # the first round warms up
                 times[name].append(time.perf_counter() - started)
     one.close()
     all_.close()
@@ -163,15 +169,17 @@ def measured(folder: Path, kit: Kit, samples: list[Sample], rounds: int) -> list
 
 
 def settings() -> Config:
-    """Of both learners; what the engine computed is not compared, as a bare loop does not."""
+    """Settings of both learners, without correction for engine mismatch, as in the bare loop."""
     config = Config(algorithm=AlgorithmConfig(name="grpo"))
     config.optim.lr = 1e-5
     config.train.compare_engine = False
     return config
 
 
-def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Callable[[], None]:
-    """An update as one would write it down, in micro-batches of padded rows."""
+def bare_loop(
+    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], budget: int
+) -> Callable[[], None]:
+    """A plain update in micro-batches of padded rows."""
     model = load_model(folder)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     order = sorted(samples, key=lambda sample: -len(sample.token_ids))
@@ -190,7 +198,7 @@ def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Cal
                 ids[row, : len(sample.token_ids)] = torch.tensor(sample.token_ids)
                 mask[row, : len(sample.token_ids)] = 1
             images = [image for sample in part for image in sample.images]
-            logits = model(**kit.forward_inputs(ids, mask, images)).logits
+            logits = model(**model_adapter.forward_inputs(ids, mask, images)).logits
             rows = torch.tensor([r for r, s in enumerate(part) for _ in s.places])
             places = torch.tensor([place for sample in part for place in sample.places])
             old = torch.tensor([value for sample in part for value in sample.logprobs])
@@ -206,43 +214,46 @@ def bare_loop(folder: Path, kit: Kit, samples: list[Sample], budget: int) -> Cal
     return update
 
 
-def answers(kit: Kit, pictures: int, siblings: int, length: int) -> list[Sample]:
-    """Several answers about each of some pictures of 84 x 140."""
+def answers(model_adapter: ModelAdapter, pictures: int, siblings: int, length: int) -> list[Sample]:
+    """Several replies for each of some images of 84 x 140."""
     rng = np.random.default_rng(0)
-    allowed = words(kit)
+    allowed = words(model_adapter)
     found = []
     for number in range(pictures):
         image = picture(rng)
-        prompt = [*rng.choice(allowed, 8), *kit.image_markup(image)]
+        prompt = [*rng.choice(allowed, 8), *model_adapter.image_markup(image)]
         for _ in range(siblings):
             found.append(sample(rng, prompt, list(rng.choice(allowed, length)), (image,), number))
     return found
 
 
-def conversations(kit: Kit, siblings: int, turns: int) -> list[Sample]:
-    """Siblings that see the same first screen and go their own ways."""
+def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
+    """A group of episodes that diverge after the same first screen."""
     rng = np.random.default_rng(0)
     first = picture(rng)
-    opening = [*rng.choice(words(kit), 30), *kit.image_markup(first)]
-    return [told(rng, kit, opening, first, turns, number) for number in range(siblings)]
+    opening = [*rng.choice(words(model_adapter), 30), *model_adapter.image_markup(first)]
+    return [
+        conversation(rng, model_adapter, opening, first, turns, number)
+        for number in range(siblings)
+    ]
 
 
-def told(
+def conversation(
     rng: np.random.Generator,
-    kit: Kit,
+    model_adapter: ModelAdapter,
     opening: Sequence[int],
     first: Image,
     turns: int,
     number: int,
 ) -> Sample:
-    """One of them: a screen and an answer of ten tokens each turn."""
+    """One episode: a screen and a reply of ten tokens per turn."""
     ids, images, places = list(opening), [first], list[int]()
     for turn in range(turns):
         if turn:
             images.append(picture(rng))
-            ids += kit.image_markup(images[-1])
+            ids += model_adapter.image_markup(images[-1])
         places += range(len(ids), len(ids) + 10)
-        ids += list(rng.choice(words(kit), 10))
+        ids += list(rng.choice(words(model_adapter), 10))
     whole = sample(rng, ids[:1], ids[1:], tuple(images), number)
     count = len(places)
     return replace(
@@ -254,10 +265,10 @@ def told(
     )
 
 
-def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
-    """The same conversations, each turn with all that was said before it."""
+def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
+    """The same conversations, one sample per turn with all previous turns in its prompt."""
     found = []
-    for whole in conversations(kit, siblings, turns):
+    for whole in conversations(model_adapter, siblings, turns):
         for turn in range(turns):
             end = whole.places[10 * turn + 9] + 1
             own = slice(10 * turn, 10 * turn + 10)
@@ -275,13 +286,13 @@ def turn_by_turn(kit: Kit, siblings: int, turns: int) -> list[Sample]:
     return found
 
 
-def words(kit: Kit) -> list[int]:
+def words(model_adapter: ModelAdapter) -> list[int]:
     """Ids that a policy may sample."""
-    return [token for token in range(200) if token not in kit.banned_token_ids]
+    return [token for token in range(200) if token not in model_adapter.banned_token_ids]
 
 
 def picture(rng: np.random.Generator) -> Image:
-    """Noise of 84 x 140."""
+    """A noise image of 84 x 140."""
     return rng.integers(0, 255, (140, 84, 3), dtype=np.uint8)
 
 
@@ -292,7 +303,7 @@ def sample(
     images: tuple[Image, ...],
     number: int,
 ) -> Sample:
-    """One answer; half of its group's advantages are positive."""
+    """One reply; half of its group's advantages are positive."""
     count = len(reply)
     return Sample(
         token_ids=tuple(int(token) for token in (*prompt, *reply)),
@@ -305,17 +316,17 @@ def sample(
     )
 
 
-def watched(folder: Path, kit: Kit, updates: int) -> str:
-    """How much memory many updates take: what they leave behind, and the most at any time.
+def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
+    """Memory growth and peak memory over many updates.
 
-    What is free by the end of an update is handed back before it is measured: the allocator keeps
+    Memory that is free after an update is returned before measuring: the allocator keeps
     more or less of it as it happens, and the most at any time moves in steps for the same reason.
     """
     learner = Learner(settings(), folder)
     first, half = min(20, updates), max(1, updates // 2)
     held, most = {}, {}
     for number in range(1, updates + 1):
-        learner.update(answers(kit, 4, 8, 8), number)
+        learner.update(answers(model_adapter, 4, 8, 8), number)
         if number in (first, half, updates):
             most[number] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             held[number] = resident_mb()
@@ -329,7 +340,7 @@ def watched(folder: Path, kit: Kit, updates: int) -> str:
 
 
 def resident_mb() -> float:
-    """What this process holds of the machine's memory, without what its allocator has free."""
+    """Resident memory of this process, without free memory held by its allocator."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -1,7 +1,7 @@
-"""How long new weights take to reach vLLM, by each way here (python benchmarks/weights.py).
+"""Time to transfer new weights to vLLM by each method (python benchmarks/weights.py).
 
-The tiny model on the CPU: as a file, in chunks by vLLM's weight transfer, and adapters alone. Then
-how fast the engine answers with whole weights, and with adapters that it adds as it answers.
+The tiny model on the CPU: as a file, in chunks by vLLM's weight transfer, and as LoRA adapters.
+Then the engine's speed with merged weights and with adapters applied while sampling.
 """
 
 import argparse
@@ -49,11 +49,11 @@ def main() -> None:
 
 
 Measured = dict[str, tuple[int, list[float], float | None]]
-"""By the name of a way: bytes, seconds of each publish, tokens/s."""
+"""By method: bytes, seconds of each transfer, tokens/s."""
 
 
 async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
-    """The same engine is given files and chunks in turn."""
+    """Transfer files and chunks alternately to the same engine."""
     learner = Learner(_config(), folder)
     engine = VLLMEngine(folder, max_context=512, transfer="shared")
     await engine.start()
@@ -67,10 +67,10 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def in_chunks(version: int) -> None:
         shapes = learner.shapes()
-        await engine.receive(version, shapes, False)
-        link = LocalLink(engine.call, 1, 60)
+        await engine.begin_weight_update(version, shapes, False)
+        link = LocalLink(engine.call_weight_transfer, 1, 60)
         digest = await asyncio.to_thread(learner.send_weights, "shared", link)
-        await engine.received(version, list(shapes), digest)
+        await engine.finish_weight_update(version, list(shapes), digest)
 
     try:
         file, chunks = await _timed([as_file, in_chunks], publishes)
@@ -109,7 +109,7 @@ def _config(lora: int = 0) -> Config:
 
 
 async def _timed(ways: list[Callable[[int], Awaitable[None]]], publishes: int) -> list[list[float]]:
-    """Seconds of each publish by each way, which take turns; the first of each is not counted."""
+    """Seconds of each transfer; the methods alternate, and the first one of each is dropped."""
     seconds: list[list[float]] = [[] for _ in ways]
     for number in range(publishes + 1):
         for way, own in zip(ways, seconds, strict=True):

@@ -1,7 +1,7 @@
-"""Draws docs/images/minigames.png and prints how well the scripted players of the small games do.
+"""Draws docs/images/minigames.png, and prints the scores of the minigames' scripted players.
 
 python docs/make_minigames.py          # the picture
-python docs/make_minigames.py scores   # the table, as in docs/games.md; some minutes
+python docs/make_minigames.py scores   # the table in docs/games.md; takes some minutes
 """
 
 import sys
@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from agentrl import registry
-from agentrl.env import game, make_translator
+from agentrl.env import find_env, make_translator
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.boxes import to_app
 
@@ -24,21 +24,21 @@ SHOWN = {
     "FlappyBird-v0": 14,
     "SpaceFighter-v0": 25,
 }
-"""The games, and after how many turns of the expert they are drawn."""
+"""The games, and the number of expert turns after which each is drawn."""
 GAMES = 20
 MOST_TURNS = 3000
 
 
 def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> GameApp:
-    """An app in which a scripted player has played by touches."""
-    app, rng = registry.load(str(game(id).app))(), np.random.default_rng(seed)
-    player, words = registry.load(game(id).players[name])(), make_translator(id)
+    """The app after a scripted player has played some turns by touches."""
+    app, rng = registry.load(str(find_env(id).app))(), np.random.default_rng(seed)
+    player, translator = registry.load(find_env(id).players[name])(), make_translator(id)
     app.launch({"seed": str(seed)})
     for _ in range(turns):
         state = app.state()
         if state["done"]:
             break
-        x1, y1, *end = map(float, words.to_action(player.reply(state, rng)))
+        x1, y1, *end = map(float, translator.to_action(player.reply(state, rng)))
         x2, y2 = end or (x1, y1)
         if (x1, y1) == (x2, y2):
             app.touch(x1, to_app(y1))
@@ -56,7 +56,7 @@ def picture() -> Image.Image:
 
 
 def scores() -> None:
-    """A row for each game: the mean score, and the share of games that were won."""
+    """Print a row for each game: the mean score, and the share of games won."""
     names = ("random", "mediocre", "expert")
     print(f"{GAMES} games each\n\n| `env.id` | {' | '.join(names)} |\n|---|---|---|---|")
     for id in SHOWN:

@@ -1,4 +1,4 @@
-"""The games that come with agentrl; importing this registers them."""
+"""The built-in environments; importing this package registers them."""
 
 from agentrl.env import register
 from agentrl.folder_links import refuse_bare_name

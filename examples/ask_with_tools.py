@@ -1,4 +1,4 @@
-"""Questions that take a tool: zoom into a picture, or calculate; then answer.
+"""Questions that need a tool: zoom into a picture, or calculate, then answer.
 
 Run: python examples/ask_with_tools.py [key=value ...]
 """
@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.actions.tool_calls import Calls
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.actions.tool_calls import ActionSet
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation
@@ -26,7 +26,7 @@ FORMS = ("zoom(box)", "calculate(term)", "answer(text)")
 class AskWithTools(gymnasium.Env):
     """What color is the dot in a box of a picture too large to be shown? What is 17 * 23?"""
 
-    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
+    observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
     action_space = gymnasium.spaces.Dict(
         {"tool": gymnasium.spaces.Discrete(len(TOOLS)), "argument": AnyText()}
     )
@@ -46,7 +46,7 @@ class AskWithTools(gymnasium.Env):
         colors = [str(draw.choice(list(COLORS))) for _ in BOXES]
         box = int(draw.integers(1, 5))
         self.picture, self.tool, self.answer = self._drawn(colors), str(box), colors[box - 1]
-        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # all that fits of so large a picture
+        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # too small to show any detail
         return self._shows(f"Box {box}: color?", thumbnail)
 
     def _drawn(self, colors):
@@ -65,7 +65,7 @@ class AskWithTools(gymnasium.Env):
             info["metrics"] = {"right": float(right), "looked": helped}
             return observation, float(right), True, False, info
         self.uses.append(argument.strip())
-        try:  # what a tool cannot do is told, and costs a turn
+        try:  # an error of a tool is shown to the model, and costs a turn
             observation, info = self._used(name, argument)
         except ValueError as error:
             observation, info = self._shows(f"{name}: {error}"[:200])
@@ -76,7 +76,7 @@ class AskWithTools(gymnasium.Env):
             return self._shows(f"= {calculate(argument)}")
         number = int(argument) if argument.strip() in "1234" and argument.strip() else 0
         if self.picture is None or number not in BOXES:
-            raise ValueError("there is no such box")
+            raise ValueError("no such box")
         return self._shows("", zoom(self.picture, BOXES[number], 28))
 
     def _shows(self, text, *images):
@@ -85,9 +85,9 @@ class AskWithTools(gymnasium.Env):
         return {"text": text, "images": images}, info
 
 
-class Words:
+class AskTranslator:
     def __init__(self, style="tag", instruct=True):
-        self.calls, self.instruct = Calls(FORMS, style), instruct
+        self.calls, self.instruct = ActionSet(FORMS, style), instruct
 
     def instructions(self):
         if not self.instruct:
@@ -108,7 +108,7 @@ class Words:
             try:
                 argument = json.loads(argument)
             except ValueError:
-                raise ActionError("the argument is no text") from None
+                raise ActionError("the argument is not a valid string") from None
         return {"tool": TOOLS.index(call.name), "argument": argument}
 
     def no_action(self):
@@ -121,22 +121,22 @@ class Expert:
     looks = 1.0
 
     def __init__(self, style="tag"):
-        self.calls = Calls(FORMS, style)
+        self.calls = ActionSet(FORMS, style)
 
     def reply(self, info, rng):
         if info["uses"]:
             return self.calls.say("answer", self.answer(info, rng))
         if info["kind"] == "sum":
             return self.calls.say("calculate", json.dumps(info["tool"]))
-        wanted = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
-        return self.calls.say("zoom", wanted)
+        box = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
+        return self.calls.say("zoom", box)
 
     def answer(self, info, rng):
         return info["answer"]
 
 
 class Careless(Expert):
-    """Looks into any box, and answers well only where it was the right one."""
+    """Looks into a random box, and answers correctly only if it was the right one."""
 
     looks = 0.2
 
@@ -148,7 +148,7 @@ class Careless(Expert):
 agentrl.register(
     "AskWithTools-v0",
     "ask_with_tools:AskWithTools",
-    translator="ask_with_tools:Words",
+    translator="ask_with_tools:AskTranslator",
     players={"expert": "ask_with_tools:Expert", "careless": "ask_with_tools:Careless"},
 )
 

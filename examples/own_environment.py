@@ -1,4 +1,4 @@
-"""Train a few steps on an environment of one's own: press the button that is lit.
+"""Train a few steps on a custom environment: press the lit button.
 
 Run: python examples/own_environment.py [key=value ...]
 """
@@ -14,7 +14,7 @@ import agentrl
 
 
 class LitButton(gymnasium.Env):
-    """Two buttons side by side, one of them lit; four presses."""
+    """Two buttons side by side, one of them lit; an episode is four presses."""
 
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Box(0, 255, (28, 56, 3), np.uint8)
@@ -38,7 +38,7 @@ class LitButton(gymnasium.Env):
 
 
 class Guesser:
-    """Shows the model how to answer, not what."""
+    """Demonstrates the format of replies, not the right answers."""
 
     def reply(self, info, rng):
         return f"<action>{rng.choice(['left', 'right'])}</action>"

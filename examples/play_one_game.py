@@ -13,7 +13,7 @@ from agentrl.rollout.make_env import load_player
 
 player = load_player(EnvConfig(id="NumberGame-v0"), sys.argv[1] if len(sys.argv) > 1 else "expert")
 translator = agentrl.make_translator("NumberGame-v0")
-env = agentrl.make("NumberGame-v0")  # device="emulator-5554" would take that phone instead
+env = agentrl.make("NumberGame-v0")  # device="emulator-5554" would use that phone instead
 
 rng = np.random.default_rng(0)
 observation, info = env.reset(seed=7)

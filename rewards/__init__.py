@@ -1,4 +1,4 @@
-"""Reward functions: pure functions of an episode, one file per game."""
+"""Reward functions: pure functions of an episode, one file per game or topic."""
 
 from agentrl.folder_links import refuse_bare_name
 

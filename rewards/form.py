@@ -1,4 +1,4 @@
-"""Whether replies have the form that they should have."""
+"""Rewards for the format of replies."""
 
 import re
 
@@ -10,38 +10,38 @@ _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def think_answer(episode: Episode) -> list[float]:
-    """1 for each reply that is `<think>...</think><answer>...</answer>` alone, else 0."""
+    """1 for each reply that is exactly `<think>...</think><answer>...</answer>`, else 0."""
     return [float(is_think_answer(turn.reply)) for turn in episode.turns]
 
 
 def think_boxed(episode: Episode) -> list[float]:
-    r"""1 for each reply that is `<think>...</think>` and then holds a `\boxed{...}`, else 0."""
+    r"""1 for each reply with `<think>...</think>` and then `\boxed{...}`, else 0."""
     return [float(is_think_boxed(turn.reply)) for turn in episode.turns]
 
 
 def action(episode: Episode) -> list[float]:
-    """0 for each reply that the translator could read as an action, -1 for any other."""
+    """-1 for each reply that could not be parsed as an action, else 0."""
     return [-1.0 if turn.parse_error is not None else 0.0 for turn in episode.turns]
 
 
 def effect(episode: Episode, cost: float = 1.0) -> list[float]:
-    """Minus a cost for each reply that is no action and each action that changes nothing, else 0.
+    """Minus a cost for each reply without an action and each action without effect, else 0.
 
-    On a running clock nothing need be changed: there who acts before the next tick does no harm.
+    On a running clock an action without effect costs nothing: acting before the next tick is fine.
 
     Args:
-        episode: of an environment whose info tells whether the last action has `changed` anything,
-            and of its `clock`, if it has one.
-        cost: of each such turn.
+        episode: its environment's `info` must report whether the last action `changed` anything,
+            and may have a `clock`.
+        cost: the cost of each such turn.
 
     Raises:
-        KeyError: it does not tell what has `changed`.
+        KeyError: `info` has no `changed`.
     """
     return [-cost if _is_wasted(episode, turn) else 0.0 for turn in episode.turns]
 
 
 def is_think_answer(reply: str) -> bool:
-    """Whether a reply is one thought and one answer, in this order, with each tag once."""
+    """Whether a reply is one `<think>` block and one `<answer>` block, with each tag once."""
     if any(reply.count(tag) != 1 for tag in _TAGS):
         return False
     found = _THINK.fullmatch(reply)
@@ -50,7 +50,7 @@ def is_think_answer(reply: str) -> bool:
 
 
 def is_think_boxed(reply: str) -> bool:
-    """Whether a reply is one thought, and words with a box behind it."""
+    r"""Whether a reply is one `<think>` block followed by text with a `\boxed{...}`."""
     if reply.count("<think>") != 1 or reply.count("</think>") != 1:
         return False
     found = _THINK.fullmatch(reply)

@@ -1,4 +1,4 @@
-"""What long replies cost."""
+"""Penalties for long replies."""
 
 from collections.abc import Sequence
 
@@ -6,24 +6,24 @@ from agentrl.types import Episode
 
 
 def penalty(episode: Episode, free: int = 0, per_token: float = 0.001) -> Sequence[float]:
-    """A little less for each token of a reply beyond those that are free.
+    """A cost per token beyond a free allowance, for each reply.
 
     Args:
-        episode: any.
-        free: tokens of each reply that cost nothing.
-        per_token: what each further one costs.
+        episode: any episode.
+        free: tokens of each reply without a cost.
+        per_token: the cost of each further token.
     """
     return [-per_token * max(0, len(turn.reply_ids) - free) for turn in episode.turns]
 
 
 def overlong(episode: Episode, longest: int, buffer: int, factor: float = 1.0) -> Sequence[float]:
-    """DAPO's soft punishment of each reply.
+    """DAPO's soft overlong punishment, for each reply.
 
     Args:
-        episode: any.
-        longest: tokens of a reply, at most: usually `rollout.max_new_tokens`.
-        buffer: the tokens before that over which the punishment grows.
-        factor: the punishment at the end of them.
+        episode: any episode.
+        longest: maximum tokens of a reply, usually `rollout.max_new_tokens`.
+        buffer: the number of tokens before `longest` over which the punishment grows.
+        factor: the punishment at `longest`.
     """
     return [
         factor * soft_punishment(len(turn.reply_ids), longest, buffer) for turn in episode.turns
@@ -31,7 +31,7 @@ def overlong(episode: Episode, longest: int, buffer: int, factor: float = 1.0) -
 
 
 def soft_punishment(length: int, longest: int, buffer: int) -> float:
-    """0 up to `longest - buffer` tokens, then evenly down to -1 (arXiv:2503.14476, equation 13).
+    """0 up to `longest - buffer` tokens, then linearly down to -1 (arXiv:2503.14476, eq. 13).
 
     Raises:
         ValueError: the buffer is not in [1, longest].

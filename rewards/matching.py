@@ -1,7 +1,7 @@
-r"""1 for a right answer, else 0: by text, by number, or by choice.
+r"""1 for a right answer, else 0: compared as text, as number, or as a choice.
 
-The answer stands in the last reply, as `<answer>...</answer>` or `\boxed{...}`; the truth in the
-environment's info, as `ground_truth`, or as `accepted` where there are several right answers.
+The answer is in the last reply, as `<answer>...</answer>` or `\boxed{...}`; the true answer is in
+the environment's info, as `ground_truth`, or as `accepted` if there are several right answers.
 """
 
 from agentrl.data import grading, reward_inputs
@@ -9,7 +9,7 @@ from agentrl.types import Episode
 
 
 def exact(episode: Episode) -> float:
-    """The same text, but for case, white space and a full stop."""
+    """The same text, ignoring case, whitespace and a full stop."""
     answer = reward_inputs.last_answer(episode)
     accepted = reward_inputs.accepted(episode)
     return float(answer is not None and grading.exact(answer, accepted))
@@ -19,18 +19,18 @@ def numeric(episode: Episode, tolerance: float = 0.0) -> float:
     """The same number.
 
     Args:
-        episode: with a true answer that is a number.
-        tolerance: how far off it may be, as a share of the true number.
+        episode: its true answer must be a number.
+        tolerance: maximum relative error.
 
     Raises:
-        ValueError: the true answer is no number.
+        ValueError: the true answer is not a number.
     """
     accepted = reward_inputs.accepted(episode)
     return float(grading.numeric(reward_inputs.last_answer(episode) or "", accepted, tolerance))
 
 
 def choice(episode: Episode) -> float:
-    """The right one of some options: by its letter, by its text, or both."""
+    """The right option, given by its letter, its text, or both."""
     answer, accepted = reward_inputs.last_answer(episode), reward_inputs.accepted(episode)
     options = reward_inputs.options(episode.reset_info)
     return float(answer is not None and grading.choice(answer, accepted, options))

@@ -1,7 +1,7 @@
-"""math-verify in processes of their own, with a deadline and a bound on their memory.
+"""Runs math-verify in separate processes, with a deadline and a memory limit.
 
-Its own time-outs are signals, which only a process's main thread can have, and rewards are
-computed in other threads. And what a model writes may take for ever to compare, or all memory.
+math-verify's own timeouts use signals, which work only in the main thread, but rewards run in other
+threads. And a model's answer may take forever, or all memory, to compare.
 """
 
 import contextlib
@@ -24,28 +24,28 @@ from agentrl.rewards.math_worker import SPARE_S, said_in
 log = logging.getLogger(__name__)
 
 _START_S = 60.0
-"""For the process to come up: it imports sympy."""
+"""Deadline for the process to start: it imports sympy."""
 _SLACK_S = 10.0
-"""For it to answer, beyond what its questions may take."""
+"""Time for the process to respond, in addition to its questions' deadlines."""
 _LONGEST = 4000
-"""Characters of the reply's end that are looked at; longer answers are none."""
+"""Only this many characters at the end of a reply are searched for an answer."""
 _MOST_KNOWN = 4096
-"""Answers that are known to be unsettled."""
+"""Maximum number of remembered unsettled answers."""
 
 _Question = tuple[str, str | None, str, bool]
-"""The truth, the answer, the reply where it marks none, and whether words are compared."""
+"""True answer, marked answer, the reply if it marks none, and whether text may be compared."""
 _UNSETTLED: Mapping[str, Any] = {"right": False, "unsettled": True}
 
 
 class Verifier:
-    """Compares answers, some at the same time; its process starts when it is first asked.
+    """Compares answers, several at a time, in a process that starts on the first call.
 
-    It ends with this process, whatever ends it. An answer that was computed on and not settled is
-    remembered, and is unsettled at once the next time.
+    The process ends with this one, even after a kill. An answer that used up its CPU time is
+    remembered, and reported as unsettled at once the next time.
 
     Args:
-        deadline_s: of computing, for one comparison; by the clock a second more.
-        at_once: comparisons at the same time; None for one a processor, from 2 to 4.
+        deadline_s: CPU seconds for one comparison; the wall-clock limit is one second more.
+        at_once: number of concurrent comparisons; None for the number of CPUs, from 2 to 4.
     """
 
     def __init__(self, deadline_s: float = 5.0, at_once: int | None = None) -> None:
@@ -56,28 +56,28 @@ class Verifier:
         self._unsettled: dict[_Question, None] = {}
 
     def verify(self, truth: Any, reply: str, words: bool = False) -> tuple[float, float]:
-        """Whether a reply's answer equals the truth.
+        """Whether a reply's answer equals the true answer.
 
         Args:
-            truth: maths: a number, LaTeX with or without its dollars, a set, an interval.
+            truth: a number, LaTeX with or without dollar signs, a set, or an interval.
             reply: any text.
-            words: whether a truth that is no maths is compared as text.
+            words: whether a true answer that is not math is compared as text.
 
         Returns:
             1.0 for a right answer, else 0.0; and 1.0 if it could not be compared, else 0.0.
 
         Raises:
-            RewardError: the truth cannot be read, or the process does not work.
+            RewardError: the true answer cannot be parsed, or the process does not work.
         """
-        found = self.verify_all([(truth, reply)], words)[0]
-        if isinstance(found, RewardError):
-            raise found
-        return found
+        result = self.verify_all([(truth, reply)], words)[0]
+        if isinstance(result, RewardError):
+            raise result
+        return result
 
     def verify_all(
         self, pairs: Sequence[tuple[Any, str]], words: bool = False
     ) -> list[tuple[float, float] | RewardError]:
-        """The same for several truths and replies; a truth that cannot be read is its own alone.
+        """Like `verify`, for several pairs; an unparsable true answer affects only its own pair.
 
         Raises:
             RewardError: the process does not work.
@@ -88,13 +88,13 @@ class Verifier:
             found = dict(zip(new, self._ask(new), strict=True)) if new else {}
             for question, answer in found.items():
                 self._remember(question, answer)
-        return [_told(question and found.get(question, _UNSETTLED)) for question in questions]
+        return [_result(question and found.get(question, _UNSETTLED)) for question in questions]
 
     def _remember(self, question: _Question, answer: Mapping[str, Any]) -> None:
         if not answer.get("unsettled"):
             return
         shown = (question[1] or question[2])[-80:]
-        log.warning("maths: not compared within %g s: %r", self._deadline_s, shown)
+        log.warning("maths: answer not compared within %g s: %r", self._deadline_s, shown)
         if answer.get("known"):
             self._unsettled[question] = None
             if len(self._unsettled) > _MOST_KNOWN:
@@ -103,20 +103,20 @@ class Verifier:
     def _ask(self, questions: Sequence[_Question]) -> list[Mapping[str, Any]]:
         process = self._running()
         assert process.stdin is not None
-        told = [
+        request = [
             {"truth": truth, "said": said, "reply": reply, "words": words}
             for truth, said, reply, words in questions
         ]
         rounds = math.ceil(len(questions) / self._at_once)
         try:
-            process.stdin.write(json.dumps(told).encode() + b"\n")
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             line = _line(process, rounds * (self._deadline_s + SPARE_S) + _SLACK_S)
         except OSError:
             line = None
         if line is None:
             self.close()
-            raise RewardError("maths: the verifier's process has ended or fallen silent")
+            raise RewardError("maths: the verifier process has ended or does not respond")
         answers: list[Mapping[str, Any]] = json.loads(line)
         return answers
 
@@ -129,30 +129,30 @@ class Verifier:
             [sys.executable, "-m", "agentrl.rewards.math_worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # math-verify tells of each answer that it cannot read
-            start_new_session=True,  # Ctrl-C is for us
+            stderr=subprocess.DEVNULL,  # math-verify logs each answer that it cannot parse
+            start_new_session=True,  # Ctrl-C goes to this process only
             env={**os.environ, "PYTHONPATH": path},
         )
         ready = _line(self._process, _START_S)
         if ready is None:
             self.close()
             raise RewardError(
-                f"maths: the verifier is not up after {_START_S:g} s; try "
+                f"maths: the verifier did not start within {_START_S:g} s; try "
                 f"{sys.executable} -m agentrl.rewards.math_worker 5 2"
             )
         return self._process
 
     def close(self) -> None:
-        """End the process; another is started when it is asked again."""
+        """End the process; the next call starts another."""
         process, self._process = self._process, None
         if process is None:
             return
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with all that it looks at
+            os.killpg(process.pid, signal.SIGKILL)  # together with its child processes
             process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what it had not read yet
+                with contextlib.suppress(OSError):  # unsent data
                     pipe.close()
 
     def __del__(self) -> None:
@@ -160,7 +160,7 @@ class Verifier:
 
 
 def _question(truth: Any, reply: str, words: bool) -> _Question | None:
-    """What is asked; None without a truth. What stands around an answer makes no difference."""
+    """The question; None without a true answer. Text around a marked answer is dropped."""
     if truth is None or not str(truth).strip():
         return None
     reply = reply[-_LONGEST:]
@@ -168,7 +168,7 @@ def _question(truth: Any, reply: str, words: bool) -> _Question | None:
     return str(truth), said, reply if said is None else "", words
 
 
-def _told(answer: Mapping[str, Any] | None) -> tuple[float, float] | RewardError:
+def _result(answer: Mapping[str, Any] | None) -> tuple[float, float] | RewardError:
     if answer is None:
         return RewardError("maths: the environment's info has no ground_truth")
     if "error" in answer:
@@ -177,7 +177,7 @@ def _told(answer: Mapping[str, Any] | None) -> tuple[float, float] | RewardError
 
 
 def _line(process: "subprocess.Popen[bytes]", deadline_s: float) -> bytes | None:
-    """What it says next; None if that is nothing."""
+    """The next line of its output; None if it ended or the deadline passed."""
     assert process.stdout is not None
     end, line, fd = time.monotonic() + deadline_s, b"", process.stdout.fileno()
     while not line.endswith(b"\n"):

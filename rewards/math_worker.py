@@ -1,7 +1,6 @@
-"""The other side of `verifier`: reads lists of questions from the standard input, one JSON a line.
+"""The process behind `math_verifier`: reads lists of questions from stdin, one JSON per line.
 
-Its arguments are how many seconds of computing one of them may take, and how many are looked at at
-the same time.
+Its arguments are the CPU seconds for one question and the number of concurrent questions.
 """
 
 import json
@@ -13,21 +12,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn
 
-from agentrl.data.answers import answer_in
+from agentrl.data.answers import extract_answer
 from agentrl.data.grading import exact
 from agentrl.errors import ActionError
 
 SPARE_S = 1.0
-"""Beyond its seconds of computing, by the clock: others may need the processors."""
+"""Wall-clock time beyond the CPU seconds, because other processes may need the CPUs."""
 _MEMORY = 4 << 30
-"""Bytes that an answer may take; sympy itself needs a tenth of it."""
+"""Memory limit per answer in bytes; sympy itself needs a tenth of it."""
 _NO_LIMIT: Any = None
-"""math-verify's own time-outs are off: whoever asks has one."""
+"""Turns off math-verify's own timeouts: the caller has a deadline."""
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
-    # What libraries print must not be taken for an answer.
+    """Answer questions until stdin is closed."""
+    # Output of libraries must not be mistaken for an answer.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
@@ -41,35 +40,35 @@ def main() -> None:
 def _answers(
     questions: Sequence[Mapping[str, Any]], deadline_s: float, at_once: int
 ) -> list[dict[str, Any]]:
-    """What is found, each in a process of its own: what one takes or breaks is not the others'."""
+    """Answer each question in its own process, so that a failure affects no other question."""
     answers: list[dict[str, Any]] = [{} for _ in questions]
     running: dict[int, tuple[int, int]] = {}
 
     def take() -> None:
         child, _, used = os.wait4(-1, 0)
-        place, reading = running.pop(child)
+        index, reading = running.pop(child)
         with os.fdopen(reading, "rb") as pipe:
-            said = pipe.read().splitlines()
-        answers[place] = _found(said, used.ru_utime + used.ru_stime, deadline_s)
+            lines = pipe.read().splitlines()
+        answers[index] = _answer_from(lines, used.ru_utime + used.ru_stime, deadline_s)
 
-    for place, question in enumerate(questions):
+    for index, question in enumerate(questions):
         if len(running) >= at_once:
             take()
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
-            _look(question, writing, deadline_s)
+            _compare(question, writing, deadline_s)
         os.close(writing)
-        running[child] = place, reading
+        running[child] = index, reading
     while running:
         take()
     return answers
 
 
-def _look(question: Mapping[str, Any], writing: int, deadline_s: float) -> NoReturn:
-    """Say that the truth can be read, and then what the answer is; ends this process."""
+def _compare(question: Mapping[str, Any], writing: int, deadline_s: float) -> NoReturn:
+    """Report that the true answer can be parsed, then the result; ends this process."""
     try:
-        # Nobody else need live to end what never ends.
+        # Timers end this process even if its parent has died.
         for clock, signal_, seconds in (
             (signal.ITIMER_PROF, signal.SIGPROF, deadline_s),
             (signal.ITIMER_REAL, signal.SIGALRM, deadline_s + SPARE_S),
@@ -77,26 +76,27 @@ def _look(question: Mapping[str, Any], writing: int, deadline_s: float) -> NoRet
             signal.signal(signal_, signal.SIG_DFL)
             signal.setitimer(clock, seconds)
         truth, words = _truth(question["truth"]), question["words"]
-        error = {"error": f"the truth {question['truth'][:80]!r} is no maths; compare it as text"}
+        error = {"error": f"the truth {question['truth'][:80]!r} is not math; compare it as text"}
         unread = truth[0] is None and not words
         os.write(writing, json.dumps(error if unread else {}).encode() + b"\n")
         if not unread:
             answer = _answer(truth, question["reply"], question["said"], words)
             os.write(writing, json.dumps(answer).encode() + b"\n")
-    finally:  # whatever it was, MemoryError among others
+    finally:  # after any error, such as MemoryError
         os._exit(0)
 
 
-def _found(said: Sequence[bytes], computed_s: float, deadline_s: float) -> dict[str, Any]:
-    """What a process has found in some seconds of computing, from the lines that it said.
+def _answer_from(lines: Sequence[bytes], computed_s: float, deadline_s: float) -> dict[str, Any]:
+    """The answer of a child process, from the lines that it wrote and its CPU seconds.
 
-    One that the clock has ended may have waited for others: its answer is not known for bad.
+    A child that the wall-clock timer ended may just have waited for a CPU, so its answer is not
+    marked as `known` to be unsettled.
     """
-    if not said:
-        return {"error": f"the truth is not read within {deadline_s:g} s"}
-    found: dict[str, Any] = json.loads(said[-1])
-    if found:
-        return found
+    if not lines:
+        return {"error": f"the truth is not parsed within {deadline_s:g} s"}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    if answer:
+        return answer
     return {"right": False, "unsettled": True, "known": computed_s >= deadline_s / 2}
 
 
@@ -117,31 +117,31 @@ def _answer(truth: tuple[Any, str], reply: str, said: str | None, words: bool) -
 
 
 def said_in(reply: str) -> str | None:
-    """The answer that a reply marks; None where it marks none."""
+    """The marked answer in a reply; None if there is none."""
     try:
-        return answer_in(reply)
+        return extract_answer(reply)
     except ActionError:
         return None
 
 
 def _truth(truth: str) -> tuple[Any, str]:
-    """What a truth means, None if it is no maths; and its own words."""
+    """A true answer, parsed (None if it is not math) and as text."""
     said = said_in(truth) or truth
-    found = _parsed(_dressed(said))
-    # The last one is the text itself, where nothing could be made of it.
-    return (found if any(not isinstance(f, str) for f in found) else None), said
+    parsed = _parsed(_dressed(said))
+    # math-verify appends the text itself; if nothing else was parsed, it is not math.
+    return (parsed if any(not isinstance(p, str) for p in parsed) else None), said
 
 
 def _dressed(text: str) -> str:
-    r"""LaTeX as math-verify finds it: `\frac{1}{2}` alone becomes `$\frac{1}{2}$`."""
+    r"""LaTeX in a form that math-verify finds: a bare `\frac{1}{2}` is put into a box."""
     return text if "$" in text or "\\[" in text or "\\(" in text else f"\\boxed{{{text}}}"
 
 
 def _parsed(text: str) -> list[Any]:
     from math_verify import parse
 
-    found: list[Any] = parse(text, parsing_timeout=_NO_LIMIT)
-    return found
+    parsed: list[Any] = parse(text, parsing_timeout=_NO_LIMIT)
+    return parsed
 
 
 if __name__ == "__main__":

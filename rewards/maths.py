@@ -1,4 +1,4 @@
-"""Maths answers, compared by math-verify: numbers, LaTeX, sets, intervals, equations."""
+"""Rewards for math answers, compared by math-verify: numbers, LaTeX, sets, intervals, equations."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -13,23 +13,23 @@ GET_MATH = "pip install 'agentrl[math]'"
 
 
 class Accuracy:
-    r"""1 for an answer that equals the truth, else 0; a batch function.
+    r"""1 for an answer that equals the true answer, else 0; a batch function.
 
-    The answer is the last `\boxed{...}`, what stands between `<answer>` tags, or else what looks
-    like an answer in the reply. `unsettled` is 1 where it could not be compared in time: nobody
-    can be made to wait by an answer such as 9^9^9^9, and so it counts as wrong.
+    The answer is the last `\boxed{...}`, the text between `<answer>` tags, or else whatever looks
+    like an answer in the reply. `unsettled` is 1 if it could not be compared in time: an answer
+    such as 9^9^9^9 must not block anything, so it counts as wrong.
 
     Args:
-        deadline_s: of computing, for one answer.
+        deadline_s: CPU seconds for one answer.
 
     Raises:
         ConfigError: math-verify is not installed.
     """
 
     most = 16
-    """So few that a call ends within `rollout.reward_deadline_s` though all of it is unsettled."""
+    """Few enough that a call ends within `rollout.reward_deadline_s` even if all are unsettled."""
     words = False
-    """Whether a truth that is no maths is compared as text."""
+    """Whether a true answer that is not math is compared as text."""
 
     def __init__(self, deadline_s: float = 5.0) -> None:
         if find_spec("math_verify") is None:
@@ -37,10 +37,10 @@ class Accuracy:
         self._verifier = Verifier(deadline_s)
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """A row for each episode; its `ground_truth` must be maths.
+        """One row per episode; its `ground_truth` must be math.
 
         Raises:
-            RewardError: a verifier that does not work.
+            RewardError: the verifier process does not work.
         """
         pairs = [(inputs["ground_truth"], inputs["response"]) for inputs in reward_inputs]
         return [
@@ -57,14 +57,14 @@ class Accuracy:
 
 
 class R1V(Accuracy):
-    """R1-V's reward: accuracy and format, weighed; a batch function.
+    r"""R1-V's reward: weighted sum of accuracy and format; a batch function.
 
-    The accuracy is math-verify's; an answer that is no maths is right if it is the same text. The
-    format is `<think>...</think><answer>...</answer>`, or a thought and a box.
+    The accuracy is math-verify's; an answer that is not math is right if the text is equal. The
+    format is `<think>...</think><answer>...</answer>`, or `<think>` and a `\boxed{...}`.
 
     Args:
-        format_weight: the share of the format in `overall`, in [0, 1].
-        deadline_s: of computing, for one answer.
+        format_weight: the weight of the format in `overall`, in [0, 1].
+        deadline_s: CPU seconds for one answer.
     """
 
     words = True
@@ -85,15 +85,15 @@ class R1V(Accuracy):
 
 
 class DAPO(Accuracy):
-    """DAPO's reward: 1 for a right answer, -1 for a wrong one, less for replies that are too long.
+    """DAPO's reward: 1 for a right answer, -1 for a wrong one, less for overlong replies.
 
     A batch function (arXiv:2503.14476, sections 3.4 and 3.5).
 
     Args:
-        longest: tokens of a reply, at most: usually `rollout.max_new_tokens`.
-        buffer: the tokens before that over which the punishment grows.
-        factor: the punishment at the end of them.
-        deadline_s: of computing, for one answer.
+        longest: maximum tokens of a reply, usually `rollout.max_new_tokens`.
+        buffer: the number of tokens before `longest` over which the punishment grows.
+        factor: the punishment at `longest`.
+        deadline_s: CPU seconds for one answer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rewards of the small phone games, one value per turn."""
+"""Rewards of the minigames, one value per turn."""
 
 import itertools
 from collections.abc import Mapping
@@ -11,22 +11,22 @@ from agentrl.rewards.form import effect
 from agentrl.types import Episode
 
 outcome = env_reward
-"""What the game itself pays: the change of its `worth` (docs/games.md)."""
+"""The environment's own reward: the change of `worth` (docs/games.md)."""
 
 format = effect
-"""-1 for a reply that is no action, and for an action that changes nothing, else 0.
+"""-1 for a reply without an action and for an action without effect, else 0.
 
-On a running clock nothing need be changed: there who acts before the next tick does no harm.
+On a running clock an action without effect costs nothing: acting before the next tick is fine.
 """
 
 
 def closer(episode: Episode) -> list[float]:
-    """For Snake: 1 for a turn that ends nearer to the food than it began, or with it; else 0.
+    """For Snake: 1 for a turn that gets closer to the food or eats it, -1 for moving away, else 0.
 
-    One that ends farther off costs 1: nothing is earned by going in circles.
+    Moving away costs as much as moving closer earns, so going in circles earns nothing.
 
     Raises:
-        KeyError: there is no `food` in this game.
+        KeyError: `info` has no `food`.
     """
     infos = [episode.reset_info, *(turn.info for turn in episode.turns)]
     for info in infos:

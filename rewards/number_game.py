@@ -4,11 +4,11 @@ from agentrl.data.reward_inputs import env_reward
 from agentrl.rewards.form import effect
 
 outcome = env_reward
-"""+1 for a right pick, -1 for a wrong or late one, 0 else (the change of score, by 10)."""
+"""+1 for a right pick, -1 for a wrong or late one, else 0 (the change of score divided by 10)."""
 
 format = effect
-"""-1 for a reply that is no action and for a tap that does nothing (but take time), else 0.
+"""-1 for a reply without an action and for a tap without effect (besides taking time), else 0.
 
-Siblings are compared at one state by what the turn itself earned, so a wasted turn must not be
-worth more than a wrong pick.
+`state_grpo` compares siblings at the same state by the reward of that turn alone, so a wasted turn
+must not be worth more than a wrong pick.
 """

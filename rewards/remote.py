@@ -1,4 +1,4 @@
-"""A reward that is computed elsewhere, and asked for over HTTP: see `agentrl serve-reward`."""
+"""A reward computed by a server over HTTP: see `agentrl serve-reward`."""
 
 import base64
 import http.client
@@ -22,26 +22,26 @@ from agentrl.types import Image
 T = TypeVar("T")
 
 _LARGEST = 16 << 20
-"""Bytes of an answer."""
-_AGAIN = (408, 425, 429, 502, 503, 504)
-"""Answers of a server that is busy or not up yet; it may be asked again."""
+"""Maximum size of a response in bytes."""
+_RETRY_STATUSES = (408, 425, 429, 502, 503, 504)
+"""Status codes of a server that is busy or not up yet; the request is retried."""
 _FIRST_PAUSE_S = 0.2
 
 
 class Remote:
-    """Asks a server what some episodes are worth; a batch function.
+    """Requests the rewards of episodes from a server; a batch function.
 
-    A server that cannot be reached or is busy is asked again, after twice as long a pause each
-    time. Keep `deadline_s` below `rollout.reward_deadline_s`.
+    If the server cannot be reached or is busy, the request is retried with exponential backoff.
+    Keep `deadline_s` below `rollout.reward_deadline_s`.
 
     Args:
-        url: of the server, such as `http://127.0.0.1:8765`.
-        deadline_s: for all attempts of a call together.
-        attempts: at most.
-        images: whether pictures are sent, as PNG.
+        url: the server's URL, such as `http://127.0.0.1:8765`.
+        deadline_s: deadline for all attempts of a call together.
+        attempts: maximum number of attempts.
+        images: whether to send images, as PNG.
 
     Raises:
-        ConfigError: no such address can exist.
+        ConfigError: invalid URL, deadline or number of attempts.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Remote:
     ) -> None:
         parts = urllib.parse.urlsplit(str(url))
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"rewards: url={url!r} must read http://HOST:PORT")
+            raise ConfigError(f"rewards: url={url!r} must have the form http://HOST:PORT")
         if deadline_s <= 0 or attempts < 1:
             raise ConfigError(
                 f"rewards: deadline_s={deadline_s} and attempts={attempts} must be above 0"
@@ -57,50 +57,51 @@ class Remote:
         self._url = f"{str(url).rstrip('/')}/score"
         self._deadline_s, self._attempts, self._images = deadline_s, attempts, images
         # A proxy cannot reach this machine's own ports.
-        proxies: dict[str, str] | None = {} if _is_here(parts.hostname) else None
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies), _Stay())
+        proxies: dict[str, str] | None = {} if _is_loopback(parts.hostname) else None
+        handlers = urllib.request.ProxyHandler(proxies), _NoRedirects()
+        self._opener = urllib.request.build_opener(*handlers)
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """A row for each episode.
+        """One row per episode.
 
         Raises:
-            RewardError: the server gave none.
+            RewardError: the server returned no valid rows in time.
         """
-        body = json.dumps({"inputs": [self._sent(one) for one in reward_inputs]}).encode()
+        body = json.dumps({"inputs": [self._payload(inputs) for inputs in reward_inputs]}).encode()
         end, why = time.monotonic() + self._deadline_s, ""
         for attempt in range(1, self._attempts + 1):
-            found = self._ask(body, end)
-            if isinstance(found, bytes):
-                return self._rows(found, len(reward_inputs))
-            why = f"asked {attempt} times: {found}"
+            response = self._request(body, end)
+            if isinstance(response, bytes):
+                return self._rows(response, len(reward_inputs))
+            why = f"failed after {attempt} attempts: {response}"
             pause_s = _FIRST_PAUSE_S * 2 ** (attempt - 1)
             if attempt == self._attempts or time.monotonic() + pause_s >= end:
                 break
             time.sleep(pause_s)
         raise RewardError(f"{self._url}: {why}")
 
-    def _sent(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _payload(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         images = inputs.get("images", ()) if self._images else ()
         return {**inputs, "images": [_data_uri(image) for image in images]}
 
-    def _ask(self, body: bytes, end: float) -> bytes | str:
-        """The answer, or why there is none yet.
+    def _request(self, body: bytes, end: float) -> bytes | str:
+        """One attempt: the response body, or the reason why a retry may help.
 
         Raises:
-            RewardError: asking again would not help.
+            RewardError: a retry would not help.
         """
         headers = {"Content-Type": "application/json"}
         if token := os.environ.get("AGENTRL_REWARD_TOKEN"):
             headers["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(self._url, body, headers)
         try:
-            status, answer = _within(end, lambda: self._exchange(request, end))
+            status, answer = _call_with_deadline(end, lambda: self._exchange(request, end))
         except (OSError, http.client.HTTPException) as error:
             return _reason(error)
         if status // 100 == 2:
             return answer
-        why = f"{status}: {_told(answer)}"
-        if status in _AGAIN:
+        why = f"{status}: {_error_message(answer)}"
+        if status in _RETRY_STATUSES:
             return why
         raise RewardError(f"{self._url}: {why}")
 
@@ -110,7 +111,7 @@ class Remote:
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
-            return answer.status, _bounded(answer, end)
+            return answer.status, _read_body(answer, end)
 
     def _rows(self, answer: bytes, count: int) -> list[dict[str, Any]]:
         try:
@@ -118,72 +119,72 @@ class Remote:
         except (ValueError, TypeError, KeyError, RecursionError):
             raise RewardError(f"{self._url}: no rows in {answer[:80]!r}") from None
         if not isinstance(rows, list) or len(rows) != count:
-            told = len(rows) if isinstance(rows, list) else type(rows).__name__
-            raise RewardError(f"{self._url}: {told} rows for {count} episodes")
+            received = len(rows) if isinstance(rows, list) else type(rows).__name__
+            raise RewardError(f"{self._url}: {received} rows for {count} episodes")
         return rows
 
 
 def _reason(error: Exception) -> str:
-    """Why nobody answered, and what to do where nobody is there."""
-    words = f"{type(error).__name__}: {error}"
+    """The error, with a hint if no server is running."""
+    message = f"{type(error).__name__}: {error}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ConnectionRefusedError):
-        words += " (agentrl serve-reward starts a server)"
-    return words
+        message += " (agentrl serve-reward starts a server)"
+    return message
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows nobody elsewhere: what an episode was is for the server that was named."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: episodes go only to the configured server."""
 
     def redirect_request(self, *arguments: Any) -> None:
         """Refuse."""
         return
 
 
-def _within(end: float, call: Callable[[], T]) -> T:
-    """What a call returns or raises; one that does not end is left to itself.
+def _call_with_deadline(end: float, call: Callable[[], T]) -> T:
+    """Return or raise what `call` does; a call past the deadline is abandoned in its thread.
 
     Raises:
-        TimeoutError: it has not ended in time.
+        TimeoutError: the call did not end in time.
     """
-    answer: Future[T] = Future()
+    result: Future[T] = Future()
 
-    def carry_out() -> None:
+    def run() -> None:
         try:
-            answer.set_result(call())
+            result.set_result(call())
         except BaseException as error:
-            answer.set_exception(error)
+            result.set_exception(error)
 
-    # A socket's time-out is for each packet, and for no name that is looked up.
-    threading.Thread(target=carry_out, name="remote reward", daemon=True).start()
-    wait([answer], max(0.01, end - time.monotonic()))
-    if not answer.done():
-        raise TimeoutError("the answer did not end in time")
-    return answer.result()
+    # A socket's timeout applies to each packet, and does not cover name resolution.
+    threading.Thread(target=run, name="remote reward", daemon=True).start()
+    wait([result], max(0.01, end - time.monotonic()))
+    if not result.done():
+        raise TimeoutError("the response was not complete in time")
+    return result.result()
 
 
-def _bounded(answer: Any, end: float) -> bytes:
-    """The whole answer; a server that sends a little at a time has the same deadline.
+def _read_body(answer: Any, end: float) -> bytes:
+    """The whole response body, with a deadline also for a server that sends slowly.
 
     Args:
         answer: an HTTP response.
-        end: in the seconds of `time.monotonic`.
+        end: deadline on the clock of `time.monotonic`.
 
     Raises:
-        RewardError: it is too large.
-        TimeoutError: it did not come in time.
+        RewardError: the body is too large.
+        TimeoutError: the body was not complete in time.
     """
     body = b""
     while chunk := answer.read1(65536):
         body += chunk
         if len(body) > _LARGEST:
-            raise RewardError(f"the reward server's answer has more than {_LARGEST >> 20} MiB")
+            raise RewardError(f"the reward server's response exceeds {_LARGEST >> 20} MiB")
         if time.monotonic() > end:
-            raise TimeoutError("the answer did not end in time")
+            raise TimeoutError("the response was not complete in time")
     return body
 
 
-def _told(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"])[:500]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -191,12 +192,12 @@ def _told(body: bytes) -> str:
 
 
 def _data_uri(image: Image) -> str:
-    held, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-    assert held
+    encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert encoded
     return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

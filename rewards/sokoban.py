@@ -5,17 +5,18 @@ from agentrl.rewards.form import action
 from agentrl.types import Episode
 
 format = action
-"""-1 for a reply that is no action, else 0.
+"""-1 for a reply without an action, else 0.
 
-It leaves the board as it is and so costs no step: without this it would be worth more than a move.
+Such a reply leaves the board unchanged and costs no step, so without this penalty it would be worth
+more than a move.
 """
 
 
 def useless(episode: Episode) -> list[float]:
-    """-1 for a move that was blocked, by a wall or by a box that cannot be pushed, else 0.
+    """-1 for a move blocked by a wall or by a box that cannot be pushed, else 0.
 
     Raises:
-        KeyError: the environment does not tell what has `changed`.
+        KeyError: `info` has no `changed`.
     """
     return [
         -1.0 if turn.action is not None and not fact(episode, turn.info, "changed") else 0.0
@@ -24,9 +25,9 @@ def useless(episode: Episode) -> list[float]:
 
 
 def success(episode: Episode) -> float:
-    """1 for a solved level, else 0: the outcome alone, without the game's steps and boxes.
+    """1 for a solved level, else 0, without the environment's rewards for steps and boxes.
 
     Raises:
-        KeyError: the environment tells of no `success`.
+        KeyError: `info` has no `success`.
     """
     return float(bool(episode.turns) and fact(episode, episode.turns[-1].info, "success"))

@@ -5,16 +5,16 @@ from agentrl.rewards.form import effect
 from agentrl.types import Episode
 
 outcome = env_reward
-"""By how much each choice was better than the other one, in [-1, 1]; 0 for other turns."""
+"""The gain of each decision over the other one, in [-1, 1]; 0 for other turns."""
 
 
 def regret(episode: Episode) -> list[float]:
-    """What a whole game fell short of: 0 for the best power that it allowed, -1 for the worst.
+    """Minus the regret of the whole game: 0 for the best possible power, -1 for the worst.
 
-    It stands at the last turn, for comparing whole episodes.
+    It is assigned to the last turn, for comparing whole episodes.
 
     Raises:
-        KeyError: the environment tells of no `regret`.
+        KeyError: `info` has no `regret`.
     """
     if not episode.turns:
         return []
@@ -23,15 +23,16 @@ def regret(episode: Episode) -> list[float]:
 
 
 def format(episode: Episode, cost: float = 0.5) -> list[float]:
-    """A small cost for a reply that is no action, and for a tap that does nothing.
+    """A small cost for a reply without an action and for a tap without effect.
 
-    Siblings are compared at one state by what the turn itself earned: a wasted turn must cost.
+    `state_grpo` compares siblings at the same state by the reward of that turn alone, so a wasted
+    turn must cost something.
 
     Args:
-        episode: a finished one.
-        cost: of each such turn.
+        episode: a finished episode.
+        cost: the cost of each such turn.
 
     Raises:
-        KeyError: the environment does not tell what has `changed`.
+        KeyError: `info` has no `changed`.
     """
     return effect(episode, cost)

@@ -63,8 +63,8 @@ def coin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ],
 )
 def test_an_environment_is_found_by_each_of_its_names(id: str, own: str) -> None:
-    assert env.game(id).id == own
-    assert env.game(id) == env.game(id)
+    assert env.find_env(id).id == own
+    assert env.find_env(id) == env.find_env(id)
 
 
 def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
@@ -90,7 +90,7 @@ def test_equal_class_and_module_names_in_different_packages_do_not_collide(
         (tmp_path / folder / "coins.py").write_text(code)
     names = [f"{folder}.coins:Coin" for folder in ("heads", "tails", "heads")]
     assert [make_env(EnvConfig(id=name)).unwrapped.bias for name in names] == [1, 2, 1]
-    assert env.game(names[0]).id != env.game(names[1]).id
+    assert env.find_env(names[0]).id != env.find_env(names[1]).id
 
 
 class Loud:
@@ -147,7 +147,7 @@ def test_a_file_is_imported_once_by_concurrent_threads(tmp_path: Path) -> None:
     file = tmp_path / f"slow_{tmp_path.name}.py"
     file.write_text(f"import time\ntime.sleep(0.5)\n{CODE}")
     with ThreadPoolExecutor(4) as pool:
-        assert len(set(pool.map(lambda _: env.game(f"{file}:Coin").id, range(4)))) == 1
+        assert len(set(pool.map(lambda _: env.find_env(f"{file}:Coin").id, range(4)))) == 1
 
 
 def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None:
@@ -161,7 +161,7 @@ def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None
                 id=f"{coin}:Coin",
                 wrappers=[WrapperConfig(wrapper=f"{coin}:Doubled", kwargs={"times": 3})],
             ),
-            "does not wrap it",
+            "failed with kwargs=",
         ),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -170,7 +170,7 @@ def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None
 
 def test_all_references_of_built_in_environments_resolve() -> None:
     # other tests of this process may have registered games of theirs, in files that are gone
-    own = [game for game in env.games() if str(game.entry_point).startswith("agentrl.")]
+    own = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]
     assert own
     for game in own:
         references = [game.translator, *game.players.values(), *filter(None, [game.app])]

@@ -49,7 +49,7 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
         ray_cluster.join_cluster()
     assert str(error.value) == extras.NO_RAY
     monkeypatch.setattr(install_doctor, "_version", lambda name: None)
-    fixes = {finding.what: finding.mend for finding in install_doctor.examine()}
+    fixes = {finding.what: finding.fix for finding in install_doctor.examine()}
     assert fixes["ray"] == extras.GET_RAY
     assert fixes["vLLM"] == extras.GET_VLLM
     assert fixes["transformers"] == extras.GET_MODELS

@@ -131,7 +131,7 @@ def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
 def test_the_installed_package_finds_envs_and_rewards(installed: Path, tmp_path: Path) -> None:
     code = (
         "import agentrl, agentrl.envs, agentrl.rewards; from agentrl import env;"
-        "print(agentrl.__file__, env.game('NumberGame-v0').id)"
+        "print(agentrl.__file__, env.find_env('NumberGame-v0').id)"
     )
     output = run(installed / "python", "-c", code, cwd=tmp_path)
     assert "NumberGame-v0" in output
@@ -188,7 +188,7 @@ def test_a_scripted_player_can_be_evaluated_and_listed(
     command = ("eval", "number_game", "--policy", "expert", "--episodes", "1", ONE_PHONE)
     run(installed / "agentrl", *command, cwd=tmp_path)
     (folder,) = (tmp_path / "runs").iterdir()
-    listed = run(installed / "agentrl", "replay", folder, "--list", cwd=tmp_path)
+    listed = run(installed / "agentrl", "episodes", folder, cwd=tmp_path)
     assert "1 of 1 episodes" in listed
     assert "terminated" in listed
 

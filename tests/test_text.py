@@ -1,6 +1,6 @@
 import pytest
 
-from agentrl.text import counted, in_a_line, remember_serial, short_serial, with_short_serials
+from agentrl.text import one_line, pluralize, remember_serial, short_serial, with_short_serials
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_remembered_serial_is_shortened() -> None:
 
 
 def test_text_is_joined_to_one_line_and_counts_have_plurals() -> None:
-    assert in_a_line("a\n b\tc") == "a b c"
-    assert in_a_line("x" * 100_000, 10) == "x" * 10 + "..."
-    assert len(in_a_line(" x\n" * 100_000, 10)) <= 13
-    assert [counted(n, "row") for n in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]
+    assert one_line("a\n b\tc") == "a b c"
+    assert one_line("x" * 100_000, 10) == "x" * 10 + "..."
+    assert len(one_line(" x\n" * 100_000, 10)) <= 13
+    assert [pluralize(n, "row") for n in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]

@@ -36,7 +36,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
-from agentrl.actions.tool_calls import Calls, in_json
+from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 
@@ -101,17 +101,17 @@ class Grammar:
             ActionError: the reply does not contain exactly one call, the call is not a valid
                 action, or a position is outside the screen and `outside` is `refuse`.
         """
-        call = self._calls().read(reply)
+        call = self._calls().parse(reply)
         name, given = call.name, list(call.arguments)
         if name in _POINTS:
-            return _POINTS[name](*self._spelling().read(name, given, FORMS[name], 1))
+            return _POINTS[name](*self._spelling().parse(name, given, FORMS[name], 1))
         if name in _PATHS:
-            return _PATHS[name](*self._spelling().read(name, given, FORMS[name], 2))
+            return _PATHS[name](*self._spelling().parse(name, given, FORMS[name], 2))
         return self._without_position(name, given)
 
     def format(self, action: Action) -> str:
         """The text of an action, in its tag."""
-        say = self._spelling().say
+        say = self._spelling().format
         match action:
             case Tap(x, y):
                 call = ("tap", *say(x, y))
@@ -129,12 +129,12 @@ class Grammar:
                 call = ("wait", f"{seconds:.2f}")
             case Done():
                 call = ("done",)
-        return _calls(tuple(FORMS), self.style).say(*call)
+        return _calls(tuple(FORMS), self.style).format(*call)
 
     def _spelling(self) -> CoordinateFormat:
         return CoordinateFormat.named(self.positions, self.size, self.outside)
 
-    def _calls(self) -> Calls:
+    def _calls(self) -> ActionSet:
         return _calls(self.actions, self.style)
 
     def _without_position(self, name: str, given: list[str]) -> Action:
@@ -180,8 +180,8 @@ class Grammar:
 
 
 @lru_cache(maxsize=64)
-def _calls(actions: tuple[str, ...], style: str) -> Calls:
-    return Calls((FORMS[name] for name in actions), style)
+def _calls(actions: tuple[str, ...], style: str) -> ActionSet:
+    return ActionSet((FORMS[name] for name in actions), style)
 
 
 _PLAIN = Grammar()

@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.actions.tags import action_in
-from agentrl.actions.tool_calls import Calls, in_json
+from agentrl.actions.tags import action_tag_content
+from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 
@@ -29,30 +29,30 @@ _MOST_NAMES = 30
 """Maximum number of action names that the instructions list."""
 
 
-class Speech(Protocol):
-    """The text format of one action space; `read` parses what `say` writes."""
+class ActionFormat(Protocol):
+    """The text format of one action space; `parse` reads what `format` writes."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The answer format, for instructions."""
 
-    def read(self, reply: str) -> Any:
+    def parse(self, reply: str) -> Any:
         """Parse the action in a reply.
 
         Raises:
             ActionError: it contains none, or several.
         """
 
-    def say(self, action: Any) -> str:
+    def format(self, action: Any) -> str:
         """Write a reply that contains only this action."""
 
 
-class NamedActions:
+class DiscreteFormat:
     """Format of a `Discrete` space: each action has a name.
 
     Args:
         space: the actions.
         names: of the actions, from the first; None numbers them.
-        style: of `Calls`.
+        style: of `ActionSet`.
 
     Raises:
         ConfigError: the names do not match the number of actions, or are not unique.
@@ -63,33 +63,33 @@ class NamedActions:
     ) -> None:
         count = int(space.n)
         self._names = _names(names, count, "env.translator_kwargs.names")
-        self._calls = Calls(self._names, style)
+        self._calls = ActionSet(self._names, style)
         self._start = int(space.start)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """All names, or the first and the last if there are many."""
         if len(self._names) <= _MOST_NAMES:
-            return f"Answer with one of {self._calls.told()}."
-        first, last = (self._calls.say(self._names[index]) for index in (0, -1))
+            return f"Answer with one of {self._calls.describe()}."
+        first, last = (self._calls.format(self._names[index]) for index in (0, -1))
         return f"Answer with one of {first} to {last}."
 
-    def read(self, reply: str) -> int:
-        """See Speech.read."""
-        return self._start + self._names.index(self._calls.read(reply).name)
+    def parse(self, reply: str) -> int:
+        """See ActionFormat.parse."""
+        return self._start + self._names.index(self._calls.parse(reply).name)
 
-    def say(self, action: Any) -> str:
-        """See Speech.say."""
-        return self._calls.say(self._names[int(action) - self._start])
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format."""
+        return self._calls.format(self._names[int(action) - self._start])
 
 
-class ChosenActions:
+class MultiDiscreteFormat:
     """Format of a `MultiDiscrete` or `MultiBinary` space: one choice per component.
 
     Args:
         space: the actions; one-dimensional.
         names: per component, the names of its choices; None numbers them.
         parameters: the names of the components.
-        style: of `Calls`.
+        style: of `ActionSet`.
 
     Raises:
         ConfigError: names or parameters do not fit the space.
@@ -119,29 +119,29 @@ class ChosenActions:
             for k, (part, count) in enumerate(zip(given, counts, strict=True))
         ]
         self._parameters = _parameters(parameters, len(counts))
-        self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
+        self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The signature, and the choices of each component."""
         parts = (
             f"{parameter} one of {', '.join(names)}"
             for parameter, names in zip(self._parameters, self._names, strict=True)
         )
-        return f"Answer {self._calls.told()}: {'; '.join(parts)}."
+        return f"Answer {self._calls.describe()}: {'; '.join(parts)}."
 
-    def read(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """See Speech.read."""
-        words = [_word(argument) for argument in self._calls.read(reply).arguments]
+    def parse(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """See ActionFormat.parse."""
+        words = [_word(argument) for argument in self._calls.parse(reply).arguments]
         chosen = [
             start + self._choice(word, part)
             for part, (word, start) in enumerate(zip(words, self._starts, strict=True))
         ]
         return np.array(chosen, dtype=np.int64)
 
-    def say(self, action: Any) -> str:
-        """See Speech.say."""
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format."""
         chosen = (int(a) - s for a, s in zip(action, self._starts, strict=True))
-        return self._calls.say(
+        return self._calls.format(
             "act", *(names[index] for names, index in zip(self._names, chosen, strict=True))
         )
 
@@ -155,13 +155,13 @@ class ChosenActions:
         return names.index(word)
 
 
-class NumberedActions:
+class BoxFormat:
     """Format of a one-dimensional `Box`: one number per component.
 
     Args:
         space: the actions.
         parameters: the names of the components.
-        style: of `Calls`.
+        style: of `ActionSet`.
 
     Raises:
         ConfigError: the space is not one-dimensional, or the parameters do not fit it.
@@ -172,10 +172,10 @@ class NumberedActions:
     ) -> None:
         self._space = space
         self._parameters = _parameters(parameters, _parts(space))
-        self._calls = Calls([f"act({', '.join(self._parameters)})"], style)
+        self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
         self._whole = np.issubdtype(space.dtype, np.integer)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The signature and the bounds."""
         bounds = zip(self._space.low, self._space.high, strict=True)
         parts = (
@@ -183,22 +183,22 @@ class NumberedActions:
             for parameter, (low, high) in zip(self._parameters, bounds, strict=True)
         )
         kind = "whole numbers" if self._whole else "numbers"
-        return f"Answer {self._calls.told()} with {kind}: {', '.join(parts)}."
+        return f"Answer {self._calls.describe()} with {kind}: {', '.join(parts)}."
 
-    def read(self, reply: str) -> np.ndarray[Any, Any]:
-        """See Speech.read; a number outside its bounds is an error."""
-        arguments = self._calls.read(reply).arguments
+    def parse(self, reply: str) -> np.ndarray[Any, Any]:
+        """See ActionFormat.parse; a number outside its bounds is an error."""
+        arguments = self._calls.parse(reply).arguments
         numbers = [self._number(argument, part) for part, argument in enumerate(arguments)]
         return np.array(numbers, dtype=self._space.dtype)
 
-    def say(self, action: Any) -> str:
-        """See Speech.say; with three decimals if that stays within the bounds."""
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format; with three decimals if that stays within the bounds."""
         low, high = self._space.low, self._space.high
         arguments = []
         for value, least, most in zip(action, low, high, strict=True):
             text = f"{value:d}" if self._whole else f"{value:.3f}"
             arguments.append(text if least <= float(text) <= most else repr(float(value)))
-        return self._calls.say("act", *arguments)
+        return self._calls.format("act", *arguments)
 
     def _number(self, argument: str, part: int) -> float:
         name = self._parameters[part]
@@ -216,42 +216,44 @@ class NumberedActions:
         return number
 
 
-class WrittenActions:
+class TextFormat:
     """Format of a `Text` space: the text inside the tags.
 
     Args:
         space: the actions.
-        style: of `Calls`.
+        style: of `ActionSet`.
     """
 
     def __init__(self, space: spaces.Text, style: str = "tag") -> None:
         self._space = space
-        self._calls = Calls(["say(text)"], style)
+        self._calls = ActionSet(["say(text)"], style)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The answer format."""
-        return f"Answer {self._calls.told() if self._is_call else '<action>your text</action>'}."
+        return (
+            f"Answer {self._calls.describe() if self._is_call else '<action>your text</action>'}."
+        )
 
     @property
     def _is_call(self) -> bool:
         return self._calls.style == "tool"
 
-    def read(self, reply: str) -> str:
-        """See Speech.read; the text is stripped."""
+    def parse(self, reply: str) -> str:
+        """See ActionFormat.parse; the text is stripped."""
         if self._is_call:
-            text = str(json.loads(self._calls.read(reply).arguments[0]))
+            text = str(json.loads(self._calls.parse(reply).arguments[0]))
         else:
-            text = action_in(reply).strip()
+            text = action_tag_content(reply).strip()
         if not self._space.contains(text):
             raise ActionError(
                 f"{quoted(text)} is not a text that the environment accepts: {self._limits()}"
             )
         return text
 
-    def say(self, action: Any) -> str:
-        """See Speech.say."""
+    def format(self, action: Any) -> str:
+        """See ActionFormat.format."""
         if self._is_call:
-            return self._calls.say("say", in_json(str(action)))
+            return self._calls.format("say", in_json(str(action)))
         return f"<action>{action}</action>"
 
     def _limits(self) -> str:
@@ -261,12 +263,12 @@ class WrittenActions:
         return f"{space.min_length} to {space.max_length} of the characters {shown!r}"
 
 
-def speech_of(
+def action_format_for(
     space: "gymnasium.Space[Any]",
     names: Sequence[Any] | None = None,
     parameters: Sequence[str] | None = None,
     style: str = "tag",
-) -> Speech:
+) -> ActionFormat:
     """The text format of an action space.
 
     Args:
@@ -288,13 +290,13 @@ def speech_of(
             "name"
         )
     if isinstance(space, spaces.Discrete):
-        return NamedActions(space, names, style)
+        return DiscreteFormat(space, names, style)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
-        return ChosenActions(space, names, parameters, style)
+        return MultiDiscreteFormat(space, names, parameters, style)
     if isinstance(space, spaces.Box):
-        return NumberedActions(space, parameters, style)
+        return BoxFormat(space, parameters, style)
     if isinstance(space, spaces.Text):
-        return WrittenActions(space, style)
+        return TextFormat(space, style)
     raise ConfigError(
         f"the action space {space} has no built-in text format: write a translator "
         "(docs/extending.md)"

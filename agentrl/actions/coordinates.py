@@ -58,7 +58,7 @@ class CoordinateFormat:
             raise ActionError(f"{quoted(text)} is not a number such as 0.25")
         return float(text)
 
-    def read(self, name: str, given: list[str], form: str, points: int) -> list[float]:
+    def parse(self, name: str, given: list[str], form: str, points: int) -> list[float]:
         """Parse the arguments of an action: positions in [0, 1], x and y of each point in turn.
 
         Raises:
@@ -69,7 +69,7 @@ class CoordinateFormat:
             raise ActionError(f"{name} takes {2 * points} numbers, not {len(given)}: {form}")
         return [self._position(name, n, side) for n, side in self._with_sides(numbers)]
 
-    def say(self, *positions: float) -> list[str]:
+    def format(self, *positions: float) -> list[str]:
         """The text of positions in [0, 1]."""
         texts = []
         for position, side in self._with_sides(positions):

@@ -3,12 +3,7 @@
 Positions are in [0, 1] of the screen, from its top left corner.
 """
 
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from agentrl.devices.device import Device
 
 LONG_PRESS_S, SWIPE_S, DRAG_S = 0.8, 0.3, 0.8
 """Default durations."""
@@ -82,28 +77,3 @@ Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
 def touches_nothing(action: Action) -> bool:
     """Whether an action touches nothing, so that there is no effect to wait for."""
     return isinstance(action, Wait | Done) or action == Type("")
-
-
-def dispatch_action(device: "Device", action: Action) -> None:
-    """Perform an action on a device, without waiting for its effect.
-
-    Raises:
-        DeviceError: the phone failed.
-    """
-    match action:
-        case Tap(x, y):
-            device.tap(x, y)
-        case LongPress(x, y):
-            device.long_press(x, y)
-        case Swipe(x1, y1, x2, y2):
-            device.swipe(x1, y1, x2, y2)
-        case Drag(x1, y1, x2, y2):
-            device.drag(x1, y1, x2, y2)
-        case Type(text):
-            device.text(text)
-        case Key(name):
-            device.key(name)
-        case Wait(seconds):
-            time.sleep(seconds)
-        case Done():
-            pass

@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentrl.actions.action_spaces import speech_of
-from agentrl.data.observations import in_colour, pictures, shown
-from agentrl.data.prompt_templates import compiled
+from agentrl.actions.action_spaces import action_format_for
+from agentrl.data.observations import describe_observation, images_in, to_rgb
+from agentrl.data.prompt_templates import compile_template
 from agentrl.errors import ConfigError, EnvError
 from agentrl.text import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
-SHOWN = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
+RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of what the model sees, and the render mode that each needs."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
@@ -51,23 +51,23 @@ class SpaceTranslator:
         text: str | None = None,
         style: str = "tag",
     ) -> None:
-        self._speech = speech_of(action_space, names, parameters, style)
+        self._action_format = action_format_for(action_space, names, parameters, style)
         self._space = action_space
         self._instructions = instructions
         self._show = _checked([show] if isinstance(show, str) else list(show))
         self._text = (
             None
             if text is None
-            else compiled(text, "env.translator_kwargs.text", ("observation", "info"))
+            else compile_template(text, "env.translator_kwargs.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
 
     @property
     def render_mode(self) -> str | None:
         """The render mode that the environment is made with; None if nothing is rendered."""
-        return next((mode for what in self._show if (mode := SHOWN[what])), None)
+        return next((mode for what in self._show if (mode := RENDER_MODES[what])), None)
 
-    def meet(self, env: "gymnasium.Env[Any, Any]") -> None:
+    def attach_env(self, env: "gymnasium.Env[Any, Any]") -> None:
         """Receive the environment that is played, before its first reset.
 
         Raises:
@@ -90,11 +90,11 @@ class SpaceTranslator:
         """The configured instructions, and the answer format."""
         if self._instructions == "":
             return ""
-        return " ".join(filter(None, (self._instructions, self.how())))
+        return " ".join(filter(None, (self._instructions, self.answer_format())))
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The answer format: the names of the actions, or their signature."""
-        return self._speech.told()
+        return self._action_format.describe()
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The sources that `show` names, in that order.
@@ -113,9 +113,9 @@ class SpaceTranslator:
 
     def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         if self._text is None:
-            return shown(observation)
+            return describe_observation(observation)
         text = self._text(observation=observation, info=info)
-        return Observation(images=tuple(pictures(observation)), text=text)
+        return Observation(images=tuple(images_in(observation)), text=text)
 
     def _rendered(self) -> Observation:
         assert self._env is not None, "no environment was attached"
@@ -123,7 +123,7 @@ class SpaceTranslator:
         if self.render_mode == "ansi" and isinstance(frame, str):
             return Observation(text=_plain(frame))
         if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
-            return Observation(images=(in_colour(frame),))
+            return Observation(images=(to_rgb(frame),))
         raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
 
     def to_message(self, observation: Observation) -> Message:
@@ -139,7 +139,7 @@ class SpaceTranslator:
         Raises:
             ActionError: it contains none, several, or an unknown one.
         """
-        return self._speech.read(reply)
+        return self._action_format.parse(reply)
 
     def no_action(self) -> None:
         """None: a reply without an action does not step the environment."""
@@ -164,15 +164,17 @@ class RandomPlayer:
         style: str = "tag",
     ) -> None:
         self._space = action_space
-        self._speech = speech_of(action_space, names, parameters, style)
+        self._action_format = action_format_for(action_space, names, parameters, style)
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random action without reasoning."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
-            return self._speech.say(self._numbered(self._space, info.get("action_mask"), rng))
+            return self._action_format.format(
+                self._numbered(self._space, info.get("action_mask"), rng)
+            )
         space = copy.deepcopy(self._space)  # sampling has state, and episodes run concurrently
         space.seed(int(rng.integers(2**31)))
-        return self._speech.say(space.sample())
+        return self._action_format.format(space.sample())
 
     def _numbered(
         self, space: gymnasium.spaces.Discrete, mask: Any, rng: np.random.Generator
@@ -183,10 +185,10 @@ class RandomPlayer:
 
 def _checked(show: Sequence[str]) -> tuple[str, ...]:
     for what in show:
-        if what not in SHOWN:
+        if what not in RENDER_MODES:
             raise ConfigError(
-                f"env.translator_kwargs.show: {what!r} must be one of {', '.join(SHOWN)}"
-                f"{did_you_mean(str(what), SHOWN)}"
+                f"env.translator_kwargs.show: {what!r} must be one of {', '.join(RENDER_MODES)}"
+                f"{did_you_mean(str(what), RENDER_MODES)}"
             )
     if not show or len(set(show)) != len(show) or {"render", "ansi"} <= set(show):
         raise ConfigError(

@@ -3,7 +3,7 @@
 from agentrl.errors import ActionError
 
 
-def between(reply: str, tag: str) -> str:
+def tag_content(reply: str, tag: str) -> str:
     """The text of the reply's only `<tag>...</tag>`.
 
     Raises:
@@ -21,10 +21,10 @@ def between(reply: str, tag: str) -> str:
     return inside
 
 
-def action_in(reply: str) -> str:
+def action_tag_content(reply: str) -> str:
     """The text of the reply's only `<action>...</action>`.
 
     Raises:
         ActionError: there is not exactly one such pair.
     """
-    return between(reply, "action")
+    return tag_content(reply, "action")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from agentrl.actions.tags import action_in, between
+from agentrl.actions.tags import action_tag_content, tag_content
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, quoted
 
@@ -27,7 +27,7 @@ _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Call:
+class ActionCall:
     """One action as parsed from a reply."""
 
     name: str
@@ -35,8 +35,8 @@ class Call:
     """JSON values or bare words, as text: `0.21`, `"text"`, `BACK`."""
 
 
-class Calls:
-    """A closed set of actions; `read` parses what `say` writes.
+class ActionSet:
+    """A closed set of actions; `parse` reads what `format` writes.
 
     Args:
         forms: signatures such as `tap(x, y)`, `chop()` or `up`; their names are unique.
@@ -62,7 +62,7 @@ class Calls:
         """Names of all actions, in the order given."""
         return tuple(self._forms)
 
-    def read(self, reply: str) -> Call:
+    def parse(self, reply: str) -> ActionCall:
         """Parse the only action of a reply.
 
         Raises:
@@ -77,7 +77,7 @@ class Calls:
             raise ActionError(f"{form} takes {expected or 'no'} argument{plural}, not {given}")
         return call
 
-    def say(self, name: str, *arguments: str) -> str:
+    def format(self, name: str, *arguments: str) -> str:
         """Write an action as a model would.
 
         Args:
@@ -92,26 +92,26 @@ class Calls:
         call = name if form == name else f"{name}({', '.join(arguments)})"
         return f"<action>{call}</action>"
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """All actions in this style, for instructions: `<action>up</action>, <action>...`."""
         return ", ".join(
-            self.say(name, *(p for p in _parameters(form))) for name, form in self._forms.items()
+            self.format(name, *(p for p in _parameters(form))) for name, form in self._forms.items()
         )
 
-    def _tagged(self, reply: str) -> Call:
-        text = action_in(reply)
+    def _tagged(self, reply: str) -> ActionCall:
+        text = action_tag_content(reply)
         if text.strip() in self._forms:
-            return Call(name=text.strip())
+            return ActionCall(name=text.strip())
         match = _CALL.fullmatch(text)
         if match is None:
             raise ActionError(f"{quoted(text)} is not an action; {self._known(text)}")
         name, inside = match.groups()
         if name not in self._forms:
             raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
-        return Call(name=name, arguments=_split(inside))
+        return ActionCall(name=name, arguments=_split(inside))
 
-    def _tool_call(self, reply: str) -> Call:
-        text = between(reply, "tool_call")
+    def _tool_call(self, reply: str) -> ActionCall:
+        text = tag_content(reply, "tool_call")
         try:
             call = json.loads(text)
         except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ class Calls:
         name = call["name"]
         if name not in self._forms:
             raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
-        return Call(name=name, arguments=self._values(name, call.get("arguments", {})))
+        return ActionCall(name=name, arguments=self._values(name, call.get("arguments", {})))
 
     def _values(self, name: str, given: Any) -> tuple[str, ...]:
         """The arguments in the order of the signature, each as JSON."""

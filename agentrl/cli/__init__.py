@@ -10,6 +10,7 @@ from agentrl.cli import (
     algorithms,
     device_commands,
     envs,
+    episodes,
     evaluate,
     export,
     install_doctor,
@@ -17,11 +18,11 @@ from agentrl.cli import (
     phone,
     play,
     prune,
-    replay,
     rescore,
     serve_reward,
     terminal_logging,
     train,
+    view,
 )
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.folder_links import check_links
@@ -37,9 +38,16 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("play")(play.play)
-app.command("replay")(replay.replay)
+app.command("view")(view.view)
+app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)
 app.command("merge")(merge.merge)
+app.command(
+    "replay",
+    hidden=True,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(view.replay)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)

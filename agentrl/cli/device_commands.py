@@ -204,7 +204,7 @@ def doctor(
     from agentrl.devices.doctor import examine
     from agentrl.phone_page import PageAssigner
     from agentrl.virtual_phone.apps.probe_app import PROBE
-    from agentrl.virtual_phone.spec import AppSpec
+    from agentrl.virtual_phone.phones_spec import AppSpec
 
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
@@ -215,11 +215,11 @@ def doctor(
     for name in serials:
         console.print(Text(name, style="bold"))
         with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
-            for found in examine(server, name, paged=pager.around):
+            for found in examine(server, name, paged=pager.wrap):
                 line = f"  [{_COLORS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
                 console.print(line + escape(printable(found.detail)), soft_wrap=True)
-                if found.mend:
-                    fix = escape(_with_serial(found.mend, name))
+                if found.fix:
+                    fix = escape(_with_serial(found.fix, name))
                     console.print(f"        fix: {fix}", soft_wrap=True)
                 if found.state == "wrong":
                     unusable.setdefault(name, []).append(found.what)

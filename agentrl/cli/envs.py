@@ -11,7 +11,7 @@ from rich.table import Table
 
 from agentrl.cli.environment_argument import target_of
 from agentrl.errors import ConfigError
-from agentrl.text import counted, printable
+from agentrl.text import pluralize, printable
 
 app = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
 _COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
@@ -29,7 +29,7 @@ def list_(
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("env.id", "played on", "players"):
         table.add_column(column)
-    for game in env.games():
+    for game in env.registered_envs():
         place = "a phone" if game.app else "this machine"
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
     Console().print(table)
@@ -38,7 +38,7 @@ def list_(
         return
     typer.echo("\nFrom Gymnasium and installed packages:")
     lacking: dict[str, list[str]] = {}
-    for id, why in env.foreign().items():
+    for id, why in env.third_party_envs().items():
         if why:
             lacking.setdefault(printable(why), []).append(id)
         else:
@@ -79,10 +79,10 @@ def check(
             continue
         shown.add(found.detail)
         console.print(line + escape(printable(found.detail)), soft_wrap=True)
-        if found.mend and found.state != "ok":
-            console.print(f"      fix: {escape(printable(found.mend))}", soft_wrap=True)
+        if found.fix and found.state != "ok":
+            console.print(f"      fix: {escape(printable(found.fix))}", soft_wrap=True)
     if num_wrong:
-        typer.echo(f"{counted(num_wrong, 'problem')} to fix")
+        typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
         raise typer.Exit(1)
     typer.echo(f"Ready for training. Play an episode: agentrl play {target} --policy random")
 
@@ -131,9 +131,9 @@ def serve(
     if not environment:
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
     id = resolve(target_of(environment)).env.id
-    env.game(id)
+    env.find_env(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:
         env_server.main([id, *given])
-    except env_server.Unusable as error:
+    except env_server.InvalidRequest as error:
         raise ConfigError(str(error)) from error

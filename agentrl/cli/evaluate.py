@@ -65,4 +65,4 @@ def evaluate(
         from agentrl.devices import vision
 
         typer.echo(vision.format_audit(audit))
-    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")

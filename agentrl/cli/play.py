@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from agentrl.cli.environment_argument import target_of
 from agentrl.errors import ConfigError
-from agentrl.text import counted, in_a_line, printable, signed
-from agentrl.types import words_of
+from agentrl.text import format_signed, one_line, pluralize, printable
+from agentrl.types import without_placeholders
 
 if TYPE_CHECKING:
     from agentrl.config import Config
@@ -88,17 +88,17 @@ def play(
         audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
         scored, folder = play_one(known, audience, overrides=settings, **how)
     episode = scored.episode
-    ended = f"{episode.outcome.value} after {counted(len(episode.turns), 'turn')}"
+    ended = f"{episode.outcome.value} after {pluralize(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}
     of = ", ".join(f"{name} {value:g}" for name, value in parts.items())
     of = f" (unweighted components: {of})" if len(parts) > 1 else ""
     console.print(escape(f"{ended}, reward {scored.total:g}{of}"), highlight=False)
     if episode.error:
-        console.print(escape(printable(in_a_line(episode.error))), highlight=False)
+        console.print(escape(printable(one_line(episode.error))), highlight=False)
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
-    typer.echo(f"recorded: {folder}  (agentrl replay {folder} --list)")
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
 
 
 def _in_browser(
@@ -134,15 +134,15 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
     def show_message(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
             console.print(picture(image, min(width, console.width)))
-        words = words_of(message.text)
+        words = without_placeholders(message.text)
         if words:
             console.print(escape(printable(words)), highlight=False)
 
     def show_turn(turn: "Turn") -> None:
         said = escape(printable(turn.reply))
-        went = turn.parse_error or f"reward {signed(turn.env_reward)}"
+        went = turn.parse_error or f"reward {format_signed(turn.env_reward)}"
         console.print(
-            f"[bold]{said}[/]  [dim]{escape(printable(in_a_line(went, 1000)))}[/]", highlight=False
+            f"[bold]{said}[/]  [dim]{escape(printable(one_line(went, 1000)))}[/]", highlight=False
         )
         time.sleep(delay_s)
 

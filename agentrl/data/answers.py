@@ -1,6 +1,6 @@
 """Extract the final answer from a reply, in linear time for any text a model may write."""
 
-from agentrl.actions.tags import between
+from agentrl.actions.tags import tag_content
 from agentrl.errors import ActionError
 
 _BOXED = r"\boxed{"
@@ -8,7 +8,7 @@ _LONGEST = 4000
 """Maximum characters of an answer; longer ones are rejected without comparison."""
 
 
-def answer_in(reply: str, style: str = "either") -> str:
+def extract_answer(reply: str, style: str = "either") -> str:
     r"""The answer of a reply: `<answer>42</answer>`, or the last `\boxed{42}`.
 
     Args:
@@ -30,7 +30,7 @@ def answer_in(reply: str, style: str = "either") -> str:
             )
             raise ActionError(f"no {expected} in the reply; the answer must be inside it")
     else:
-        found = between(reply, "answer")
+        found = tag_content(reply, "answer")
     boxed = last_boxed(found)
     answer = (found if boxed is None else boxed).strip()
     if not answer:

@@ -17,13 +17,13 @@ import numpy as np
 
 from agentrl.data import grading, image_cache, image_loading
 from agentrl.data.chat_messages import Question, read_messages
-from agentrl.data.image_loading import PictureError
-from agentrl.data.prompt_templates import names_in, parsed
+from agentrl.data.image_loading import ImageError
+from agentrl.data.prompt_templates import parse_template, template_variables
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.data.tasks import Task, row_of
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, describe_error
 from agentrl.text import did_you_mean, quoted
-from agentrl.types import IMAGE, Image, words_of
+from agentrl.types import IMAGE, Image, without_placeholders
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _AT_ONCE = 256
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Asked:
+class ParsedRow:
     """A parsed row whose images are not loaded yet."""
 
     problem: str
@@ -99,7 +99,7 @@ class Dataset:
         self._root = (image_root or table.root).absolute()
         self._keys = _columns(table, name, dict(keys or {}))
         self._template = (
-            None if template is None else parsed(template, f"template={template!r:.80}")
+            None if template is None else parse_template(template, f"template={template!r:.80}")
         )
         bad, shares = self._examined(shared=part is not None)
         self.bad: Mapping[str, str] = {table.name(index): why for index, why in bad.items()}
@@ -114,7 +114,7 @@ class Dataset:
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
         self.guesses = self._common_answers()
-        self._warn_unused(set() if template is None else names_in(template))
+        self._warn_unused(set() if template is None else template_variables(template))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -132,7 +132,7 @@ class Dataset:
             images = tuple(
                 self._image(index, number, image) for number, image in enumerate(row.images)
             )
-        except (BadRow, PictureError) as error:
+        except (BadRow, ImageError) as error:
             raise BadRow(f"{name}: {error}") from error
         return Task(
             name=name,
@@ -147,7 +147,7 @@ class Dataset:
         """An image of a row; concurrent episodes of the same question share one array."""
         loaded = self._loaded.get((index, number))
         if loaded is None:
-            loaded = image_loading.load(image, self._root).view()
+            loaded = image_loading.load_image(image, self._root).view()
             loaded.flags.writeable = False
             self._loaded[index, number] = loaded
         return loaded
@@ -162,7 +162,9 @@ class Dataset:
                 shares[index] = _share(row) if shared else 0.0
             except BadRow as error:
                 bad[index] = str(error)
-        broken = image_cache.examine(lambda: self._cells(list(shares)), self._root, self._broken)
+        broken = image_cache.find_broken(
+            lambda: self._cells(list(shares)), self._root, self._broken
+        )
         return dict(sorted((bad | broken).items())), shares
 
     def _cells(self, indices: Sequence[int]) -> Iterator[image_cache.Cell]:
@@ -176,8 +178,8 @@ class Dataset:
 
         def check(cell: image_cache.Cell) -> tuple[int, str] | None:
             try:
-                image_loading.load(cell[1], self._root)
-            except PictureError as error:
+                image_loading.load_image(cell[1], self._root)
+            except ImageError as error:
                 return cell[0], str(error)
             return None
 
@@ -234,7 +236,7 @@ class Dataset:
                 )
         _warn_once(warning)
 
-    def _parse(self, row: Row) -> Asked:
+    def _parse(self, row: Row) -> ParsedRow:
         question = self._question(row)
         images = _list(row.get(self._keys.get("images", "")))
         in_messages = [image for image in question.images if image is not None]
@@ -247,17 +249,17 @@ class Dataset:
             problem = IMAGE * len(images) + problem
         elif placeholders != len(images):
             raise BadRow(f"it has {placeholders} {IMAGE} placeholders for {len(images)} images")
-        if not words_of(problem) and not images:
+        if not without_placeholders(problem) and not images:
             raise BadRow("the question is empty")
         if not problem.isascii():
             _check_unicode(problem)
         options = _options(row.get(self._keys.get("options", "")))
-        if (option := grading.misplaced(options)) is not None:
+        if (option := grading.ambiguous_option(options)) is not None:
             raise BadRow(f"its option {quoted(option)} is also the letter of another option")
         accepted = _accepted(self._answer(row, question), options)
-        if (why := grading.hopeless(self._grade, accepted, options)) is not None:
+        if (why := grading.why_ungradable(self._grade, accepted, options)) is not None:
             raise BadRow(why)
-        return Asked(
+        return ParsedRow(
             problem=problem,
             accepted=accepted,
             images=tuple(images),
@@ -283,7 +285,7 @@ class Dataset:
         try:
             return str(self._template.render({**row, "problem": problem})).strip()
         except Exception as error:  # a template is code and may raise anything
-            raise BadRow(f"the template fails: {told(error)}") from error
+            raise BadRow(f"the template fails: {describe_error(error)}") from error
 
 
 def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
@@ -404,7 +406,7 @@ def _option_index(answer: Any, options: Sequence[str]) -> int | None:
     if not options or type(answer) is int:  # a bool is text
         return answer if options else None
     text = _as_text(answer)
-    if not _WHOLE.fullmatch(text) or grading.plain(text) in map(grading.plain, options):
+    if not _WHOLE.fullmatch(text) or grading.normalize(text) in map(grading.normalize, options):
         return None
     return int(float(text))
 
@@ -413,7 +415,7 @@ def _option_at(index: int, options: Sequence[str]) -> str:
     if not 0 <= index < len(options):
         raise BadRow(f"its answer {index} is not an index of its {len(options)} options (from 0)")
     text = str(index)
-    if text in map(grading.plain, options) and grading.plain(options[index]) != text:
+    if text in map(grading.normalize, options) and grading.normalize(options[index]) != text:
         raise BadRow(f"its answer {index} is the index of one option and the text of another")
     return options[index]
 
@@ -430,7 +432,7 @@ def _kind(value: Any) -> str:
     return "missing" if value is None else type(value).__name__
 
 
-def _share(row: Asked) -> float:
+def _share(row: ParsedRow) -> float:
     """A row's position in [0, 1), hashed from its content, so that equal questions share a part."""
     texts = [row.problem, *row.accepted]
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=8)

@@ -20,16 +20,16 @@ Rule = Callable[[str, Sequence[str]], bool]
 """Takes an answer and all accepted answers; True if it is correct."""
 
 
-def plain(text: str) -> str:
+def normalize(text: str) -> str:
     """The text normalized: case, character width, white space, and a final period removed."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(folded.split()).removesuffix(".").rstrip()
 
 
 def exact(answer: str, accepted: Sequence[str]) -> bool:
-    """Whether an answer equals an accepted text after normalization; see `plain`."""
-    given = plain(answer)
-    return given != "" and any(given == plain(text) for text in accepted)
+    """Whether an answer equals an accepted text after normalization; see `normalize`."""
+    given = normalize(answer)
+    return given != "" and any(given == normalize(text) for text in accepted)
 
 
 def number(text: str) -> Fraction | None:
@@ -81,11 +81,11 @@ def choice(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) ->
         accepted: letters or the texts of options.
         options: the texts in order, A first; without them only letters are compared.
     """
-    given = letter(answer, options)
-    return given is not None and given in {letter(text, options) for text in accepted}
+    given = chosen_letter(answer, options)
+    return given is not None and given in {chosen_letter(text, options) for text in accepted}
 
 
-def hopeless(grade: str, accepted: Sequence[str], options: Sequence[str]) -> str | None:
+def why_ungradable(grade: str, accepted: Sequence[str], options: Sequence[str]) -> str | None:
     """Why no answer can be graded as correct; None if one can.
 
     Args:
@@ -96,32 +96,32 @@ def hopeless(grade: str, accepted: Sequence[str], options: Sequence[str]) -> str
     for text in accepted:
         if grade == "numeric" and number(text) is None:
             return f"its answer {quoted(text)} is not a number"
-        if grade == "choice" and letter(text, options) is None:
+        if grade == "choice" and chosen_letter(text, options) is None:
             what = "none of its options" if options else "not a letter, and it has no options"
             return f"its answer {quoted(text)} is {what}"
     return None
 
 
-def misplaced(options: Sequence[str]) -> str | None:
+def ambiguous_option(options: Sequence[str]) -> str | None:
     """The first option whose text is the letter of another one, as in [`an`, `a`]; None without.
 
     A reply that gives it could mean the letter or the text.
     """
     for index, option in enumerate(options):
-        match = _CHOICE.fullmatch(plain(option))
+        match = _CHOICE.fullmatch(normalize(option))
         if match and index != ord(match[1].upper()) - ord("A") < len(options):
             return option
     return None
 
 
-def letter(text: str, options: Sequence[str] = ()) -> str | None:
+def chosen_letter(text: str, options: Sequence[str] = ()) -> str | None:
     """The letter of the option that a text chooses, A for the first; None if it chooses none.
 
     A text that follows the letter must match that option.
     """
-    texts = [plain(option) for option in options]
-    if plain(text) in texts:
-        return chr(ord("A") + texts.index(plain(text)))
+    texts = [normalize(option) for option in options]
+    if normalize(text) in texts:
+        return chr(ord("A") + texts.index(normalize(text)))
     match = _CHOICE.fullmatch(text.strip()) or _CHOICE_AND_TEXT.fullmatch(text.strip())
     if not match:
         return None
@@ -129,6 +129,6 @@ def letter(text: str, options: Sequence[str] = ()) -> str | None:
     index = ord(chosen) - ord("A")
     if options and index >= len(options):
         return None
-    if following and options and plain(following) != texts[index]:
+    if following and options and normalize(following) != texts[index]:
         return None
     return chosen

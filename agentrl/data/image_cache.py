@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agentrl.data.image_loading import PictureError, source
+from agentrl.data.image_loading import ImageError, image_source
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ Cell = tuple[int, Any]
 """The index of a row, and one of its undecoded images."""
 
 
-def examine(
+def find_broken(
     cells: Callable[[], Iterator[Cell]],
     root: Path,
     broken: Callable[[Iterator[Cell]], dict[int, str]],
@@ -57,9 +57,9 @@ def _digest(cells: Iterator[Cell], root: Path) -> str:
     for place, value in cells:
         digest.update(f"{place}\0".encode())
         try:
-            found = source(value, root)
+            found = image_source(value, root)
             digest.update(_stamp(found) if isinstance(found, Path) else found)
-        except PictureError as error:
+        except ImageError as error:
             digest.update(str(error).encode(errors="replace"))
     return digest.hexdigest()[:32]
 

@@ -27,11 +27,11 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}={0,2}\s*", re.ASCII)
 """A shorter text, or one with a dot, is a file name."""
 
 
-class PictureError(ValueError):
+class ImageError(ValueError):
     """An image that is missing, not allowed, or cannot be decoded."""
 
 
-def load(value: Any, root: Path) -> Image:
+def load_image(value: Any, root: Path) -> Image:
     """Load the image in a cell of a data set, upright, with transparency over white.
 
     Args:
@@ -49,7 +49,7 @@ def load(value: Any, root: Path) -> Image:
         return _checked(value)
     if isinstance(value, PIL.Image.Image):
         return _decoded(value)
-    found = source(value, root)
+    found = image_source(value, root)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as: a broken EXIF block, a large image
@@ -57,16 +57,14 @@ def load(value: Any, root: Path) -> Image:
             with PIL.Image.open(held, formats=_FORMATS) as opened:
                 return _decoded(opened)
     except FileNotFoundError:
-        raise PictureError(f"{value}: no such file in {root}") from None
-    except PictureError:
+        raise ImageError(f"{value}: no such file in {root}") from None
+    except ImageError:
         raise
     except PIL.UnidentifiedImageError:
-        raise PictureError(
-            f"{quoted(value, 80)}: not recognized as {', '.join(_FORMATS)}"
-        ) from None
+        raise ImageError(f"{quoted(value, 80)}: not recognized as {', '.join(_FORMATS)}") from None
     # A decoder may raise anything on a broken file.
     except Exception as error:
-        raise PictureError(f"{quoted(value, 80)}: {type(error).__name__}: {_of(error)}") from error
+        raise ImageError(f"{quoted(value, 80)}: {type(error).__name__}: {_of(error)}") from error
 
 
 def is_data_uri(value: Any) -> bool:
@@ -74,7 +72,7 @@ def is_data_uri(value: Any) -> bool:
     return isinstance(value, str) and _DATA_URI.match(value) is not None
 
 
-def source(value: Any, root: Path) -> Path | bytes:
+def image_source(value: Any, root: Path) -> Path | bytes:
     """The file below the root that holds an image, or the image's bytes.
 
     Raises:
@@ -94,23 +92,23 @@ def source(value: Any, root: Path) -> Path | bytes:
     if isinstance(value, str) and value:
         # A long text without a dot is a file name if that file exists, else base64.
         return named if (named := _file(root, value)) else _unpacked(value, value)
-    raise PictureError(
+    raise ImageError(
         f"{quoted(value, 80)} is not an image: neither path, bytes, base64 nor PIL image"
     )
 
 
 def _below(root: Path, value: str | Path) -> Path:
     if _ELSEWHERE.match(str(value)):
-        raise PictureError(
+        raise ImageError(
             f"{quoted(value, 80)}: URLs are not fetched; download it, and give the file's path"
         )
     try:
         path = (root / value).resolve()
         inside = path.is_relative_to(root.resolve())
     except (OSError, ValueError, RuntimeError) as error:
-        raise PictureError(f"{quoted(value, 80)}: not a valid path: {error}") from None
+        raise ImageError(f"{quoted(value, 80)}: not a valid path: {error}") from None
     if not inside:
-        raise PictureError(
+        raise ImageError(
             f"{quoted(value, 80)}: outside {root}; set image_root to the folder that contains all "
             "images"
         )
@@ -121,14 +119,14 @@ def _file(root: Path, value: str) -> Path | None:
     try:
         path = _below(root, value)
         return path if path.is_file() else None
-    except (PictureError, OSError):
+    except (ImageError, OSError):
         return None
 
 
 def _regular(path: Path, value: Any) -> Path:
     """The path, if it is a regular file: reading from a pipe or a device may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise PictureError(f"{quoted(value, 80)}: not a regular file")
+        raise ImageError(f"{quoted(value, 80)}: not a regular file")
     return path
 
 
@@ -137,12 +135,12 @@ def _unpacked(text: str, value: Any) -> bytes:
         plain = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise PictureError(f"{quoted(value, 80)}: broken base64: {error}") from None
+        raise ImageError(f"{quoted(value, 80)}: broken base64: {error}") from None
 
 
 def _decoded(picture: PIL.Image.Image) -> Image:
     if picture.width * picture.height > _MOST_PIXELS:
-        raise PictureError(
+        raise ImageError(
             f"{picture.width}x{picture.height} pixels; the maximum is {_MOST_PIXELS:,}"
         )
     upright = PIL.ImageOps.exif_transpose(picture)
@@ -157,7 +155,7 @@ def _decoded(picture: PIL.Image.Image) -> Image:
 
 def _checked(picture: Any) -> Image:
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
-        raise PictureError(
+        raise ImageError(
             f"{picture.dtype}{list(picture.shape)} is not an image; it must be uint8[H, W, 3]"
         )
     return np.asarray(picture, np.uint8)

@@ -36,7 +36,7 @@ class AnyText(gymnasium.spaces.Text):
         return f"AnyText({self.max_length})"
 
 
-class Pictures(gymnasium.Space[tuple[Image, ...]]):
+class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
     """A tuple of images, uint8[H, W, 3] each, of any size.
 
     Args:
@@ -75,7 +75,7 @@ class Pictures(gymnasium.Space[tuple[Image, ...]]):
         return tuple(self.np_random.integers(0, 256, (*s, 3)).astype(np.uint8) for s in sides)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pictures) and self.most == other.most
+        return isinstance(other, ImageTuple) and self.most == other.most
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -14,7 +14,7 @@ _MOST_NUMBERS = 1000
 """Maximum size of an array in text; more numbers would only fill the context."""
 
 
-def shown(observation: Any) -> Observation:
+def describe_observation(observation: Any) -> Observation:
     """Images unchanged, everything else as text, with the keys of a dictionary as labels.
 
     Args:
@@ -42,8 +42,8 @@ def _as_text(value: Any, images: list[Image]) -> str:
 
 
 def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
-    if is_picture(value):
-        images.append(in_colour(value))
+    if is_image(value):
+        images.append(to_rgb(value))
         return ""
     if value.size > _MOST_NUMBERS:
         raise ConfigError(
@@ -57,24 +57,24 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
     return "\n".join(" ".join(map(str, row)) for row in value.tolist())
 
 
-def pictures(observation: Any) -> list[Image]:
+def images_in(observation: Any) -> list[Image]:
     """Only the images of an observation; arrays of any size are ignored."""
     if isinstance(observation, Mapping):
         observation = list(observation.values())
     if isinstance(observation, tuple | list):
-        return [picture for part in observation for picture in pictures(part)]
-    if isinstance(observation, np.ndarray) and is_picture(observation):
-        return [in_colour(observation)]
+        return [picture for part in observation for picture in images_in(part)]
+    if isinstance(observation, np.ndarray) and is_image(observation):
+        return [to_rgb(observation)]
     return []
 
 
-def is_picture(value: "np.ndarray[Any, Any]") -> bool:
+def is_image(value: "np.ndarray[Any, Any]") -> bool:
     """Whether an array is an image; a small grid of bytes is not."""
     has_channels = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3))
     return has_channels and value.dtype == np.uint8 and min(value.shape[:2]) >= _LEAST_SIDE
 
 
-def in_colour(picture: "np.ndarray[Any, Any]") -> Image:
+def to_rgb(picture: "np.ndarray[Any, Any]") -> Image:
     """uint8[H, W, 3] of an image in color or grayscale."""
     if picture.ndim == 2:
         picture = picture[:, :, None]

@@ -33,7 +33,7 @@ def find_template(path: str, what: str = "env.prompt") -> Path:
     raise ConfigError(f"{what}={path}: no such template file")
 
 
-def parsed(template: str, key: str) -> Template:
+def parse_template(template: str, key: str) -> Template:
     """Parse a template that renders in a sandbox.
 
     Args:
@@ -50,25 +50,25 @@ def parsed(template: str, key: str) -> Template:
         raise ConfigError(f"{key}: cannot be rendered: {what}") from error
 
 
-def names_in(template: str) -> set[str]:
+def template_variables(template: str) -> set[str]:
     """The variables of a valid template."""
     return meta.find_undeclared_variables(SandboxedEnvironment().parse(template))
 
 
-def compiled(template: str, key: str, given: Collection[str] = ()) -> Callable[..., str]:
+def compile_template(template: str, key: str, given: Collection[str] = ()) -> Callable[..., str]:
     """A template as a function of its variables.
 
     Args:
-        template: see `parsed`.
-        key: see `parsed`.
+        template: see `parse_template`.
+        key: see `parse_template`.
         given: the variables that it may use, if they are known already.
 
     Raises:
         ConfigError: it has a syntax error or uses another variable; or, when it is called, it
             cannot be rendered.
     """
-    found = parsed(template, key)
-    if given and (odd := sorted(names_in(template) - {*given, *found.globals})):
+    found = parse_template(template, key)
+    if given and (odd := sorted(template_variables(template) - {*given, *found.globals})):
         raise ConfigError(
             f"{key}: unknown variable {odd[0]!r}{did_you_mean(odd[0], given)}; it may use "
             f"{', '.join(given)}"
@@ -102,4 +102,4 @@ def render_instructions(path: str | None, instructions: str) -> str:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"env.prompt={path}: cannot be read: {error}") from error
-    return compiled(text, f"env.prompt={path}")(instructions=instructions)
+    return compile_template(text, f"env.prompt={path}")(instructions=instructions)

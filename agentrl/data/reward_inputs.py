@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.data.answers import answer_in
+from agentrl.data.answers import extract_answer
 from agentrl.errors import ActionError
 from agentrl.types import Episode
 
 
-class NotTold(KeyError):
+class MissingInfo(KeyError):
     """An environment's info lacks a key that a reward function needs.
 
     Args:
@@ -34,7 +34,7 @@ def last_reply(episode: Episode) -> str:
 def last_answer(episode: Episode) -> str | None:
     """The answer in the last reply, in a tag or a box; None if there is none."""
     try:
-        return answer_in(last_reply(episode))
+        return extract_answer(last_reply(episode))
     except ActionError:
         return None
 
@@ -63,7 +63,7 @@ def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
         NotTold: the info lacks the key.
     """
     if key not in info:
-        raise NotTold(episode.env_id, key)
+        raise MissingInfo(episode.env_id, key)
     return info[key]
 
 
@@ -75,7 +75,7 @@ def accepted(episode: Episode) -> Sequence[str]:
     """
     try:
         found = truth(episode, "accepted")
-    except NotTold:
+    except MissingInfo:
         found = truth(episode, "ground_truth")
     many = isinstance(found, Sequence) and not isinstance(found, str)
     return [str(text) for text in found] if many else [str(found)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from agentrl.errors import ConfigError, told
+from agentrl.errors import ConfigError, describe_error
 
 GET_DATA = "pip install 'agentrl[data]'"
 _LONGEST_CELL = 100_000_000
@@ -46,7 +46,7 @@ class Table(Protocol):
         """A row's location as a user would look for it: `line 3`, `row 7`."""
 
 
-class Lines:
+class FileTable:
     """The rows of a JSONL, JSON or CSV file, in memory.
 
     Args:
@@ -78,7 +78,7 @@ class Lines:
         return f"{self._counted} {self._rows[place][0]}"
 
 
-class Columns:
+class ColumnTable:
     """The rows of an Arrow table or a Hugging Face data set, read one at a time.
 
     Args:
@@ -98,7 +98,7 @@ class Columns:
         try:
             found: Row = self._held[place]
         except Exception as error:  # a library may raise anything on broken data
-            raise BadRow(told(error)) from error
+            raise BadRow(describe_error(error)) from error
         return found
 
     def name(self, place: int) -> str:
@@ -152,7 +152,7 @@ def open_table(data: str, split: str | None) -> Table:
     try:
         return readers[path.suffix.lower()](path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"data={data}: cannot be read: {told(error)}") from error
+        raise ConfigError(f"data={data}: cannot be read: {describe_error(error)}") from error
 
 
 def _found(data: str) -> Path | None:
@@ -184,7 +184,7 @@ def _jsonl(path: Path) -> Table:
         for number, line in enumerate(file, 1):
             if line.strip():
                 rows.append((number, _parsed(line.removeprefix(b"\xef\xbb\xbf"))))
-    return Lines(path, rows)
+    return FileTable(path, rows)
 
 
 def _parsed(line: bytes) -> Row | str:
@@ -210,7 +210,7 @@ def _json(path: Path) -> Table:
     if not isinstance(rows, list):
         raise ConfigError(f"data={path}: must contain a list of rows, not {type(rows).__name__}")
     kept = [r if isinstance(r, dict) else f"{type(r).__name__}, not an object" for r in rows]
-    return Lines(path, list(enumerate(kept, 1)), "row")
+    return FileTable(path, list(enumerate(kept, 1)), "row")
 
 
 def _csv(path: Path) -> Table:
@@ -225,7 +225,7 @@ def _csv(path: Path) -> Table:
             problem = f"it has {len(cells)} cells, the header {len(header)}"
             row = dict(zip(header, cells, strict=True)) if is_complete else problem
             rows.append((number, row))
-    return Lines(path, rows)
+    return FileTable(path, rows)
 
 
 def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
@@ -266,8 +266,8 @@ def _parquet(path: Path) -> Table:
     try:
         table = parquet.read_table(path, memory_map=True)
     except (pyarrow.ArrowException, OSError) as error:
-        raise ConfigError(f"data={path}: cannot be read: {told(error)}") from error
-    return Columns(_Arrow(table), table.column_names, path.parent)
+        raise ConfigError(f"data={path}: cannot be read: {describe_error(error)}") from error
+    return ColumnTable(_Arrow(table), table.column_names, path.parent)
 
 
 def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
@@ -290,7 +290,7 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
                 "not a file or folder, here or beside the configuration, and cannot be loaded from "
                 "the hub"
             )
-        raise ConfigError(f"data={data}: {what}: {told(error)}") from error
+        raise ConfigError(f"data={data}: {what}: {describe_error(error)}") from error
     if isinstance(loaded, dict):
         if split not in loaded and not (split is None and len(loaded) == 1):
             raise ConfigError(f"split={split}: {data} has {', '.join(map(str, loaded))}; name one")
@@ -299,7 +299,7 @@ def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
         raise ConfigError(f"split={split}: {data} has no splits; remove the setting")
     # A fetched data set refers to image files in the library's cache, unless it contains them.
     root = Path(datasets.config.HF_CACHE_HOME) if folder is None else folder
-    return Columns(_raw(loaded), loaded.column_names, root)
+    return ColumnTable(_raw(loaded), loaded.column_names, root)
 
 
 def _raw(loaded: Any) -> Any:

@@ -42,7 +42,7 @@ class Task:
         return self.accepted[0]
 
 
-class Source(Protocol):
+class TaskSource(Protocol):
     """Provides questions; the same seed always gives the same question."""
 
     def task(self, seed: int) -> Task:

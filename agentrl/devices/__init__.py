@@ -15,9 +15,15 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
     Wait,
+)
+from agentrl.devices.device import (
+    AppState,
+    CommandResult,
+    Deadlines,
+    Device,
+    Look,
     dispatch_action,
 )
-from agentrl.devices.device import AppState, CommandResult, Deadlines, Device, Look
 from agentrl.devices.device_opener import DeviceWrapper
 from agentrl.devices.device_sources import check_source, open_device, open_source
 from agentrl.devices.foreground_window import Window

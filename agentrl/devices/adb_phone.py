@@ -18,17 +18,22 @@ from agentrl.actions.screen_actions import (
     Tap,
     Type,
     Wait,
-    dispatch_action,
 )
-from agentrl.devices.adb import AdbServer, app_state_file
+from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.app_launch import package_name, start_command
+from agentrl.devices.adb.app_commands import (
+    package_name,
+    parse_counted_state,
+    parse_state,
+    read_state_command,
+    start_command,
+)
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
-from agentrl.devices.device import AppState, CommandResult, Deadlines, Look
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, dispatch_action
 from agentrl.devices.foreground_window import Window, parse_front_package, parse_window
 from agentrl.devices.guard.foreground import WINDOW, front_check
 from agentrl.devices.input.input_commands import Touch, input_command
@@ -68,13 +73,13 @@ class AdbPhone(ConnectedPhone):
             DeviceTimeout: it did not become ready in time.
         """
         super().__init__(server, serial, deadlines, on_close)
-        self.capture: Capture = RawCapture(self.line)
+        self.capture: Capture = RawCapture(self.transport)
         self._size = ScreenSize(
             serial,
             lambda deadline: self._own(deadline, "wm", "size"),
             lambda deadline: self._own(deadline, *DISPLAY),
         )
-        self._keyboard = Keyboard(serial, self.run_own)
+        self._keyboard = Keyboard(serial, self.run_internal)
         self._lock = threading.Lock()
         self.reconnect()
 
@@ -88,11 +93,11 @@ class AdbPhone(ConnectedPhone):
         Raises:
             ConfigError: the capture needs a library that is not installed.
         """
-        chosen = CAPTURES[capture](self.line)
+        chosen = CAPTURES[capture](self.transport)
         with self._lock:
             self.capture.close()
             self.capture = chosen
-        self.own_shell = self.kept if input == "shell" else self.per_call
+        self.internal_shell = self.persistent_shell if input == "shell" else self.one_shot_shell
 
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
@@ -105,45 +110,45 @@ class AdbPhone(ConnectedPhone):
             try:
                 picture = self.capture.frame(deadline)
             except CaptureError:
-                self.line.check_online()
+                self.transport.check_online()
                 raise
             self._size.check(picture, deadline)
         return picture
 
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), each in [0, 1] of the screen."""
-        self._touch(Tap(x, y))
+        self._run_input(Tap(x, y))
 
     def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
         """Hold a finger at (x, y), in [0, 1]."""
-        self._touch(LongPress(x, y), duration_s)
+        self._run_input(LongPress(x, y), duration_s)
 
     def swipe(
         self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
     ) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
-        self._touch(Swipe(x1, y1, x2, y2), duration_s)
+        self._run_input(Swipe(x1, y1, x2, y2), duration_s)
 
     def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
         """Pick up what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
-        self._touch(Drag(x1, y1, x2, y2), duration_s)
+        self._run_input(Drag(x1, y1, x2, y2), duration_s)
 
     def key(self, name: str) -> None:
         """Press a key, such as `BACK` or `HOME`."""
-        self._touch(Key(name))
+        self._run_input(Key(name))
 
     def text(self, text: str) -> None:
         """Type any text into the focused field."""
         deadline = self._deadline()
         commands = self._commands(Type(text), deadline)
-        for command, result in zip(commands, self.run_own(commands, deadline), strict=True):
+        for command, result in zip(commands, self.run_internal(commands, deadline), strict=True):
             self.checked(command, result)
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """(Re)start an app and wait until it has the focus."""
         deadline = Deadline(self.deadlines.launch_s)
         start = start_command(package, activity, extras)
-        started, window = self.per_call.run((start, WINDOW), deadline)
+        started, window = self.one_shot_shell.run((start, WINDOW), deadline)
         if started.code or "Error" in started.output:
             raise DeviceError(f"{self.serial}: cannot start {package}: {started.output.strip()}")
         front = parse_front_package(window.output)
@@ -175,18 +180,18 @@ class AdbPhone(ConnectedPhone):
 
     def app_state(self, package: str) -> AppState:
         """The state that an app publishes."""
-        (result,) = self.run_own([app_state_file.read_command(package_name(package))])
+        (result,) = self.run_internal([read_state_command(package_name(package))])
         try:
-            return app_state_file.state_of(package, result)
+            return parse_state(package, result)
         except DeviceError as error:
             raise DeviceError(f"{self.serial}: {error}") from error
 
     def look(self, package: str) -> Look:
         """The state that an app publishes now, and the package in front."""
-        state, window = self.run_own((app_state_file.read_command(package_name(package)), WINDOW))
+        state, window = self.run_internal((read_state_command(package_name(package)), WINDOW))
         return self._seen(state, window)
 
-    def act(
+    def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         """Perform an action; returns the looks right before and right after it."""
@@ -196,17 +201,17 @@ class AdbPhone(ConnectedPhone):
                 raise self._not_in_front(only_in)
             dispatch_action(self, action)
             return before, self.look(package)
-        look, deadline = app_state_file.read_command(package_name(package)), self._deadline()
+        look, deadline = read_state_command(package_name(package)), self._deadline()
         # Checked on the phone, right before the touch: between two calls anything can come up.
         gates = [] if only_in is None else [front_check(only_in)]
         commands = self._commands(action, deadline)
-        first, *rest = self.run_own((look, *gates, *commands, look, WINDOW), deadline)
+        first, *rest = self.run_internal((look, *gates, *commands, look, WINDOW), deadline)
         if only_in is not None and rest.pop(0).code:
             raise self._not_in_front(only_in)
         *done, last, window = rest
         for command, result in zip(commands, done, strict=True):
             self.checked(command, result)
-        return Look(state=app_state_file.state_in(first)), self._seen(last, window)
+        return Look(state=parse_counted_state(first)), self._seen(last, window)
 
     def close(self) -> None:
         """Restore the input method, close the connections and what was started with the phone."""
@@ -225,16 +230,16 @@ class AdbPhone(ConnectedPhone):
             return self._keyboard.commands(action.text, deadline)
         return [input_command(action, self._size.now(deadline))]
 
-    def _touch(self, action: Touch | Key, duration_s: float | None = None) -> None:
+    def _run_input(self, action: Touch | Key, duration_s: float | None = None) -> None:
         deadline = self._deadline()
         self._own(deadline, *input_command(action, self._size.now(deadline), duration_s))
 
     def _own(self, deadline: Deadline, *command: str) -> str:
-        (result,) = self.run_own([command], deadline)
+        (result,) = self.run_internal([command], deadline)
         return self.checked(command, result)
 
     def _window(self, deadline: Deadline) -> str:
-        (result,) = self.run_own([WINDOW], deadline)
+        (result,) = self.run_internal([WINDOW], deadline)
         return self.checked(WINDOW, result)
 
     def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
@@ -242,4 +247,4 @@ class AdbPhone(ConnectedPhone):
 
     def _seen(self, state: CommandResult, window: CommandResult) -> Look:
         front = parse_front_package(self.checked(WINDOW, window))
-        return Look(state=app_state_file.state_in(state), front=front)
+        return Look(state=parse_counted_state(state), front=front)

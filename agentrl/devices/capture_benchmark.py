@@ -72,7 +72,7 @@ def measure_methods(
     Returns:
         One row per method, captures first.
     """
-    trial = CaptureTrial(phone.line, phone.deadlines.frame_s, rounds=rounds, change=change)
+    trial = CaptureTrial(phone.transport, phone.deadlines.frame_s, rounds=rounds, change=change)
     rows = [_capture(phone, trial, name, change, rounds) for name in CAPTURES]
     rows += _inputs(phone, _HARMLESS, rounds, Deadline(rounds * 2 * phone.deadlines.command_s))
     return _marked(rows)
@@ -109,7 +109,9 @@ def choose_methods(
     if input == "auto":
         rows += _inputs(phone, _NOTHING, _ROUNDS, deadline)
     if capture == "auto":
-        trial = CaptureTrial(phone.line, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline)
+        trial = CaptureTrial(
+            phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline
+        )
         rows += [_capture(phone, trial, name, None, _ROUNDS) for name in _QUICK]
     rows = _marked(rows)
     picked = {row.kind: row.name for row in rows if row.picked}
@@ -139,13 +141,13 @@ def _capture(
 ) -> MethodTiming:
     row = MethodTiming(kind="capture", name=name, rounds=rounds)
     try:
-        capture = CAPTURES[name](phone.line)
+        capture = CAPTURES[name](phone.transport)
     except ConfigError as error:
         return replace(row, failure=str(error))
     try:
         if isinstance(capture, StreamCapture) and change is not None:
             deadline = Deadline(rounds * 2 * phone.deadlines.frame_s)
-            capture.lag_s = measure_lag_s(phone.line, capture, change, rounds, deadline)
+            capture.lag_s = measure_lag_s(phone.transport, capture, change, rounds, deadline)
         seconds = trial.seconds(capture)
     except (DeviceError, TimeoutError) as error:
         return replace(row, failure=_why(phone, error))
@@ -159,7 +161,7 @@ def _inputs(
     phone: AdbPhone, command: Command, rounds: int, deadline: Deadline
 ) -> list[MethodTiming]:
     rows = []
-    for name, shell in (("input", phone.per_call), ("shell", phone.kept)):
+    for name, shell in (("input", phone.one_shot_shell), ("shell", phone.persistent_shell)):
         row = MethodTiming(kind="input", name=name, rounds=rounds)
         seconds = []
         try:

@@ -33,14 +33,14 @@ class ConnectedPhone:
         """Not connected before `reconnect`; see AdbPhone."""
         self.serial: str = serial
         self.deadlines: Deadlines = deadlines or Deadlines()
-        self.line = DeviceTransport(server, serial)
-        self.per_call = OneShotShell(self.line)
-        self.kept = PersistentShell(self.line, self.per_call)
-        self.own_shell: CommandShell = self.kept
+        self.transport = DeviceTransport(server, serial)
+        self.one_shot_shell = OneShotShell(self.transport)
+        self.persistent_shell = PersistentShell(self.transport, self.one_shot_shell)
+        self.internal_shell: CommandShell = self.persistent_shell
         """Runs our own commands; persistent or not."""
         self._server = server
         self._on_close = on_close
-        self._tunnels = ReverseTunnels(self.line)
+        self._tunnels = ReverseTunnels(self.transport)
         self._serialno = ""
 
     def shell(self, *arguments: str) -> str:
@@ -50,7 +50,7 @@ class ConnectedPhone:
 
     def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
         """Run several commands in order, in one round trip."""
-        return self.per_call.run(commands, Deadline(self.deadlines.command_s))
+        return self.one_shot_shell.run(commands, Deadline(self.deadlines.command_s))
 
     def reverse(self, remote: str, local: str) -> None:
         """Forward connections to `remote` on the phone to `local` on the adb server's machine."""
@@ -68,22 +68,22 @@ class ConnectedPhone:
             self._serialno = next((name for name in names if name), self.serial)
         return self._serialno
 
-    def hold(self, token: int) -> None:
+    def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
-        self.line.token = None
+        self.transport.token = None
         command = claim_command(token)
-        (result,) = self.run_own([command])
+        (result,) = self.run_internal([command])
         self.checked(command, result)
 
-    def send_under(self, token: int | None) -> None:
+    def set_lease(self, token: int | None) -> None:
         """Send all further commands under this lease; None sends them whatever the lease."""
-        self.line.token = token
+        self.transport.token = token
 
     def reboot(self) -> None:
         """Reboot the phone; call `reconnect` when it is back."""
-        self.line.check_online()
+        self.transport.check_online()
         try:
-            with self.line.opened("reboot:", Deadline(self.deadlines.command_s)) as link:
+            with self.transport.opened("reboot:", Deadline(self.deadlines.command_s)) as link:
                 link.receive()
         except DeviceOffline:  # it went down before it could answer
             pass
@@ -96,7 +96,7 @@ class ConnectedPhone:
 
     def close(self) -> None:
         """Close the connections and whatever was started with the phone."""
-        self.kept.close()
+        self.persistent_shell.close()
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
@@ -113,8 +113,8 @@ class ConnectedPhone:
             )
         return result.output
 
-    def run_own(
+    def run_internal(
         self, commands: Sequence[Command], deadline: Deadline | None = None
     ) -> list[CommandResult]:
         """Run our own commands, which must not change the shell's state."""
-        return self.own_shell.run(commands, deadline or Deadline(self.deadlines.command_s))
+        return self.internal_shell.run(commands, deadline or Deadline(self.deadlines.command_s))

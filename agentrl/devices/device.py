@@ -1,10 +1,24 @@
 """The `Device` protocol: a phone as the rest of the framework sees it."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
+from agentrl.actions.screen_actions import (
+    DRAG_S,
+    LONG_PRESS_S,
+    SWIPE_S,
+    Action,
+    Done,
+    Drag,
+    Key,
+    LongPress,
+    Swipe,
+    Tap,
+    Type,
+    Wait,
+)
 from agentrl.devices.foreground_window import Window
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
@@ -116,7 +130,7 @@ class Device(Protocol):
     def look(self, package: str) -> Look:
         """The state that an app publishes now, and the package in front."""
 
-    def act(
+    def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         """Perform an action; returns the looks right before and right after it.
@@ -174,3 +188,28 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Close the connections; the phone itself is left as it is."""
+
+
+def dispatch_action(device: Device, action: Action) -> None:
+    """Perform an action on a device, without waiting for its effect.
+
+    Raises:
+        DeviceError: the phone failed.
+    """
+    match action:
+        case Tap(x, y):
+            device.tap(x, y)
+        case LongPress(x, y):
+            device.long_press(x, y)
+        case Swipe(x1, y1, x2, y2):
+            device.swipe(x1, y1, x2, y2)
+        case Drag(x1, y1, x2, y2):
+            device.drag(x1, y1, x2, y2)
+        case Type(text):
+            device.text(text)
+        case Key(name):
+            device.key(name)
+        case Wait(seconds):
+            time.sleep(seconds)
+        case Done():
+            pass

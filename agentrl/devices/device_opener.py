@@ -25,7 +25,7 @@ class DeviceOpener:
         input: one of INPUTS, or `auto`.
         deadlines: of the calls to each phone.
         public: serials that may be connected even though their address is public.
-        around: wraps an opened phone, for example into a phone that shows an app on a page. It may
+        wrap: wraps an opened phone, for example into a phone that shows an app on a page. It may
             raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
@@ -37,7 +37,7 @@ class DeviceOpener:
     input: str
     deadlines: Deadlines
     public: tuple[str, ...] = ()
-    around: DeviceWrapper = lambda phone: phone
+    wrap: DeviceWrapper = lambda phone: phone
     server: AdbServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class DeviceOpener:
                 capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone
             capture_benchmark.choose_methods(phone, capture=self.capture, input=self.input)
-            return self.around(phone)
+            return self.wrap(phone)
         except BaseException:
             phone.close()
             raise

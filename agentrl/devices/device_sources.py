@@ -66,14 +66,7 @@ def open_device(
     )
     if _num_virtual(spec) is None:
         return opener.open(spec)
-    phones = spawn(
-        1,
-        apps,
-        size=size,
-        effect_delay_ms=effect_delay_ms,
-        seed=seed,
-        deadline_s=deadlines.start_s,
-    )
+    phones = _spawn(1, apps, size, effect_delay_ms, seed, deadlines)
     try:
         return opener.open(phones.serials[0], _ending(phones, opener.server), known=True)
     except BaseException:
@@ -94,7 +87,7 @@ def open_source(
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
     options: PoolOptions | None = None,
-    around: DeviceWrapper = lambda phone: phone,
+    wrap: DeviceWrapper = lambda phone: phone,
 ) -> DevicePool:
     """Open a pool of phones; closing it also ends the virtual phones that it started.
 
@@ -102,9 +95,8 @@ def open_source(
     other route if one fails.
 
     Args:
-        source: `virtual:8`, a serial, a list of serials (real phones, emulators, or virtual phones
-            started elsewhere), or `connected` for all phones that adb lists as ready, including
-            ones that connect later.
+        source: `virtual:8`, a serial, a list of serials, or `connected` for all phones that adb
+            lists as ready, including ones that connect later.
         deadlines: of the calls to each phone.
         driver: the library that speaks ADB, `adbutils` or `ppadb`.
         capture: see `open_device`.
@@ -115,13 +107,10 @@ def open_source(
         effect_delay_ms: shortest and longest delay of effects on virtual phones.
         seed: of virtual phones.
         options: quarantine, lease and reboot settings of the pool.
-        around: wraps each phone that the source names, for example into a phone that shows an app
-            on a page; not applied to virtual phones started here. It may raise DeviceError and
-            ConfigError, and is called from threads.
+        wrap: wraps each phone that the source names; see `DeviceOpener`.
 
     Raises:
-        ConfigError: an invalid source, no phone, a phone that cannot be reached, or a library that
-            is not installed.
+        ConfigError: an invalid source, an unreachable phone, or a library that is not installed.
     """
     serials, num_virtual = _parse(source)
     deadlines, options = deadlines or Deadlines(), options or PoolOptions()
@@ -131,27 +120,31 @@ def open_source(
         input=input,
         deadlines=deadlines,
         public=tuple(public),
-        around=around,
+        wrap=wrap,
     )
     if num_virtual is None:
-        grows = source == CONNECTED
-        devices = _connect(opener, _ready(opener) if grows else serials)
-        return DevicePool(
-            PoolManager(
-                _by_phone(devices),
-                options,
-                server=opener.server,
-                open_newcomer=opener.open if grows else None,
-            )
+        return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)
+    phones = _spawn(num_virtual, apps, size, effect_delay_ms, seed, deadlines)
+    return _pool_of_virtual_phones(opener, phones, options)
+
+
+def _pool_of_serials(
+    opener: DeviceOpener, serials: Sequence[str], options: PoolOptions, *, grows: bool
+) -> DevicePool:
+    devices = _connect(opener, _ready(opener) if grows else serials)
+    return DevicePool(
+        PoolManager(
+            _by_phone(devices),
+            options,
+            server=opener.server,
+            open_newcomer=opener.open if grows else None,
         )
-    phones = spawn(
-        num_virtual,
-        apps,
-        size=size,
-        effect_delay_ms=effect_delay_ms,
-        seed=seed,
-        deadline_s=deadlines.start_s,
     )
+
+
+def _pool_of_virtual_phones(
+    opener: DeviceOpener, phones: VirtualPhones, options: PoolOptions
+) -> DevicePool:
     ending = _ending(phones, opener.server)
     try:
         devices = _connect(opener, phones.serials, known=True)
@@ -159,6 +152,24 @@ def open_source(
         ending()
         raise
     return DevicePool(PoolManager([[device] for device in devices], options, on_close=ending))
+
+
+def _spawn(
+    count: int,
+    apps: Sequence[AppLike],
+    size: tuple[int, int],
+    effect_delay_ms: tuple[float, float],
+    seed: int,
+    deadlines: Deadlines,
+) -> VirtualPhones:
+    return spawn(
+        count,
+        apps,
+        size=size,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        deadline_s=deadlines.start_s,
+    )
 
 
 def check_source(

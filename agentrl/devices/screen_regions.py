@@ -33,7 +33,7 @@ class ScreenRegion:
     right: float
     bottom: float
 
-    def holds(self, x: float, y: float) -> bool:
+    def contains(self, x: float, y: float) -> bool:
         """Whether a position on the screen lies inside."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
@@ -64,7 +64,7 @@ class ScreenComparison:
         self._ignore = tuple(ignore)
         self._mask: NDArray[np.uint8] | None = None
 
-    def same(self, one: Image, other: Image) -> bool:
+    def matches(self, one: Image, other: Image) -> bool:
         """Whether two screenshots are equal outside the ignored regions, up to noise."""
         if one.shape != other.shape:
             return False
@@ -76,7 +76,7 @@ class ScreenComparison:
                 return False
         return True
 
-    def without(self, more: Sequence[Box]) -> "ScreenComparison":
+    def ignoring(self, more: Sequence[Box]) -> "ScreenComparison":
         """A comparison that ignores more regions."""
         return ScreenComparison(self.mask_top, (*self._ignore, *more)) if more else self
 

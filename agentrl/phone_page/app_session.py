@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class AppSession:
-    """Calls an app and counts its touches like a virtual phone (`agentrl.virtual_phone.phone`).
+    """Calls an app and counts its touches like a virtual phone (`agentrl.virtual_phone`).
 
     Every touch, swipe, key and text that reaches a running app counts, with or without effect. An
     app that raises is stopped, as on a phone.

@@ -34,7 +34,7 @@ class PageStatus:
 
     running: bool
     """Whether the app was launched, and has neither stopped nor crashed since."""
-    sight: PageVisibility
+    visibility: PageVisibility
     connected: bool
     size: tuple[int, int] | None
     """Width and height in its screen's pixels; None before its first connection."""
@@ -49,7 +49,7 @@ class PageStatus:
     def settled(self) -> bool:
         """Whether the page is visible and shows the newest frame."""
         newest = self.shown is not None and self.shown.number == self.number
-        return newest and self.sight is PageVisibility.VISIBLE
+        return newest and self.visibility is PageVisibility.VISIBLE
 
 
 class PagedApp:
@@ -72,11 +72,11 @@ class PagedApp:
         """The page's secret address on its server."""
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        self._played = AppSession(app)
+        self._session = AppSession(app)
         self._frames = PaintedFrames()
         self._live_from = 0
         """The first frame whose touches are meant for the current run of the app."""
-        self._seat = PageSlot()
+        self._slot = PageSlot()
         self._drawn: PageFrame | None = None
         self._shown: PageFrame | None = None
         self._probes: list[Gesture] | None = None
@@ -91,35 +91,35 @@ class PagedApp:
             DeviceTimeout: the app hangs; every other call may raise this too.
         """
         with self._held():
-            self._played.launch(extras)
+            self._session.launch(extras)
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
     def stop(self) -> None:
         """Stop the app; it no longer publishes a state."""
         with self._held():
-            self._played.running = False
+            self._session.running = False
             self._show(redraw=True)
 
     def touch(self, x: float, y: float) -> bool:
         """A tap at (x, y), in [0, 1] of the app's area; True if it had an effect."""
-        return self._do(lambda: self._played.touch(x, y))
+        return self._do(lambda: self._session.touch(x, y))
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
         """A swipe, in [0, 1] of the app's area; True if it had an effect."""
-        return self._do(lambda: self._played.swipe(x1, y1, x2, y2, duration_ms))
+        return self._do(lambda: self._session.swipe(x1, y1, x2, y2, duration_ms))
 
     def key(self, code: str) -> bool:
         """A key such as `KEYCODE_BACK`; True if the app used it."""
-        return self._do(lambda: self._played.key(code))
+        return self._do(lambda: self._session.key(code))
 
     def text(self, text: str) -> bool:
         """Typed text; True if the app used it."""
-        return self._do(lambda: self._played.text(text))
+        return self._do(lambda: self._session.text(text))
 
     def miss(self) -> None:
         """Count a touch outside the page, which has no effect."""
-        self._do(self._played.miss)
+        self._do(self._session.miss)
 
     def state(self) -> Mapping[str, Any] | None:
         """What the app publishes; None if it is not running or no page has shown it yet."""
@@ -164,8 +164,8 @@ class PagedApp:
     def drop(self) -> None:
         """Drop the page's connection; the page reconnects by itself."""
         with self._held():
-            if self._seat.link is not None:
-                self._seat.link.end(CloseReason.DROPPED)
+            if self._slot.link is not None:
+                self._slot.link.end(CloseReason.DROPPED)
 
     def connect(self, link: PageLink, hello: PageHello) -> tuple[int, bool]:
         """Register a page's connection.
@@ -174,28 +174,28 @@ class PagedApp:
             The number of its last handled gesture, and whether another page was replaced.
         """
         with self._held():
-            replaced = self._seat.take(link, hello)
+            replaced = self._slot.take(link, hello)
             self._show(redraw=True)
-            return self._seat.handled, replaced
+            return self._slot.handled, replaced
 
     def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
         with self._changed:  # without a deadline: a hung app must not keep its page
-            self._seat.leave(link)
+            self._slot.leave(link)
             self._changed.notify_all()
 
     def resize(self, link: PageLink, width: int, height: int) -> None:
         """Record a new size of the page."""
         with self._held():
-            if link is self._seat.link and self._seat.size != (width, height):
-                self._seat.size = (width, height)
+            if link is self._slot.link and self._slot.size != (width, height):
+                self._slot.size = (width, height)
                 self._show(redraw=True)
 
     def look(self, link: PageLink, visible: bool) -> None:
         """Record that the page was hidden or became visible."""
         with self._held():
-            if link is self._seat.link:
-                self._seat.visible = visible
+            if link is self._slot.link:
+                self._slot.visible = visible
                 self._changed.notify_all()
 
     def gesture(self, link: PageLink, gesture: Gesture) -> int:
@@ -208,9 +208,9 @@ class PagedApp:
             BadMessage: an earlier gesture is missing.
         """
         with self._held():
-            if link is self._seat.link and self._seat.is_new(gesture):
+            if link is self._slot.link and self._slot.is_new(gesture):
                 self._take(gesture)
-            return self._seat.handled
+            return self._slot.handled
 
     def pass_time(self, now_s: float) -> float:
         """Advance the app's clock while its page is visible and not calibrating.
@@ -222,23 +222,23 @@ class PagedApp:
             Seconds until the next call.
         """
         with self._held():
-            visible = self._probes is None and self._seat.sight is PageVisibility.VISIBLE
-            tick_ms = self._played.tick_ms() if visible else 0
+            visible = self._probes is None and self._slot.visibility is PageVisibility.VISIBLE
+            tick_ms = self._session.tick_ms() if visible else 0
             if not tick_ms:
                 self._passed_s = None
                 return _STILL_S
             passed_s = now_s if self._passed_s is None else self._passed_s
             ticks = int((now_s - passed_s) * 1000 / tick_ms)
             self._passed_s = passed_s + ticks * tick_ms / 1000
-            if ticks and self._played.tick(ticks * tick_ms):
+            if ticks and self._session.tick(ticks * tick_ms):
                 self._show(redraw=True)
             return tick_ms / 1000
 
     def draw(self) -> PageFrame:
         """Draw the newest frame at the page's size."""
         with self._held():
-            assert self._seat.size is not None, "a page sends its size before anything else"
-            width, height = self._seat.size
+            assert self._slot.size is not None, "a page sends its size before anything else"
+            width, height = self._slot.size
             area = page_images.fit(width, height)
             shown = self._picture(area, width, height)
             self._drawn = PageFrame(
@@ -252,8 +252,8 @@ class PagedApp:
     def paint(self, link: PageLink, number: int) -> None:
         """Record that the page painted the frame drawn last."""
         with self._held():
-            if link is self._seat.link and self._frames.paint(number):
-                self._shown, self._seat.painted = self._drawn, True
+            if link is self._slot.link and self._frames.paint(number):
+                self._shown, self._slot.painted = self._drawn, True
                 self._changed.notify_all()
 
     def _do(self, act: Callable[[], bool]) -> bool:
@@ -277,20 +277,20 @@ class PagedApp:
 
     def _show(self, *, redraw: bool) -> None:
         """Publish the current state, with a new picture if it changed."""
-        ran = self._played.running
-        state = self._played.published()
-        if not self._played.running:
+        ran = self._session.running
+        state = self._session.published()
+        if not self._session.running:
             self._frames.forget()
             redraw = redraw or ran
         self._frames.change(None if self._probes is not None else state, redraw=redraw)
         self._changed.notify_all()
-        if redraw and self._seat.link is not None:
-            self._seat.link.wake()
+        if redraw and self._slot.link is not None:
+            self._slot.link.wake()
 
     def _picture(self, area: page_images.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
             return calibration.pattern(width, height, self._frames.number)
-        app = self._played.render(area.width, area.height)
+        app = self._session.render(area.width, area.height)
         if app is None:
             self._frames.forget()  # it may just have crashed
             return np.zeros((height, width, 3), np.uint8)
@@ -298,10 +298,10 @@ class PagedApp:
 
     def _status(self) -> PageStatus:
         return PageStatus(
-            running=self._played.running,
-            sight=self._seat.sight,
-            connected=self._seat.link is not None,
-            size=self._seat.size,
+            running=self._session.running,
+            visibility=self._slot.visibility,
+            connected=self._slot.link is not None,
+            size=self._slot.size,
             number=self._frames.number,
             shown=self._shown,
             probes=tuple(self._probes or ()),

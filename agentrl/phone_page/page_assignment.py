@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from agentrl import phone_page
 from agentrl.devices import LeasableDevice
-from agentrl.devices.adb.app_launch import has_package
-from agentrl.virtual_phone.spec import AppSpec, make_apps
+from agentrl.devices.adb.app_commands import has_package
+from agentrl.virtual_phone.phones_spec import AppSpec, make_apps
 
 if TYPE_CHECKING:
     from agentrl.phone_page.page_server import PageServer
@@ -34,7 +34,7 @@ class PageAssigner:
         self._pages: PageServer | None = None
         self._lock = threading.Lock()
 
-    def around(self, device: LeasableDevice) -> LeasableDevice:
+    def wrap(self, device: LeasableDevice) -> LeasableDevice:
         """The phone itself if it has the apps, else the phone with their pages.
 
         Raises:

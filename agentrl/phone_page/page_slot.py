@@ -52,7 +52,7 @@ class PageSlot:
         self._page = ""
 
     @property
-    def sight(self) -> PageVisibility:
+    def visibility(self) -> PageVisibility:
         """Whether the page is visible."""
         if not self.visible:
             return PageVisibility.HIDDEN

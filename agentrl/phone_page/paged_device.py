@@ -71,7 +71,7 @@ class PagedDevice:
         while True:
             status, asked_s = None if host is None else host.status(), time.monotonic()
             capture = self._device.screenshot()
-            if status is None or status.sight is not PageVisibility.VISIBLE:
+            if status is None or status.visibility is not PageVisibility.VISIBLE:
                 return capture
             if self._browser.shows(capture, status) or asked_s >= end:
                 return capture
@@ -174,7 +174,7 @@ class PagedDevice:
         """The state that an app publishes, and the package in front."""
         return Look(state=self._published(package), front=self.focus())
 
-    def act(
+    def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         """Perform an action; returns the state before it, and a look right after it."""
@@ -214,13 +214,13 @@ class PagedDevice:
         """Close such a tunnel."""
         self._device.reverse_remove(remote)
 
-    def hold(self, token: int) -> None:
+    def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
-        self._device.hold(token)
+        self._device.claim(token)
 
-    def send_under(self, token: int | None) -> None:
+    def set_lease(self, token: int | None) -> None:
         """Send all further commands under this lease; None sends them whatever the lease."""
-        self._device.send_under(token)
+        self._device.set_lease(token)
 
     def serialno(self) -> str:
         """The phone's own serial number."""
@@ -234,7 +234,7 @@ class PagedDevice:
         """Make the phone ready again, and reopen the tunnel."""
         self._device.reconnect()
         if self._browser.host is not None:
-            self._browser.dig()
+            self._browser.open_tunnel()
 
     def close(self) -> None:
         """Remove the pages and close the phone."""
@@ -256,7 +256,7 @@ class PagedDevice:
     def _beside(self, x: float, y: float) -> PagedApp | None:
         """The app in front, if a position on the screen is outside its page; else None."""
         page = self._browser.page_region()
-        return None if page is None or page.holds(x, y) else self._in_front()
+        return None if page is None or page.contains(x, y) else self._in_front()
 
     def _wait_until_seen(self, host: PagedApp, end: float) -> None:
         """Wait until the app is in front and the screen shows what its page painted.

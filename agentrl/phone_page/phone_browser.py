@@ -53,7 +53,7 @@ class PhoneBrowser:
         self.host = None
         host.calibrate(True)
         try:
-            self.dig()
+            self.open_tunnel()
             self._start(host)
             self._find(host, end)
             self._touch(host, end)
@@ -63,7 +63,7 @@ class PhoneBrowser:
         self._package = self._device.focus()
         self.host = host
 
-    def dig(self) -> None:
+    def open_tunnel(self) -> None:
         """Open the tunnel, which has to be reopened whenever the phone reconnects."""
         self._device.reverse(self._port, self._port)
         self._dug = True
@@ -83,11 +83,11 @@ class PhoneBrowser:
         if self.host is None or front is None or front != self._package:
             return front
         status = self.host.status()
-        if status.sight is PageVisibility.LOST:
+        if status.visibility is PageVisibility.LOST:
             return None
         return (
             self.host.package
-            if status.running and status.sight is PageVisibility.VISIBLE
+            if status.running and status.visibility is PageVisibility.VISIBLE
             else front
         )
 

@@ -1,1 +1,1 @@
-"""What answers a prompt: chat encoding, model kits, engines, scripted players, the tiny model."""
+"""Policies: chat encoding, model adapters, engines, scripted players, and the tiny model."""

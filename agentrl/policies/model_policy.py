@@ -1,4 +1,4 @@
-"""A model that plays: one conversation at each seat, one engine behind all of them."""
+"""Policy that plays with a local engine: one conversation per episode, one engine for all."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from agentrl.types import Message
 
 
 def draw_seed(episode: int, turn: int) -> int:
-    """The seed of one turn's draw, in [0, 2^63): a stable mix of the episode's and the turn."""
+    """The sampling seed of one turn, in [0, 2^63): a stable hash of the episode's seed and turn."""
     digest = hashlib.blake2b(f"{episode}/{turn}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -25,9 +25,9 @@ class ModelPolicy:
     Args:
         engine: started.
         encoder: of the engine's model.
-        history: what of the conversation a prompt shows; None shows all.
-        sampling: of every reply; its seed is replaced by one for each turn.
-        max_context: tokens of a prompt and its reply, at most.
+        history: the part of the conversation in each prompt; None includes all.
+        sampling: of every reply; its seed is replaced each turn.
+        max_context: maximum tokens of a prompt and its reply.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class ModelPolicy:
         self.history, self.max_context = history, max_context
         self.sampling = sampling or Sampling()
 
-    def sit(self, instructions: str, seed: int) -> "ModelSeat":
-        """Take a seat; `seed` names the draws of this episode."""
-        return ModelSeat(self, instructions, seed)
+    def start_episode(self, instructions: str, seed: int) -> "ModelSession":
+        """Start an episode, with a seed for its sampling."""
+        return ModelSession(self, instructions, seed)
 
 
-class ModelSeat:
-    """A model at one episode.
+class ModelSession:
+    """One episode played by a model.
 
     Args:
-        policy: whose engine answers.
-        instructions: the system's message.
-        seed: names the draws.
+        policy: provides the engine.
+        instructions: the system message.
+        seed: of the sampling.
     """
 
     def __init__(self, policy: ModelPolicy, instructions: str, seed: int) -> None:
@@ -62,14 +62,14 @@ class ModelSeat:
         self._conversation = Conversation(policy.encoder, instructions, policy.history)
         self._turn = 0
         self._left = False
-        policy.engine.enter()
+        policy.engine.begin_episode()
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """Sample a reply; None when it might not fit into the context.
+        """Sample a reply; None if it might not fit into the context.
 
         Raises:
             EngineError: the engine failed.
-            ValueError: the message's pictures and `<image>`s do not match.
+            ValueError: the number of `<image>` placeholders and of images differ.
         """
         policy = self._policy
         prompt = self._conversation.observe(message)
@@ -81,8 +81,8 @@ class ModelSeat:
         self._turn += 1
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))
 
-    def leave(self) -> None:
-        """The episode is over; may be called twice."""
+    def close(self) -> None:
+        """End the episode; may be called twice."""
         if not self._left:
             self._left = True
-            self._policy.engine.leave()
+            self._policy.engine.end_episode()

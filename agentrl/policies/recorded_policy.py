@@ -1,14 +1,14 @@
-"""A player who says again what was said before."""
+"""Policy that repeats recorded replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.policies.policy import Answer, said
+from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.types import Message
 
 
 class RecordedPolicy:
-    """Says these replies, one a turn; after the last one its context is full.
+    """Gives one recorded reply per turn; after the last one its context counts as full.
 
     Args:
         replies: of one episode, in order.
@@ -17,13 +17,13 @@ class RecordedPolicy:
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies = tuple(replies)
 
-    def sit(self, instructions: str, seed: int) -> "RecordedSeat":
-        """Take a seat; nothing is drawn."""
-        return RecordedSeat(self._replies)
+    def start_episode(self, instructions: str, seed: int) -> "RecordedSession":
+        """Start an episode; the seed is not used."""
+        return RecordedSession(self._replies)
 
 
-class RecordedSeat:
-    """The replies at one episode.
+class RecordedSession:
+    """One episode with recorded replies.
 
     Args:
         replies: see RecordedPolicy.
@@ -33,9 +33,9 @@ class RecordedSeat:
         self._replies = iter(replies)
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """The next reply; None when there is none left."""
+        """The next reply; None after the last."""
         text = next(self._replies, None)
-        return None if text is None else said(text, message.images)
+        return None if text is None else answer_without_tokens(text, message.images)
 
-    def leave(self) -> None:
-        """Nothing to end."""
+    def close(self) -> None:
+        """No-op."""

@@ -1,68 +1,68 @@
-"""A policy that somebody watches, and a person at a model's place."""
+"""Policies for interactive use: one whose messages are watched, and a human player."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.policies.policy import Answer, Policy, Seat, said
+from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
 from agentrl.types import Message
 from agentrl.worker_threads import Worker
 
 
 class WatchedPolicy:
-    """Another policy; what it is shown is told before it answers.
+    """Wraps a policy and reports each message before it answers.
 
     Args:
-        policy: who plays.
-        watch: told of each message.
+        policy: plays.
+        watch: called with each message.
     """
 
     def __init__(self, policy: Policy, watch: Callable[[Message], None]) -> None:
         self._policy, self._watch = policy, watch
 
-    def sit(self, instructions: str, seed: int) -> "WatchedSeat":
+    def start_episode(self, instructions: str, seed: int) -> "WatchedSession":
         """See Policy.sit."""
-        return WatchedSeat(self._policy.sit(instructions, seed), self._watch)
+        return WatchedSession(self._policy.start_episode(instructions, seed), self._watch)
 
 
-class WatchedSeat:
-    """A seat whose messages are told.
+class WatchedSession:
+    """One watched episode.
 
     Args:
-        seat: who answers.
-        watch: told of each message.
+        session: gives the answers.
+        watch: called with each message.
     """
 
-    def __init__(self, seat: Seat, watch: Callable[[Message], None]) -> None:
-        self._seat, self._watch = seat, watch
+    def __init__(self, session: PolicySession, watch: Callable[[Message], None]) -> None:
+        self._session, self._watch = session, watch
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """See Seat.answer."""
+        """See PolicySession.answer."""
         self._watch(message)
-        return await self._seat.answer(message, info)
+        return await self._session.answer(message, info)
 
-    def leave(self) -> None:
-        """See Seat.leave."""
-        self._seat.leave()
+    def close(self) -> None:
+        """See PolicySession.leave."""
+        self._session.close()
 
 
 class HumanPolicy:
-    """Somebody who is asked.
+    """A human player.
 
     Args:
-        ask: gives the reply, and may take its time; None when nobody wants to go on.
+        ask: returns the reply, and may block; None to stop.
     """
 
     def __init__(self, ask: Callable[[], str | None]) -> None:
         self._ask = ask
 
-    def sit(self, instructions: str, seed: int) -> "HumanSeat":
-        """Take a seat."""
-        return HumanSeat(self._ask)
+    def start_episode(self, instructions: str, seed: int) -> "HumanSession":
+        """Start an episode; the seed is not used."""
+        return HumanSession(self._ask)
 
 
-class HumanSeat:
-    """Somebody at one episode.
+class HumanSession:
+    """One episode of a human player.
 
     Args:
         ask: see HumanPolicy.
@@ -74,17 +74,17 @@ class HumanSeat:
         self._worker = Worker("human")
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """What is typed; the truth in `info` is not told.
+        """The typed reply; `info` is not shown.
 
         Raises:
-            ConfigError: nobody wanted to begin.
+            ConfigError: the player stopped before the first turn.
         """
         text = await self._worker.call(self._ask)
         if text is None and not self._has_played:
             raise ConfigError("nothing was played")
         self._has_played = True
-        return None if text is None else said(text, message.images)
+        return None if text is None else answer_without_tokens(text, message.images)
 
-    def leave(self) -> None:
-        """The episode is over."""
+    def close(self) -> None:
+        """End the episode."""
         self._worker.close()

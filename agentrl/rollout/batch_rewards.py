@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any
 
 from agentrl.data.reward_inputs import env_reward
-from agentrl.errors import AgentRLError, RewardError, told
+from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.types import Episode
 
 RewardInputs = dict[str, Any]
@@ -187,7 +187,7 @@ def score_batch(
         raise
     except BaseException as error:  # in our own thread, where it would otherwise be lost
         if len(inputs) == 1:
-            return [RewardError(f"{name}: {told(error)}")]
+            return [RewardError(f"{name}: {describe_error(error)}")]
         return [row for episode in inputs for row in score_batch(name, function, [episode])]
     return [_checked(name, row) for row in found]
 
@@ -198,7 +198,7 @@ def _checked(name: str, row: Any) -> RewardRow | RewardError:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
         return _plain(row)
     except BaseException as error:  # a user's function may return anything
-        return RewardError(f"{name}: {told(error)}")
+        return RewardError(f"{name}: {describe_error(error)}")
 
 
 def _plain(row: Any) -> RewardRow:

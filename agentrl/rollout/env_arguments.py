@@ -22,13 +22,13 @@ _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 _ALLOW = "allow"
 
 
-def configured_game(config: EnvConfig) -> env.Game:
+def configured_game(config: EnvConfig) -> env.EnvRegistration:
     """The registered environment, with the translator and players of the configuration.
 
     Raises:
         ConfigError: there is no such environment.
     """
-    known = env.game(config.id)
+    known = env.find_env(config.id)
     return replace(
         known,
         translator=config.translator_class or known.translator,
@@ -144,7 +144,7 @@ def shared_arguments(config: EnvConfig, section: Mapping[str, Any]) -> dict[str,
     return {name: section[name] for name in section if name in both}
 
 
-def environment_class(game: env.Game) -> Any:
+def environment_class(game: env.EnvRegistration) -> Any:
     """The class or function that makes an environment."""
     return game.entry_point if callable(game.entry_point) else registry.load(game.entry_point)
 

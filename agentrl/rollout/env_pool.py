@@ -11,7 +11,7 @@ from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_arguments import configured_game, env_config_of, with_allowed_apps
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
@@ -19,7 +19,7 @@ from agentrl.rollout.episode_request import Split
 from agentrl.rollout.phone_pool import open_phone_pool
 from agentrl.rollout.shared_phones import SharedPhones, SharedPool
 from agentrl.types import Episode, Image, Outcome
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class PhoneEnvPool:
         count: int,
         sharers: int = 1,
         on_close: Callable[[], None] = lambda: None,
-        live: Live | None = None,
+        live: LivePhones | None = None,
     ) -> None:
         self.pool = pool
         self._live = live
@@ -200,7 +200,7 @@ def open_env_pool(
     keep_frame: KeepFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
-    live: Live | None = None,
+    live: LivePhones | None = None,
 ) -> EnvPool:
     """Open the environments that the configuration names.
 
@@ -227,9 +227,9 @@ def open_env_pool(
     pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
-            open_phone_pool(config, pager.around)
+            open_phone_pool(config, pager.wrap)
             if phones is None
-            else SharedPool(phones, config, pager.around)
+            else SharedPool(phones, config, pager.wrap)
         )
     except BaseException:
         pager.close()

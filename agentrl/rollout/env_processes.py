@@ -22,7 +22,7 @@ from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.env_arguments import env_kwargs
 from agentrl.rollout.make_env import make_env
-from agentrl.serving.env_server import EnvServer, Unusable
+from agentrl.serving.env_server import EnvServer, InvalidRequest
 from agentrl.serving.remote_env import RemoteEnv, is_up
 
 _START_S = 60.0
@@ -156,7 +156,7 @@ def _serve(spec: dict[str, Any], url_pipe: int) -> None:
         try:
             return make_env(replace(config, kwargs=kwargs, translator_kwargs={}))
         except ConfigError as error:
-            raise Unusable(str(error)) from error
+            raise InvalidRequest(str(error)) from error
 
     server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -15,7 +15,7 @@ import numpy as np
 import PIL.Image
 
 from agentrl.config import EnvConfig
-from agentrl.errors import ActionError, EnvError, boundary, told
+from agentrl.errors import ActionError, EnvError, boundary, describe_error
 from agentrl.rollout.make_env import instructions_for, make_env, open_translator
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
@@ -183,8 +183,8 @@ class EnvRunner:
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
                 self._env = self._make(self._config, mode, **self._place)
-                if (meet := getattr(self.translator, "meet", None)) is not None:
-                    meet(self._env)
+                if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
+                    attach_env(self._env)
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 
@@ -203,7 +203,9 @@ class EnvRunner:
             try:
                 observation, reward, terminated, truncated, info = self._env.step(action)
             except ActionError as error:  # only a translator may raise it
-                raise EnvError(f"{self._config.id}.step({action!r}): {told(error)}") from error
+                raise EnvError(
+                    f"{self._config.id}.step({action!r}): {describe_error(error)}"
+                ) from error
             return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
 
     def _sight(

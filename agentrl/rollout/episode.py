@@ -14,7 +14,7 @@ from agentrl.errors import (
     WorldError,
     boundary,
 )
-from agentrl.policies.policy import Answer, Policy, Seat
+from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
 from agentrl.rollout.episode_request import EpisodeRequest
 from agentrl.text import short_serial, with_short_serials
@@ -75,12 +75,12 @@ async def run_episode(
         The episode; `outcome` and `error` describe how it ended.
     """
     history = _History()
-    seat = policy.sit(runner.instructions, seed)
+    session = policy.start_episode(runner.instructions, seed)
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
             outcome = await _turns(
-                request, runner, seat, limits, history, keep_model_frame, on_turn
+                request, runner, session, limits, history, keep_model_frame, on_turn
             )
     except TimeoutError:
         outcome, error = Outcome.TIMEOUT, f"not finished within {limits.deadline_s:g} s"
@@ -89,7 +89,7 @@ async def run_episode(
     except WorldError as failure:
         outcome, error = Outcome.ENV_ERROR, f"{type(failure).__name__}: {failure}"
     finally:
-        seat.leave()
+        session.close()
     if error:
         error = with_short_serials(error, [runner.device] if runner.device else [])
         log.warning("%s void after %d turns: %s", request.id, len(history.turns), error)
@@ -116,7 +116,7 @@ async def run_episode(
 async def _turns(
     request: EpisodeRequest,
     runner: EnvRunner,
-    seat: Seat,
+    session: PolicySession,
     limits: EpisodeLimits,
     history: _History,
     keep_model_frame: Callable[[Image], str] | None,
@@ -130,7 +130,7 @@ async def _turns(
         message = await runner.message(sight.observation)
         history.answered = sight.observation
         with boundary(EnvError, "the player's answer"):
-            answer = await seat.answer(message, sight.info)
+            answer = await session.answer(message, sight.info)
         if answer is None:
             if not history.turns:
                 raise ConfigError(_NO_ROOM)

@@ -11,7 +11,7 @@ import gymnasium
 from agentrl import env, registry
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.data.prompt_templates import render_instructions
-from agentrl.errors import ConfigError, is_ours, told
+from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.rollout.env_arguments import (
     configured_game,
     env_kwargs,
@@ -59,7 +59,7 @@ def open_translator(config: EnvConfig) -> env.Translator:
     """
     game = configured_game(config)
     given = {**shared_arguments(config, config.kwargs), **config.translator_kwargs}
-    return env.translator_of(game, {**_space_for(registry.load(game.translator), config), **given})
+    return env.translator_for(game, {**_space_for(registry.load(game.translator), config), **given})
 
 
 def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
@@ -71,7 +71,9 @@ def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
     try:
         instructions = translator.instructions()
     except Exception as error:
-        raise ConfigError(f"env.translator_kwargs: instructions() failed: {told(error)}") from error
+        raise ConfigError(
+            f"env.translator_kwargs: instructions() failed: {describe_error(error)}"
+        ) from error
     return render_instructions(config.prompt, instructions)
 
 
@@ -102,7 +104,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         raise
     except Exception as error:
         raise ConfigError(
-            f"the player {name!r} of {config.id} cannot be made: {told(error)}"
+            f"the player {name!r} of {config.id} cannot be made: {describe_error(error)}"
         ) from error
     return player
 
@@ -160,9 +162,9 @@ def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
     except ConfigError:
         raise
     except BaseException as error:
-        if is_ours(error):
+        if must_propagate(error):
             raise
-        raise ConfigError(f"env.id: {config.id} cannot be made: {told(error)}") from error
+        raise ConfigError(f"env.id: {config.id} cannot be made: {describe_error(error)}") from error
 
 
 def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
@@ -171,6 +173,7 @@ def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasi
         wrapped: gymnasium.Env[Any, Any] = kind(made, **config.kwargs)
     except Exception as error:
         raise ConfigError(
-            f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}: {told(error)}"
+            f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}: "
+            f"{describe_error(error)}"
         ) from error
     return wrapped

@@ -5,26 +5,26 @@ from dataclasses import asdict
 from agentrl import devices, env
 from agentrl.config import Config
 from agentrl.devices.device_opener import DeviceOpener
-from agentrl.replay.live_phones import PhoneNow
+from agentrl.replay.live_phones import LivePhone
 
 
 def open_phone_pool(
     config: Config,
-    around: devices.DeviceWrapper = lambda phone: phone,
+    wrap: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
 ) -> devices.DevicePool:
     """Open the phones for use in this process.
 
     Args:
         config: the job.
-        around: see `agentrl.devices.open_source`.
+        wrap: see `agentrl.devices.open_source`.
         lease_s: after which a lease expires unless it is renewed.
 
     Raises:
         ConfigError: a phone cannot be reached.
     """
     settings = config.devices
-    app = env.game(config.env.id).app
+    app = env.find_env(config.env.id).app
     return devices.open_source(
         settings.source,
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),
@@ -43,14 +43,14 @@ def open_phone_pool(
             lease_s=lease_s,
             reboot=settings.reboot,
         ),
-        around=around,
+        wrap=wrap,
     )
 
 
-def phone_states(pool: devices.DevicePool) -> list[PhoneNow]:
+def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
     """The state of a pool's phones, for the live view."""
     return [
-        PhoneNow(
+        LivePhone(
             serial=phone.serial,
             state=phone.state,
             leases=phone.leases,
@@ -61,7 +61,7 @@ def phone_states(pool: devices.DevicePool) -> list[PhoneNow]:
     ]
 
 
-def phone_opener(config: Config, around: devices.DeviceWrapper) -> DeviceOpener:
+def phone_opener(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
     settings = config.devices
     return DeviceOpener(
@@ -70,5 +70,5 @@ def phone_opener(config: Config, around: devices.DeviceWrapper) -> DeviceOpener:
         input=settings.input,
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),
         public=tuple(settings.public_addresses),
-        around=around,
+        wrap=wrap,
     )

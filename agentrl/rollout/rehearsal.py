@@ -8,8 +8,8 @@ from typing import Any, cast
 from agentrl.config import Config
 from agentrl.policies.recorded_policy import RecordedPolicy
 from agentrl.replay import RecordedEpisode
-from agentrl.replay.episode_encoding import plain
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.episode_encoding import to_plain
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.frames.mask import masked
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
@@ -63,7 +63,7 @@ async def _rehearse(
     config: Config, recorded: Sequence[RecordedEpisode], done: Callable[[Rehearsal], None]
 ) -> list[Rehearsal]:
     def keep(image: Image) -> str:
-        return cut(masked(image, config.devices.mask)).id
+        return cut_into_bands(masked(image, config.devices.mask)).id
 
     env_pool = open_env_pool(config, keep if config.run.frames == "device" else None, (0, 1))
     slots = asyncio.Semaphore(env_pool.count)
@@ -142,14 +142,14 @@ def _of_turn(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
     return [
         ("state", was.state_key, now.state_key),
         *seen,
-        ("action", was.action, plain(now.action)),
+        ("action", was.action, to_plain(now.action)),
         ("reward", was.env_reward, now.env_reward),
     ]
 
 
 def _differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """The first key of two infos whose values differ; keys that one of them lacks are ignored."""
-    after = plain(now)
+    after = to_plain(now)
     return next((key for key in was if key in after and was[key] != after[key]), None)
 
 

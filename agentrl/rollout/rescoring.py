@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl.config import RewardConfig
-from agentrl.data.reward_inputs import NotTold
+from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import RecordedEpisode
 from agentrl.rollout.scoring import RewardFunctions
@@ -95,7 +95,7 @@ def _check_recorded(
 
 def _missing_key(error: RewardError) -> str | None:
     """The key of info whose absence explains the error; None if it has another reason."""
-    if isinstance(error.__cause__, NotTold):
+    if isinstance(error.__cause__, MissingInfo):
         return error.__cause__.key
     # Without a recorded ground truth, a batch function is given None and may fail on it.
     is_truth = any(word in str(error) for word in ("ground_truth", "NoneType"))

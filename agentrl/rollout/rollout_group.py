@@ -41,13 +41,15 @@ class RolloutGroup(Protocol):
     async def load_adapter(self, folder: Path, version: int) -> None:
         """See RolloutWorker.load_adapter."""
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """See RolloutWorker.receive."""
+        """See Rollouts.begin_weight_update."""
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """See RolloutWorker.received."""
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See Rollouts.finish_weight_update."""
 
     async def sleep(self) -> None:
         """See RolloutWorker.sleep."""
@@ -69,14 +71,17 @@ class LocalRolloutGroup:
         self._rollouts, self._config = rollouts, config
         self.collect = rollouts.collect
         self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
-        self.receive, self.received = rollouts.receive, rollouts.received
+        self.begin_weight_update = rollouts.begin_weight_update
+        self.finish_weight_update = rollouts.finish_weight_update
         self.sleep = rollouts.sleep
         self.get_progress, self.close = rollouts.get_progress, rollouts.close
 
     def link(self) -> Link:
         """A link to the engine of this process, on its event loop."""
         deadline_s = self._config.train.deadline_s
-        return LocalLink(self._rollouts.call, transports.workers(self._config), deadline_s)
+        return LocalLink(
+            self._rollouts.call_weight_transfer, transports.workers(self._config), deadline_s
+        )
 
 
 class RayRolloutGroup:
@@ -133,15 +138,17 @@ class RayRolloutGroup:
         """See RolloutWorker.load_adapter."""
         await self._call_all("load_adapter", folder, version)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """See RolloutWorker.receive."""
-        await self._call_all("receive", version, shapes, checked)
+        """See Rollouts.begin_weight_update."""
+        await self._call_all("begin_weight_update", version, shapes, checked)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """See RolloutWorker.received."""
-        await self._call_all("received", version, names, digest)
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See Rollouts.finish_weight_update."""
+        await self._call_all("finish_weight_update", version, names, digest)
 
     async def sleep(self) -> None:
         """See RolloutWorker.sleep."""
@@ -192,7 +199,9 @@ class RayLink(Link):
         async def call_all() -> None:
             calls = [
                 ray_cluster.await_result(
-                    actor.do.remote("call", method, *given), f"engine {k}", self._deadline_s
+                    actor.do.remote("call_weight_transfer", method, *given),
+                    f"engine {k}",
+                    self._deadline_s,
                 )
                 for k, (actor, given) in enumerate(zip(self._actors, arguments, strict=True))
             ]
@@ -317,7 +326,7 @@ async def _open_phones(
     """Start the phone pool shared by several actors; None if no phones are used."""
     import ray
 
-    if env.game(config.env.id).app is None:
+    if env.find_env(config.env.id).app is None:
         return None
     remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
     keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s

@@ -13,12 +13,12 @@ from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.endpoint_policy import EndpointPolicy
 from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Engine, Receiver, Sampling
+from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
 from agentrl.policies.model_policy import ModelPolicy
 from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_arguments import configured_game, env_config_of
@@ -73,7 +73,7 @@ class RolloutWorker:
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
         self._adapter: tuple[Path, int] | None = None
-        self._live: Live | None = None
+        self._live: LivePhones | None = None
         self.progress = CollectionProgress()
 
     async def start(self) -> int:
@@ -98,7 +98,7 @@ class RolloutWorker:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
         if self._run is not None and configured_game(self._config.env).app is not None:
-            self._live = Live(self._run, f"rollout{self._share[0]}")
+            self._live = LivePhones(self._run, f"rollout{self._share[0]}")
             self._exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
             self._config, keep, self._share, self._phones, self._live
@@ -139,24 +139,26 @@ class RolloutWorker:
         if self.engine is not None:
             await self._receiver.load_adapter(folder, version)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Start the engine if needed, and let it wait for weights; see `VLLMEngine.receive`.
+        """Start the engine if necessary; see `VLLMEngine.begin_weight_update`.
 
         Raises:
             EngineError: the weights are of another model, or generation did not pause in time.
         """
         await self._started_engine()
-        await self._receiver.receive(version, shapes, checked)
+        await self._receiver.begin_weight_update(version, shapes, checked)
 
-    async def call(self, method: str, *arguments: Any) -> None:
-        """See `VLLMEngine.call`."""
-        await self._receiver.call(method, *arguments)
+    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
+        """See `VLLMEngine.call_weight_transfer`."""
+        await self._receiver.call_weight_transfer(method, *arguments)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Use the received weights; see `VLLMEngine.received`."""
-        await self._receiver.received(version, names, digest)
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Use the received weights; see `VLLMEngine.finish_weight_update`."""
+        await self._receiver.finish_weight_update(version, names, digest)
 
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
@@ -164,9 +166,9 @@ class RolloutWorker:
             await self._receiver.sleep()
 
     @property
-    def _receiver(self) -> Receiver:
+    def _receiver(self) -> WeightReceiver:
         assert self.engine is not None, "it was started"
-        return cast("Receiver", self.engine)
+        return cast("WeightReceiver", self.engine)
 
     async def collect(
         self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False

@@ -11,7 +11,7 @@ import numpy as np
 from agentrl import registry
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
-from agentrl.errors import ConfigError, RewardError, boundary, told
+from agentrl.errors import ConfigError, RewardError, boundary, describe_error
 from agentrl.rollout.batch_rewards import OVERALL, BatchReward, answer_to_batch, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
@@ -102,7 +102,9 @@ def _made(config: RewardConfig, kind: type) -> Any:
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"rewards: {config.function} cannot be made: {told(error)}") from error
+        raise ConfigError(
+            f"rewards: {config.function} cannot be made: {describe_error(error)}"
+        ) from error
 
 
 def _kind(config: RewardConfig, function: Any) -> str:

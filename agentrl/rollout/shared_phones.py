@@ -18,7 +18,7 @@ from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
-from agentrl.replay.live_phones import Live
+from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.phone_pool import open_phone_pool, phone_opener, phone_states
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class PhonePoolActor:
         self._config = configuration.from_dict(tree)
         self._run = run
         self._pool: DevicePool | None = None
-        self._live: Live | None = None
+        self._live: LivePhones | None = None
 
     async def start(self) -> tuple[int, bool]:
         """Open the phones.
@@ -54,20 +54,20 @@ class PhonePoolActor:
         )
         self._pool = pool
         if self._run is not None:
-            self._live = Live(self._run, "keeper", partial(phone_states, pool))
+            self._live = LivePhones(self._run, "keeper", partial(phone_states, pool))
         return len(pool), pool.grows
 
-    async def take(self, deadline_s: float) -> LeaseGrant:
-        """See PoolManager.take."""
-        return await self._opened.keeper.take(deadline_s)
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
+        """See PoolManager.acquire."""
+        return await self._opened.manager.acquire(deadline_s)
 
-    async def give_back(self, token: int, ending: LeaseEnd) -> None:
-        """See PoolManager.give_back."""
-        await self._opened.keeper.give_back(token, ending)
+    async def release(self, token: int, ending: LeaseEnd) -> None:
+        """See PoolManager.release."""
+        await self._opened.manager.release(token, ending)
 
     async def renew(self, tokens: Sequence[int]) -> list[int]:
         """See PoolManager.renew."""
-        return self._opened.keeper.renew(tokens)
+        return self._opened.manager.renew(tokens)
 
     async def close(self) -> None:
         """Close the pool, and the phones that were started."""
@@ -98,15 +98,15 @@ class SharedPool(Borrower):
     Args:
         phones: the handle of the pool.
         config: the job.
-        around: see `agentrl.devices.open_source`.
+        wrap: see `agentrl.devices.open_source`.
     """
 
     def __init__(
-        self, phones: SharedPhones, config: Config, around: DeviceWrapper = lambda phone: phone
+        self, phones: SharedPhones, config: Config, wrap: DeviceWrapper = lambda phone: phone
     ) -> None:
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
-        self._opener = phone_opener(config, around)
+        self._opener = phone_opener(config, wrap)
         self._is_virtual = str(config.devices.source).startswith("virtual")
         self._lease_s = config.devices.lease_s
         self._devices: dict[str, LeasableDevice] = {}
@@ -137,7 +137,7 @@ class SharedPool(Borrower):
                 self._opener.open, grant.serial, known=self._is_virtual
             )
             self._devices[grant.serial] = device
-        device.send_under(grant.token)
+        device.set_lease(grant.token)
         lease = LeasedDevice(device, grant.name, until_s=0.0)
         if not await asyncio.to_thread(self._renew, {grant.token: lease}):
             raise LeaseLost(f"{grant.serial}: the lease expired before it began")
@@ -174,8 +174,8 @@ class _RemoteLender:
     def __init__(self, keeper: Any) -> None:
         self._keeper = keeper
 
-    async def take(self, deadline_s: float) -> LeaseGrant:
-        call = self._keeper.take.remote(deadline_s)
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
+        call = self._keeper.acquire.remote(deadline_s)
         waiting = asyncio.ensure_future(
             ray_cluster.await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
         )
@@ -186,11 +186,11 @@ class _RemoteLender:
             raise
         return grant
 
-    async def give_back(self, token: int, ending: LeaseEnd) -> None:
-        call = self._keeper.give_back.remote(token, ending)
+    async def release(self, token: int, ending: LeaseEnd) -> None:
+        call = self._keeper.release.remote(token, ending)
         await ray_cluster.await_result(call, "the shared phone pool", _ANSWER_S)
 
     def _refuse(self, waiting: "asyncio.Future[LeaseGrant]") -> None:
         """Return a phone that arrives after its borrower has been canceled."""
         if not waiting.cancelled() and waiting.exception() is None:
-            self._keeper.give_back.remote(waiting.result().token, LeaseEnd())
+            self._keeper.release.remote(waiting.result().token, LeaseEnd())

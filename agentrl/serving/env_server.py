@@ -39,7 +39,7 @@ LARGEST = 1 << 28
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
-class Unusable(ValueError):
+class InvalidRequest(ValueError):
     """An invalid request or message; the client's mistake."""
 
 
@@ -55,21 +55,21 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(message: bytes) -> Any:
-    """The inverse of `pack`; raises `Unusable` for other bytes."""
+    """The inverse of `pack`; raises `InvalidRequest` for other bytes."""
     try:
         (size,) = struct.unpack_from("<I", message)
         if size > len(message) - 4:
-            raise Unusable("not a valid message: it is incomplete")
+            raise InvalidRequest("not a valid message: it is incomplete")
         head = json.loads(message[4 : 4 + size])
         return _decoded(head, memoryview(message)[4 + size :])
     except (struct.error, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Unusable(f"not a valid message: {type(error).__name__}: {error}") from None
+        raise InvalidRequest(f"not a valid message: {type(error).__name__}: {error}") from None
 
 
 def _encoded(value: Any, blocks: list[bytes]) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufU":
-            raise Unusable(f"an array of {value.dtype} cannot be sent")
+            raise InvalidRequest(f"an array of {value.dtype} cannot be sent")
         start = sum(map(len, blocks))
         blocks.append(np.ascontiguousarray(value).tobytes())
         return {"$array": [value.dtype.str, list(value.shape), start, len(blocks[-1])]}
@@ -85,11 +85,11 @@ def _encoded(value: Any, blocks: list[bytes]) -> Any:
         return {"$space": [type(value).__name__, _encoded(_arguments(value), blocks)]}
     if hasattr(value, "items"):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
-            raise Unusable(
+            raise InvalidRequest(
                 f"the keys {list(value)[:5]} cannot be sent: they must be text without a leading $"
             )
         return {key: _encoded(part, blocks) for key, part in value.items()}
-    raise Unusable(f"a {type(value).__name__} cannot be sent")
+    raise InvalidRequest(f"a {type(value).__name__} cannot be sent")
 
 
 def _decoded(value: Any, data: memoryview) -> Any:
@@ -101,14 +101,14 @@ def _decoded(value: Any, data: memoryview) -> Any:
         kind, shape, start, size = value["$array"]
         dtype = np.dtype(str(kind))
         if dtype.kind not in "biufU":
-            raise Unusable(f"an array of {dtype} is not accepted")
+            raise InvalidRequest(f"an array of {dtype} is not accepted")
         return np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
     if "$tuple" in value:
         return tuple(_decoded(part, data) for part in value["$tuple"])
     if "$space" in value:
         name, arguments = value["$space"]
         if name not in SPACES:
-            raise Unusable(f"a space of type {name!r} is not accepted")
+            raise InvalidRequest(f"a space of type {name!r} is not accepted")
         return SPACES[name](_decoded(arguments, data))
     return {key: _decoded(part, data) for key, part in value.items()}
 
@@ -121,16 +121,16 @@ SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
     "Text": lambda a: spaces.Text(a["most"], min_length=a["least"], charset=a["letters"]),
     "Tuple": lambda a: spaces.Tuple(a["parts"]),
     "Dict": lambda a: spaces.Dict(dict(a["parts"])),
-    "Unknown": lambda a: Unknown(a["told"]),
+    "OpaqueSpace": lambda a: OpaqueSpace(a["description"]),
 }
 
 
-class Unknown(spaces.Space[Any]):
+class OpaqueSpace(spaces.Space[Any]):
     """A space of which only the description is known; it contains everything."""
 
-    def __init__(self, told: str) -> None:
+    def __init__(self, description: str) -> None:
         super().__init__()
-        self.told = told
+        self.description = description
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
         """Always an error."""
@@ -141,10 +141,10 @@ class Unknown(spaces.Space[Any]):
         return True
 
     def __repr__(self) -> str:
-        return self.told
+        return self.description
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unknown) and other.told == self.told
+        return isinstance(other, OpaqueSpace) and other.description == self.description
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -165,20 +165,20 @@ def _arguments(space: Any) -> dict[str, Any]:
         return {"parts": tuple(space.spaces)}
     if isinstance(space, spaces.Dict):
         return {"parts": [[key, part] for key, part in space.spaces.items()]}
-    return {"told": repr(space)[:200]}
+    return {"description": repr(space)[:200]}
 
 
 def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """The space, or an `Unknown` one with its description if its type cannot be sent."""
+    """The space, or an `OpaqueSpace` with its description if its type cannot be sent."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: sendable(part) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
         return spaces.Tuple([sendable(part) for part in space.spaces])
     kinds = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Text)
-    return space if type(space) in kinds else Unknown(repr(space)[:200])
+    return space if type(space) in kinds else OpaqueSpace(repr(space)[:200])
 
 
-class Room:
+class EnvThread:
     """One client's environment and the thread that runs it."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
@@ -273,11 +273,13 @@ class EnvServer(ThreadingHTTPServer):
         deadline_s: float = 300.0,
     ) -> None:
         if address[0] not in LOCAL and not token:
-            raise Unusable(f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN")
-        super().__init__(address, Handler)
+            raise InvalidRequest(
+                f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN"
+            )
+        super().__init__(address, RequestHandler)
         self.make, self.token, self.most = make, token, most
         self.idle_s, self.deadline_s = idle_s, deadline_s
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
 
     def service_actions(self) -> None:
@@ -292,21 +294,21 @@ class EnvServer(ThreadingHTTPServer):
     def open(self, key: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Make a client's environment under its random key, and return its spaces and metadata."""
         if not re.fullmatch("[0-9a-f]{32}", key):
-            raise Unusable("a key must have 32 random hexadecimal digits")
+            raise InvalidRequest("a key must have 32 random hexadecimal digits")
         with self._lock:
             if key not in self._rooms:
                 if len(self._rooms) >= self.most:
-                    raise Unusable(
+                    raise InvalidRequest(
                         f"{self.most} environments are open: close some, or raise --most"
                     )
-                self._rooms[key] = Room(self.make)
+                self._rooms[key] = EnvThread(self.make)
             room = self._rooms[key]
         try:
             opened: dict[str, Any] = room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
             return opened
         except TypeError as error:  # such as an unexpected argument
             self.close(key)
-            raise Unusable(f"TypeError: {error}") from error
+            raise InvalidRequest(f"TypeError: {error}") from error
         except BaseException:
             self.close(key)
             raise
@@ -318,11 +320,11 @@ class EnvServer(ThreadingHTTPServer):
         if room is not None:
             room.close()
 
-    def room(self, key: str) -> Room:
+    def room(self, key: str) -> EnvThread:
         """Look up a client's environment."""
         with self._lock:
             if key not in self._rooms:
-                raise Unusable("no such environment: it was closed, or idle for too long")
+                raise InvalidRequest("no such environment: it was closed, or idle for too long")
             return self._rooms[key]
 
     def answer(self, what: str, message: dict[str, Any]) -> Any:
@@ -334,7 +336,7 @@ class EnvServer(ThreadingHTTPServer):
             self.close(key)
             return None
         if what not in ("reset", "step", "render"):
-            raise Unusable(f"unknown path /{what}")
+            raise InvalidRequest(f"unknown path /{what}")
         number, room = int(message.pop("number", -1)), self.room(key)
         try:
             return room.ask(number, what, message, self.deadline_s)
@@ -343,7 +345,7 @@ class EnvServer(ThreadingHTTPServer):
             raise
 
 
-class Handler(BaseHTTPRequestHandler):
+class RequestHandler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
@@ -358,7 +360,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             status, answer = 200, self.server.answer(self.path.strip("/"), self._message())
             body = pack(answer)
-        except Unusable as error:
+        except InvalidRequest as error:
             status, body = 400, pack({"error": str(error)})
         except PermissionError as error:
             status, body = 403, pack({"error": str(error)})
@@ -380,18 +382,18 @@ class Handler(BaseHTTPRequestHandler):
             raise PermissionError("the token is missing or wrong (AGENTRL_ENV_TOKEN)")
         size = int(self.headers.get("Content-Length", -1))
         if not 0 <= size <= LARGEST:
-            raise Unusable(f"a message must have from 0 to {LARGEST} bytes, not {size}")
+            raise InvalidRequest(f"a message must have from 0 to {LARGEST} bytes, not {size}")
         message = unpack(self.rfile.read(size))
         self.close_connection = kept  # an unread body would be taken for the next request
         if not isinstance(message, dict):
-            raise Unusable("a message must be a dictionary")
+            raise InvalidRequest("a message must be a dictionary")
         return message
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: calls are frequent."""
 
 
-def maker(name: str) -> Callable[..., Any]:
+def env_factory(name: str) -> Callable[..., Any]:
     """The factory named by an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
     module, _, last = name.rpartition(":")
     if module.endswith(".py"):
@@ -420,7 +422,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     token = os.environ.get("AGENTRL_ENV_TOKEN", "")
     sys.path.insert(0, os.getcwd())
-    make = maker(given.environment)
+    make = env_factory(given.environment)
     server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
     port = server.server_address[1]
     sys.stdout.write(f"{given.environment} at http://{given.host}:{port}\n")

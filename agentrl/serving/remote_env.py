@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.serving.env_server import LARGEST, Unusable, pack, unpack
+from agentrl.serving.env_server import LARGEST, InvalidRequest, pack, unpack
 
 _REFUSED = (400, 403)
 """HTTP statuses of requests that are invalid, and not worth a retry."""
@@ -172,7 +172,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         try:
             content = unpack(answer)
             why = "" if status == 200 else str(content["error"])
-        except (Unusable, KeyError, TypeError) as error:
+        except (InvalidRequest, KeyError, TypeError) as error:
             raise EnvError(f"{self._url}: not an environment server: {error}") from error
         if status in _REFUSED and what == "open":
             raise ConfigError(f"env.id={self._url}: {why}")
@@ -191,7 +191,7 @@ def _place(url: str) -> tuple[str, int]:
     raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
 
 
-def served(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
+def make_remote_env(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
     """Entry point for `gymnasium.make`; all other arguments go to the served environment."""
     return RemoteEnv(agentrl_url, kwargs)
 

@@ -23,7 +23,7 @@ from fastapi.responses import JSONResponse
 
 from agentrl.config import RewardConfig
 from agentrl.data import image_loading
-from agentrl.errors import AgentRLError, ConfigError, RewardError, told
+from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.rollout.batch_rewards import BatchFunction, RewardInputs, score_batch
 from agentrl.rollout.scoring import open_function
 from agentrl.text import printable
@@ -120,7 +120,7 @@ def _inputs(body: bytes) -> list[RewardInputs]:
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise _Refused(400, f"invalid JSON: {told(error)}") from None
+        raise _Refused(400, f"invalid JSON: {describe_error(error)}") from None
     inputs = content.get("inputs") if isinstance(content, dict) else None
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
@@ -136,8 +136,8 @@ def _image(image: Any) -> Any:
     if not image_loading.is_data_uri(image):
         raise _Refused(400, "an image must be a data URI")  # and never a path on this machine
     try:
-        return image_loading.load(image, Path())
-    except image_loading.PictureError as error:
+        return image_loading.load_image(image, Path())
+    except image_loading.ImageError as error:
         raise _Refused(400, str(error)) from None
 
 

@@ -94,7 +94,7 @@ def _is_known(config: Config) -> bool:
     return (
         config.model.path == "tiny"
         and config.rollout.engine == "vllm"
-        and env.game(config.env.id).app is not None
+        and env.find_env(config.env.id).app is not None
         and _num_virtual(config.devices.source) is not None
     )
 

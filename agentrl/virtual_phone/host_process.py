@@ -14,11 +14,10 @@ import cv2
 
 from agentrl.errors import ConfigError
 from agentrl.virtual_phone.faults import fault_plan
-from agentrl.virtual_phone.faults.fault_plan import FaultPlan
-from agentrl.virtual_phone.faults.fault_schedule import FaultSchedule
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.faults.fault_plan import FaultPlan, FaultSchedule
+from agentrl.virtual_phone.phones_spec import PhonesSpec, make_apps
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
-from agentrl.virtual_phone.spec import PhonesSpec, make_apps
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PR_SET_PDEATHSIG = 1
 
@@ -62,7 +61,7 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
         serialno=f"VIRTUAL{spec.seed:04d}{number:03d}P{os.getpid()}",
     )
     server = PhoneServer(phone, auth=spec.auth, keys=spec.keys)
-    server.on_restart = FaultSchedule(phone, plan, number).set_lasting
+    server.on_restart = FaultSchedule(phone.faults, plan, number).set_permanent
     return server
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
 from agentrl.virtual_phone.faults import fault_plan
 from agentrl.virtual_phone.faults.fault_plan import FaultPlan
-from agentrl.virtual_phone.spec import AppSpec, PhonesSpec
+from agentrl.virtual_phone.phones_spec import AppSpec, PhonesSpec
 
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
 """`module:Class`, optionally with keyword arguments for its constructor."""
@@ -22,7 +22,7 @@ FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
 
 _SIDES = (64, 4096)
 """Range of a screen's sides in pixels: the status bar needs a minimum of space."""
-_MOST = 1000
+_MAX_PHONES = 1000
 """Most phones in one process."""
 
 
@@ -86,14 +86,7 @@ def spawn(
         DeviceTimeout: the phones were not ready in time.
         DeviceError: their process ended during the start.
     """
-    low, high = effect_delay_ms
-    least, most = _SIDES
-    are_sides = least <= min(size) <= max(size) <= most
-    if not 1 <= num_phones <= _MOST or not are_sides or not 0 <= low <= high:
-        raise ConfigError(
-            f"cannot create phones with num_phones={num_phones} (1 to {_MOST}), size={size} "
-            f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
-        )
+    _check_values(num_phones, size, effect_delay_ms)
     spec = PhonesSpec(
         num_phones=num_phones,
         apps=tuple(_app_spec(app) for app in apps),
@@ -106,6 +99,24 @@ def spawn(
         parent=os.getpid(),
         path=tuple(entry or os.getcwd() for entry in sys.path),
     )
+    return _start_process(spec, deadline_s)
+
+
+def _check_values(
+    num_phones: int, size: tuple[int, int], effect_delay_ms: tuple[float, float]
+) -> None:
+    low, high = effect_delay_ms
+    least, most = _SIDES
+    are_sides = least <= min(size) <= max(size) <= most
+    if not 1 <= num_phones <= _MAX_PHONES or not are_sides or not 0 <= low <= high:
+        raise ConfigError(
+            f"cannot create phones with num_phones={num_phones} (1 to {_MAX_PHONES}), size={size} "
+            f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
+        )
+
+
+def _start_process(spec: PhonesSpec, deadline_s: float) -> VirtualPhones:
+    """Start the process of the phones and wait until it reports their ports."""
     process = subprocess.Popen(
         [sys.executable, "-m", "agentrl.virtual_phone", spec.to_json()],
         stdin=subprocess.PIPE,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agentrl.errors import ConfigError
-from agentrl.files import is_alive, replacing
+from agentrl.files import atomic_replace, is_alive
 from agentrl.policies.engines.weight_digest import DIGEST, digest
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -
 
     path.parent.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as partial:
+    with atomic_replace(path) as partial:
         checksum = {DIGEST: digest(contiguous)} if checked else {}
         try:
             save_file(contiguous, partial, metadata={"format": "pt", **checksum})

@@ -56,14 +56,14 @@ class NumberGameTranslator(GameTranslator):
         )
         self.calls = NamedCalls({"select(i)": self.level.cards}, style)
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies in this mode, at this level."""
         if self.mode == "tap":
-            return super().how()
+            return super().answer_format()
         last = self.level.cards - 1
         cards = f"i from 0 (left card) to {last}."
         if self.level.moved:
             cards = f"i from 0 to {last}: the upper cards first, from left to right."
         if self.level.memory:
             cards += " While the cards lie face down, any of them turns all."
-        return f"Answer {self.calls.grammar.told()}, {cards}"
+        return f"Answer {self.calls.grammar.describe()}, {cards}"

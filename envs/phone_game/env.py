@@ -268,7 +268,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         events = self._stage.events
         return {
             **self.known,
-            **({"guard": events[-1].told()} if events else {}),
+            **({"guard": events[-1].to_info()} if events else {}),
             "state_key": self.state_key(self.known),
             "changed": self._changed,
             "metrics": self.metrics(self.known),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.actions.tool_calls import Call, Calls
+from agentrl.actions.tool_calls import ActionCall, ActionSet
 from agentrl.envs.phone_game.rules import GameRules
 from agentrl.envs.phone_game.settings import LevelSettings
 from agentrl.errors import ActionError
@@ -57,7 +57,7 @@ class NamedCalls:
     """
 
     def __init__(self, calls: Mapping[str, int], style: str = "tag") -> None:
-        self.grammar = Calls(calls, style)
+        self.grammar = ActionSet(calls, style)
         self._counts = dict(zip(self.grammar.names, calls.values(), strict=True))
         self._forms = dict(zip(self.grammar.names, calls, strict=True))
         self._all = [
@@ -75,7 +75,7 @@ class NamedCalls:
 
     def say(self, name: str, index: int | None = None) -> str:
         """The text with which a model makes a call."""
-        return self.grammar.say(name, *(() if index is None else (str(index),)))
+        return self.grammar.format(name, *(() if index is None else (str(index),)))
 
     def read(self, reply: str) -> int:
         """The index of the call in a reply.
@@ -83,10 +83,10 @@ class NamedCalls:
         Raises:
             ActionError: the reply has no call, or one that does not exist.
         """
-        call = self.grammar.read(reply)
+        call = self.grammar.parse(reply)
         return self._all.index((call.name, self._argument(call)))
 
-    def _argument(self, call: Call) -> int | None:
+    def _argument(self, call: ActionCall) -> int | None:
         if not call.arguments:
             return None
         said, count = call.arguments[0], self._counts[call.name]

@@ -101,7 +101,7 @@ class GameSession:
 
     def act(self, action: Tap | Swipe | Wait) -> Settled | None:
         """Act and wait until the screen has settled; None if the agent has left the game."""
-        guarded = self._guard.act(action, before=self.screen, **self._settling)
+        guarded = self._guard.perform(action, before=self.screen, **self._settling)
         self.events += guarded.events
         settled = guarded.settled
         if settled is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.actions.action_grammar import FORMS
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.devices import Grammar, Swipe, Tap
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.settings import LevelSettings, signature
@@ -50,16 +50,16 @@ class GameTranslator:
         self.calls = NamedCalls(self.game.calls, style)
         gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
         self._gestures = Grammar(actions=gestures, style=style)
-        self._touches = Calls((FORMS[name] for name in gestures), style).told()
+        self._touches = ActionSet((FORMS[name] for name in gestures), style).describe()
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""
-        return f"{self.game.told(self.level)} {self.how()}" if self.instruct else ""
+        return f"{self.game.told(self.level)} {self.answer_format()}" if self.instruct else ""
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies in this mode."""
         if self.mode == self.modes[1]:
-            return f"Answer with one of {self.calls.grammar.told()}."
+            return f"Answer with one of {self.calls.grammar.describe()}."
         positions = "positions" if self.game.swipes else "x and y"
         return f"Answer {self._touches}, {positions} from 0.00 (left, top) to 1.00."
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from agentrl.data import grading
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.data.tasks import Task
 from agentrl.envs.qa.question_sources import open_source
 from agentrl.errors import ConfigError
@@ -72,7 +72,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             shuffle=shuffle,
             grade=grade,
         )
-        self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": Pictures()})
+        self.observation_space = gymnasium.spaces.Dict({"text": AnyText(), "images": ImageTuple()})
         self.action_space = AnyText()
         self._task: Task | None = None
 

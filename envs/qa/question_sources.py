@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.data.dataset import Dataset
 from agentrl.data.prompt_templates import find_template
 from agentrl.data.tables import open_table
-from agentrl.data.tasks import Source
+from agentrl.data.tasks import TaskSource
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
@@ -19,7 +19,7 @@ from agentrl.envs.qa.question_split import SPLITS
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
-DRAWN: Mapping[str, Callable[..., Source]] = {
+DRAWN: Mapping[str, Callable[..., TaskSource]] = {
     "counting": Counting,
     "geometry": Geometry,
     "arithmetic": Arithmetic,
@@ -40,7 +40,7 @@ _OF_ROWS = {"on_bad": "refuse", "shuffle": 0}
 _opening = threading.Lock()
 
 
-def open_source(data: str | Mapping[str, str], **settings: Any) -> Source:
+def open_source(data: str | Mapping[str, str], **settings: Any) -> TaskSource:
     """Open the source of questions; a data set is read once per process.
 
     Args:
@@ -94,7 +94,7 @@ def _of_split(data: Mapping[str, str], split: str | None) -> str:
     return data[split]
 
 
-def _drawn(data: str, settings: Mapping[str, Any]) -> Source:
+def _drawn(data: str, settings: Mapping[str, Any]) -> TaskSource:
     taken = inspect.signature(DRAWN[data]).parameters
     given = {
         name: settings[name]
@@ -129,7 +129,7 @@ def _no_share(hold_out: float, split: str | None) -> str:
 
 
 @lru_cache(maxsize=8)
-def _read(data: str, settings: str, stamp: int) -> Source:
+def _read(data: str, settings: str, stamp: int) -> TaskSource:
     chosen = json.loads(settings)
     split, hold_out = chosen["split"], chosen["hold_out"]
     part = None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.data.answers import answer_in
+from agentrl.data.answers import extract_answer
 from agentrl.errors import ConfigError
 from agentrl.types import Message, Observation
 
@@ -41,9 +41,9 @@ class QATranslator:
             return self._instructions
         if not self._instruct:
             return ""
-        return f"Think about the question, then answer it. {self.how()}"
+        return f"Think about the question, then answer it. {self.answer_format()}"
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """How to mark an answer."""
         return f"Reply as {STYLES[self._style]}."
 
@@ -61,7 +61,7 @@ class QATranslator:
         Raises:
             ActionError: the reply has no answer, or several.
         """
-        return answer_in(reply, self._style)
+        return extract_answer(reply, self._style)
 
     def no_action(self) -> str:
         """A reply without an answer counts as an empty answer, which is always wrong."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.board_parser import parse
 from agentrl.envs.sokoban.deadlock import is_deadlocked
@@ -43,14 +43,14 @@ class SokobanExpert:
     """
 
     def __init__(self, style: str = "tag", think: bool = True) -> None:
-        self._calls = Calls(MOVES, style)
+        self._calls = ActionSet(MOVES, style)
         self._think = think
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the board in `info`."""
         plan = self.plan(info["board"], rng)
         thought = _thought(parse(info["board"]), plan) if self._think else ""
-        return thought + self._calls.say(MOVES[plan.move])
+        return thought + self._calls.format(MOVES[plan.move])
 
     def plan(self, text: str, rng: np.random.Generator) -> Plan:
         """The plan for a board."""
@@ -84,7 +84,7 @@ class SokobanRandom(SokobanExpert):
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random move."""
-        return self._calls.say(MOVES[rng.integers(len(MOVES))])
+        return self._calls.format(MOVES[rng.integers(len(MOVES))])
 
 
 def best(text: str) -> Plan | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES
 from agentrl.types import IMAGE, Message, Observation
 
@@ -40,7 +40,7 @@ class SokobanTranslator:
         observation: str = "text",
         spaced: bool = False,
     ) -> None:
-        self._calls = Calls(MOVES, style)
+        self._calls = ActionSet(MOVES, style)
         self._instruct = instruct
         self._observation = observation
         self._spaced = spaced
@@ -54,11 +54,11 @@ class SokobanTranslator:
             signs.append(_TEXT.format(floor=", _ floor" if self._spaced else ""))
         if self._observation != "text":
             signs.append(_IMAGE)
-        return " ".join([_RULES, *signs, self.how()])
+        return " ".join([_RULES, *signs, self.answer_format()])
 
-    def how(self) -> str:
+    def answer_format(self) -> str:
         """The format of replies."""
-        return f"Answer with one of {self._calls.told()}."
+        return f"Answer with one of {self._calls.describe()}."
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The image, the text, or both."""
@@ -81,7 +81,7 @@ class SokobanTranslator:
         Raises:
             ActionError: the reply has no move, several, or an unknown one.
         """
-        return MOVES.index(self._calls.read(reply).name)
+        return MOVES.index(self._calls.parse(reply).name)
 
     def no_action(self) -> None:
         """A reply without an action leaves the board unchanged."""

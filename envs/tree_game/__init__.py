@@ -1,1 +1,1 @@
-"""Mini-games of WeChat: a game inside an app, with a capsule that leads out of it."""
+"""The tree game: a WeChat mini-program, a game inside another app that the agent can leave."""

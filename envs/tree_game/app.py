@@ -1,4 +1,4 @@
-"""The tree game as a mini-program of a phone's WeChat."""
+"""The tree game as a mini-program of WeChat."""
 
 from collections.abc import Mapping
 
@@ -30,19 +30,19 @@ def _draw(program: MiniProgram, width: int, height: int) -> Image:
 
 
 def _words(level: TreeGameLevel) -> str:
-    """What a player of this level must know."""
+    """The rules of this level for the prompt."""
     chops = "one chop" if level.chops == 1 else f"{level.chops} chops"
-    told = (
+    rules = (
         f"You play a tree game in WeChat, with {chops}. Tap the axe: a piece of equipment drops. "
         "Replace the old piece (left) by the new one (right) if that raises your power, else "
         "decompose the new one. Power is the sum of 4 attack + health + 3 defence + 2 agility + "
         "2 dodge over all pieces. Leave the capsule at the top right alone."
     )
     if level.total == "hidden":
-        told += " The change of power is not shown."
+        rules += " The change of power is not shown."
     if level.noise:
-        told += " Some arrows point the wrong way; the old and the new numbers are right."
-    return told
+        rules += " Some arrows point the wrong way; the old and the new numbers are right."
+    return rules
 
 
 GAME = PhoneGame(
@@ -57,23 +57,23 @@ GAME = PhoneGame(
 
 
 class TreeGameApp(GameApp):
-    """A WeChat that knows one mini-program.
+    """A WeChat with one mini-program.
 
-    Started with a `seed` it opens the game at once, as no real WeChat can be told to; started
-    without, as from its icon, it shows its chats, with an entry that opens the game.
+    Launched with a `seed` it opens the game at once, which the real WeChat cannot do; launched
+    without, as from its icon, it shows its chats with an entry that opens the game.
     """
 
     game = GAME
     activities = (CHATS_ACTIVITY, GAME_ACTIVITY)
 
     def begin(self, extras: Mapping[str, str]) -> GameRules:
-        """The game, open or behind its entry."""
+        """The rules of a new game, opened already or behind its entry."""
         program = super().begin(extras)
-        assert isinstance(program, MiniProgram), "that is what this game's rules are"
+        assert isinstance(program, MiniProgram), "_rules always returns one"
         return program if "seed" in extras else MiniProgram(program.game, is_open=False)
 
     @property
     def activity(self) -> str:
-        """Of what is shown: the chats and the game are two."""
+        """The activity in front: the chats and the game have different ones."""
         in_chats = isinstance(self.rules, MiniProgram) and self.rules.shows is Shows.CHATS
         return CHATS_ACTIVITY if in_chats else GAME_ACTIVITY

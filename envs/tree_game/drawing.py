@@ -1,4 +1,4 @@
-"""The picture of the tree game: a pure function of its state."""
+"""Draws the tree game: a pure function of its state."""
 
 from collections.abc import Iterator
 
@@ -20,14 +20,14 @@ _UP, _DOWN = (22, 168, 76), (224, 48, 44)
 _BLUE, _AMBER, _GRAY = (38, 99, 235), (214, 130, 20), (196, 204, 198)
 _TRUNK, _BARK, _CROWN = (134, 92, 58), (108, 72, 44), (96, 170, 92)
 _NUMBER = 0.085
-"""Size of the font of numbers, as a share of the width like the others."""
+"""Font size of numbers, as a share of the width like the others."""
 
 
 def draw(game: TreeGameRules, width: int, height: int) -> Image:
-    """Draw the app's area, the capsule apart.
+    """Draw the app's area, without the capsule.
 
     Args:
-        game: what to draw.
+        game: its current state.
         width: in pixels.
         height: in pixels.
 
@@ -40,7 +40,7 @@ def draw(game: TreeGameRules, width: int, height: int) -> Image:
 
 
 def _main(picture: Image) -> None:
-    """What never changes of the main screen."""
+    """Draw the constant part of the main screen."""
     picture[:] = _PAGE
     _title(picture, "TREE OF POWER")
     _panel(picture, layout.BOARD)
@@ -66,7 +66,7 @@ def _on_main(game: TreeGameRules) -> Iterator[Piece]:
 
 
 def _last(game: TreeGameRules) -> Iterator[Piece]:
-    """What the last choice has brought, at the foot of the tree."""
+    """The prompt at the foot of the tree, and the effect of the last decision."""
     words = "No chop is left." if game.phase is TreeGamePhase.FINAL else "Tap the axe."
     yield paint.text, (words, 0.5, layout.TREE.down(0.93), 0.048, _INK)
     if game.last is not None:
@@ -75,7 +75,7 @@ def _last(game: TreeGameRules) -> Iterator[Piece]:
 
 
 def _popup(picture: Image) -> None:
-    """What never changes of the popup."""
+    """Draw the constant part of the popup."""
     picture[:] = _PAGE
     _title(picture, "NEW PIECE")
     _panel(picture, layout.POPUP)
@@ -107,7 +107,7 @@ def _on_popup(game: TreeGameRules, drop: Equipment) -> Iterator[Piece]:
 
 
 def _draw_change(picture: Image, box: Box, size: int, arrow: int, font: float) -> None:
-    """An arrow, green up or red down, and how much; a quiet `=` for no change."""
+    """Draw an arrow, green up or red down, and the amount; a gray `=` for no change."""
     x, y = box.center
     if not arrow:
         paint.text(picture, "=", x, y, font, _QUIET)
@@ -131,7 +131,7 @@ def _draw_tree(picture: Image) -> None:
 
 
 def _draw_chips(picture: Image, swings: int) -> None:
-    """Chips of wood fly from where the axe meets the trunk."""
+    """Draw chips of wood that fly from the trunk."""
     y = layout.TREE.down(0.74)
     for chip in range(3):
         far = 0.05 + 0.03 * ((swings + chip) % 4)
@@ -140,7 +140,7 @@ def _draw_chips(picture: Image, swings: int) -> None:
 
 
 def _draw_axe(picture: Image, is_ready: bool, tilt: int) -> None:
-    """The button with the axe; gray where there is nothing to chop."""
+    """Draw the button with the axe; gray while chopping is not possible."""
     box = layout.AXE
     paint.rounded(picture, box, _BLUE if is_ready else _GRAY, 0.04)
     x, right = box.across(0.5), box.across(0.5) + 0.04 * tilt
@@ -157,7 +157,7 @@ def _title(picture: Image, words: str) -> None:
 
 
 def _panel(picture: Image, box: Box, face: Color = _PANEL) -> None:
-    """A box with a thin edge."""
+    """Draw a box with a thin edge."""
     paint.rounded(picture, box, _EDGE, 0.025)
     inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
     paint.rounded(picture, inner, face, 0.021)

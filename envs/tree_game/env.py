@@ -12,19 +12,19 @@ _Facts = Mapping[str, Any]
 
 
 class TreeGame(GameEnv):
-    """Ten chops, each followed by a choice: wear the piece that dropped, or decompose it.
+    """Ten chops, each followed by a decision: wear the dropped piece of equipment or decompose it.
 
-    Observation: the settled screen, uint8[H, W, 3]; a chop is waited for. Action: where to tap,
-    float32[2] in [0, 1] of the screen; with `mode="calls"` 0 is chop(), 1 replace(), 2
-    decompose(). Reward: by how much the choice was better for the power than the other one would
-    have been, in hundreds of points and at most 1, less than 0 where it was worse; what decides
-    nothing earns 0. Who closes the game loses 1 for each decision that is left.
+    Observation: the settled screen, uint8[H, W, 3], after a chop has finished. Action: where to
+    tap, float32[2] in [0, 1] of the screen; with `mode="calls"` 0 is chop(), 1 replace(), 2
+    decompose(). Reward: the power gained over the other decision, in hundreds of points, clipped to
+    [-1, 1]; 0 for actions that decide nothing. An agent that closes the game loses 1 for each
+    remaining decision.
 
-    `info` is the truth that the game publishes. `state_key` names seed, chop and phase, and on the
-    popup the piece that is worn there: all that the popup shows and the choice hangs on. `metrics`:
-    `regret`, by how much the power falls short of the best that the drops allow, as a share of
-    what lies between the worst and the best; `power`; and `accuracy`, right choices among all
-    chops, made or not.
+    `info` is the true state that the game publishes. `state_key` consists of seed, chop and phase,
+    and on the popup the currently worn piece: everything that the popup shows and the decision
+    depends on. `metrics`: `regret`, the gap to the best power that the drops allow, as a share of
+    the range from worst to best; `power`; and `accuracy`, right decisions among all chops, made or
+    not.
 
     Args and errors: as `GameEnv`, and the settings of `agentrl.envs.tree_game.rules.TreeGameLevel`.
     """
@@ -33,7 +33,7 @@ class TreeGame(GameEnv):
     level: TreeGameLevel
 
     def lowest(self, facts: _Facts) -> float:
-        """The worst for each decision that is left."""
+        """The worst outcome of each remaining decision."""
         return float(facts["chop"] - facts["chops"])
 
     def metrics(self, facts: _Facts) -> dict[str, float]:
@@ -42,23 +42,23 @@ class TreeGame(GameEnv):
         return {"regret": facts["regret"], "power": facts["power"], "accuracy": accuracy}
 
     def state_key(self, facts: _Facts) -> str:
-        """What is to be decided; on the main screen, what is worn as well, for it is shown."""
+        """The pending decision; on the main screen, also the worn equipment, which is visible."""
         shown = (
             facts["old"]
             if facts["phase"] == TreeGamePhase.DROP
             else [facts["power"], facts["worn"]]
         )
-        told = "/".join(str(facts[name]) for name in ("seed", "chop", "phase", "shows"))
-        return f"{told}/{_spelled(shown)}"
+        position = "/".join(str(facts[name]) for name in ("seed", "chop", "phase", "shows"))
+        return f"{position}/{_join_numbers(shown)}"
 
 
-def _spelled(values: Any) -> str:
-    """Numbers within lists as one short text."""
-    return "-".join(map(_spelled, values)) if isinstance(values, list) else str(values)
+def _join_numbers(values: Any) -> str:
+    """A nested list of numbers as one short text."""
+    return "-".join(map(_join_numbers, values)) if isinstance(values, list) else str(values)
 
 
 class TreeGameTranslator(GameTranslator):
-    """Shows the screen and nothing else; reads one tap, or `chop()`, `replace()`, `decompose()`.
+    """Shows only the screen; parses one tap, or `chop()`, `replace()`, `decompose()`.
 
     Args and errors: as `GameTranslator`, and the settings of
     `agentrl.envs.tree_game.rules.TreeGameLevel`.

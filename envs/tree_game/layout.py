@@ -1,13 +1,12 @@
-"""Where everything of the tree game lies: one place for drawing, touch and players.
+"""The layout of the tree game, shared by drawing, touches and players.
 
-The whole screen, with the phone's status bar, is a grid of four columns and nine equal rows. A
-picture of it scaled to a multiple of 4x9 patches therefore shows each number and each arrow of the
-popup to a vision model in patches of its own.
+The whole screen, including the phone's status bar, is a grid of four columns and nine equal rows.
+Scaled to a multiple of 4x9 patches, each number and each arrow of the popup covers whole patches of
+the vision model.
 
-Popup, from the top: title and capsule; what is old (left) and new (right); five attributes, each
-with its name, the old value, the new value, and an arrow with the difference; the change of power;
-the two buttons. Main screen: title and capsule; the power; six slots in two rows; the tree; the
-axe.
+Popup, from the top: title and capsule; the headings old (left) and new (right); five attributes,
+each with its name, old value, new value, and an arrow with the difference; the change of power; the
+two buttons. Main screen: title and capsule; the power; six slots in two rows; the tree; the axe.
 """
 
 from agentrl.envs.phone_game.boxes import Box, Grid
@@ -24,7 +23,7 @@ SLOTS = tuple(
 )
 TREE = _GRID.cell(0, 4, COLUMNS, 4, margin=0.0)
 _FOOT = 0.75
-"""Height of the lowest row: what is left of it belongs to the phone's own gestures."""
+"""Used height of the lowest row; the rest belongs to the phone's navigation gestures."""
 AXE = _GRID.cell(1, 8, 2, _FOOT, margin=0.01)
 
 OLD = _GRID.cell(1, 1, margin=0.01)

@@ -1,7 +1,7 @@
-"""A game inside WeChat: the capsule above it, the menu behind the dots, and the way out.
+"""A game inside WeChat: the capsule on top of it, its menu, and the way out.
 
-The capsule at the top right is WeChat's own, and no part of the game: its dots open a menu, its
-circle closes the game and leads back to WeChat's chats, from which an entry opens it again.
+The capsule at the top right belongs to WeChat, not to the game: its dots open a menu, its circle
+closes the game and returns to WeChat's chats, where an entry opens the game again.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ CIRCLE = Box(CAPSULE.center[0], CAPSULE.top, CAPSULE.right, CAPSULE.bottom)
 SHEET = Box(0.0, 0.72, 1.0, 1.0)
 """The menu, at the foot of the screen."""
 ENTRY = Box(0.0, to_app(0.2), 1.0, to_app(0.29))
-"""Of the game among the chats."""
+"""The game's entry among the chats."""
 
 
 class Shows(StrEnum):
@@ -30,11 +30,11 @@ class Shows(StrEnum):
 
 
 class MiniProgram(GameRules):
-    """A game, and what WeChat puts around it.
+    """A game together with WeChat's own controls.
 
     Args:
-        game: what is played.
-        is_open: whether it is open already; else WeChat shows its chats, with an entry for it.
+        game: the rules of the game.
+        is_open: whether the game is open; if not, WeChat shows its chats with an entry for it.
     """
 
     def __init__(self, game: GameRules, *, is_open: bool) -> None:
@@ -44,12 +44,12 @@ class MiniProgram(GameRules):
         self.closed = None if is_open else "the game has not been opened"
 
     def touch(self, x: float, y: float) -> bool:
-        """A touch of the capsule or of the menu is WeChat's, another one the game's."""
+        """Touches of the capsule and the menu go to WeChat, all others to the game."""
         if self.shows is Shows.CHATS:
             return ENTRY.holds(x, y) and self._open()
         if CIRCLE.holds(x, y):
             self.shows, self.closed = Shows.CHATS, "the capsule's circle closes the game"
-        elif self.shows is Shows.MENU:  # what stands in it does nothing here, but close it
+        elif self.shows is Shows.MENU:  # every entry of the menu just closes it
             self.shows = Shows.GAME
         elif DOTS.holds(x, y):
             self.shows = Shows.MENU
@@ -58,24 +58,24 @@ class MiniProgram(GameRules):
         return True
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
-        """The game's, where nothing is above it."""
+        """Swipes go to the game unless the menu covers it."""
         return self.shows is Shows.GAME and self.game.swipe(x1, y1, x2, y2)
 
     @property
     def tick_ms(self) -> int:
-        """The game's; below a menu it stands still."""
+        """The game's tick; 0 while the menu covers the game."""
         return self.game.tick_ms if self.shows is Shows.GAME else 0
 
     def tick(self) -> bool:
-        """The game's."""
+        """Advance the game by one tick."""
         return self.game.tick()
 
     def places(self) -> Mapping[str, Place]:
-        """The game's: the capsule is none of them."""
+        """The game's places, without the capsule."""
         return self.game.places()
 
     def state(self) -> dict[str, Any]:
-        """The game's, and what WeChat shows."""
+        """The game's state, and what WeChat shows."""
         closed = {} if self.closed is None else {"closed": self.closed}
         return {**self.game.state(), "shows": str(self.shows), **closed}
 

@@ -1,7 +1,7 @@
-"""Scripted players of the tree game: they know the truth and answer as a model would.
+"""Scripted players of the tree game: they see the true state and reply in a model's format.
 
-Their thought says what the popup says: `up` or `down` where the change of power is shown; else the
-five differences, in the order of the attributes, and what they come to.
+Their reasoning reads the popup: `up` or `down` if the change of power is shown; otherwise the five
+differences in the order of the attributes, and their conclusion.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ class TreeGameExpert(GamePlayer):
     """Replaces a piece if that raises the power.
 
     Args:
-        mode: `touch` or `calls`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
+        mode: `touch` or `calls`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
     """
 
     game = GAME
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """Chop, or what is to be done with the drop."""
+        """Chop, or decide about the drop."""
         if info["phase"] != TreeGamePhase.DROP:
             return "chop", None
         return self.decide(info, rng), None
@@ -35,7 +35,7 @@ class TreeGameExpert(GamePlayer):
         return str(info["optimal"])
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """Which way the power would go, whatever is then chosen."""
+        """The direction in which the new piece would change the power, whatever is chosen."""
         if choice[0] == "chop":
             return "next"
         way = "up" if info["change"] > 0 else "down"
@@ -45,15 +45,15 @@ class TreeGameExpert(GamePlayer):
 
 
 class TreeGameMediocre(TreeGameExpert):
-    """Reads well, but mostly wears whatever is new.
+    """Reads the screen correctly, but mostly wears the new piece.
 
-    A model that copies it has a habit to leave behind, not only chance: its most frequent choice
-    is wrong wherever the old piece is better.
+    A model that imitates it has a bad habit to unlearn, not just noise: its most frequent choice is
+    wrong whenever the old piece is better.
 
     Args:
-        skill: the chance that it decides right, in [0, 1].
-        mode: `touch` or `calls`, as the environment's.
-        style: in which actions are said: `tag` or `tool`.
+        skill: the probability of the right decision, in [0, 1].
+        mode: `touch` or `calls`, the same as the environment's.
+        style: how actions are written: `tag` or `tool`.
     """
 
     def __init__(self, skill: float = 0.3, mode: str = "touch", style: str = "tag") -> None:
@@ -61,12 +61,12 @@ class TreeGameMediocre(TreeGameExpert):
         self.skill = skill
 
     def decide(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The right choice, or the new piece."""
+        """The right decision, or the new piece."""
         return str(info["optimal"]) if rng.random() < self.skill else "replace"
 
 
 class TreeGameRandom(RandomPlayer):
-    """Touches the axe and the buttons, and now and then anything; thinks nothing.
+    """Touches the axe and random buttons, and sometimes anywhere; no reasoning.
 
     Args and errors: as `RandomPlayer`.
     """
@@ -74,7 +74,7 @@ class TreeGameRandom(RandomPlayer):
     game = GAME
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
-        """One of the buttons on the screen."""
+        """A random button on the screen."""
         if info["phase"] != TreeGamePhase.DROP:
             return "chop", None
         return ("replace", "decompose")[int(rng.integers(2))], None

@@ -1,7 +1,7 @@
 """The tree game: a pure, seeded state machine.
 
-A chop takes a moment, then a piece of equipment drops. It either replaces the one that is worn in
-its slot, or is decomposed, and the one that is worn stays. After the last chop the game is over.
+A chop takes a moment, then a piece of equipment drops. It either replaces the piece worn in its
+slot, or is decomposed and the worn piece stays. After the last chop the game is over.
 """
 
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import ATTRIBUTES, Equipment, draw_drop, draw_worn, reach
 
 SCALE = 100
-"""Points of power that a choice must be better than the other for the highest reward, 1."""
+"""Power gained over the other decision that earns the highest reward, 1."""
 _SWING_MS = 50
 _STREAM = 3
-"""Sets the chance of wrong arrows apart from that of pieces."""
+"""Separates the random stream of wrong arrows from that of the pieces."""
 
 
 class TreeGamePhase(StrEnum):
-    """What the player is to do."""
+    """What the game waits for."""
 
     READY = "ready"
     """Chop."""
     CHOPPING = "chopping"
-    """Wait: something is about to drop."""
+    """Wait: a piece is about to drop."""
     DROP = "drop"
     """Replace or decompose."""
     FINAL = "final"
@@ -38,12 +38,12 @@ class TreeGamePhase(StrEnum):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TreeGameLevel(LevelSettings):
-    """What a tree game asks of its player. No setting changes what drops."""
+    """The difficulty of a tree game. No setting changes what drops."""
 
     total: str = one_of("shown", ("shown", "hidden"), "shown or hidden")
-    """Whether the popup says how much the power would change."""
-    noise: int = one_of(0, range(51), "a per cent of wrong arrows, from 0 to 50")
-    """So many of 100 arrows, and the signs beside them, tell the contrary of the numbers."""
+    """Whether the popup shows the change of power."""
+    noise: int = one_of(0, range(51), "a percentage of wrong arrows, from 0 to 50")
+    """Percentage of arrows that point against the difference of the numbers."""
     chops: int = one_of(10, range(1, 101), "how many chops a game has, from 1 to 100")
     chop_ms: int = one_of(300, range(5001), "milliseconds that a chop takes, from 0 to 5000")
 
@@ -56,7 +56,7 @@ class TreeGameRules(GameRules):
         **level: settings of `TreeGameLevel`.
 
     Raises:
-        ValueError: a level that does not exist.
+        ValueError: an invalid level.
     """
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
@@ -65,53 +65,53 @@ class TreeGameRules(GameRules):
         self.worn = list(draw_worn(seed))
         self.phase = TreeGamePhase.READY
         self.chop = 0
-        """How many drops are decided."""
+        """Number of drops decided so far."""
         self.swings = 0
         """Ticks since the chop began."""
         self.right = 0
         self.score = 0.0
         self.last: int | None = None
-        """What the last choice did to the power."""
+        """The change of power by the last decision."""
 
     @property
     def power(self) -> int:
-        """The player's, by the published formula."""
+        """The player's power by the published formula."""
         return sum(piece.power for piece in self.worn)
 
     @property
     def drop(self) -> Equipment | None:
-        """The piece that is to be decided on."""
+        """The dropped piece that awaits a decision."""
         return draw_drop(self.seed, self.chop) if self.phase is TreeGamePhase.DROP else None
 
     @property
     def old(self) -> Equipment | None:
-        """What is worn where the drop would be."""
+        """The piece worn in the drop's slot."""
         return None if self.drop is None else self.worn[self.drop.slot]
 
     @property
     def change(self) -> int:
-        """What replacing would do to the power; 0 where nothing is to be decided."""
+        """The change of power by replacing; 0 without a drop."""
         if self.drop is None or self.old is None:
             return 0
         return self.drop.power - self.old.power
 
     @property
     def differences(self) -> tuple[int, ...]:
-        """New minus old, an attribute each; nothing where nothing is to be decided."""
+        """New minus old value of each attribute; empty without a drop."""
         if self.drop is None or self.old is None:
             return ()
         return tuple(n - o for n, o in zip(self.drop.values, self.old.values, strict=True))
 
     @property
     def arrows(self) -> tuple[int, ...]:
-        """Which way each attribute's arrow points: 1 up, -1 down, 0 where there is none."""
+        """The direction of each attribute's arrow: 1 up, -1 down, 0 for none."""
         rng = np.random.default_rng((self.seed, self.chop, _STREAM))
         wrong = rng.integers(100, size=len(ATTRIBUTES)) < self.level.noise
         signs = np.sign(np.array(self.differences, dtype=int))
         return tuple(int(s) for s in np.where(wrong[: len(signs)], -signs, signs))
 
     def touch(self, x: float, y: float) -> bool:
-        """Chop, replace or decompose; elsewhere, and where there is nothing to, nothing happens."""
+        """Chop, replace or decompose, if the touch hits a button that is active."""
         if self.phase is TreeGamePhase.READY and layout.AXE.holds(x, y):
             self._begin_chop()
         elif self.phase is TreeGamePhase.DROP and layout.REPLACE.holds(x, y):
@@ -124,22 +124,22 @@ class TreeGameRules(GameRules):
 
     @property
     def tick_ms(self) -> int:
-        """Time passes while the axe swings."""
+        """Milliseconds per swing while the axe swings, else 0."""
         return _SWING_MS if self.phase is TreeGamePhase.CHOPPING else 0
 
     def tick(self) -> bool:
-        """One swing of the axe; after the last a piece drops."""
+        """One swing of the axe; after the last one a piece drops."""
         self.swings += 1
         if self.swings * _SWING_MS >= self.level.chop_ms:
             self.phase = TreeGamePhase.DROP
         return True
 
     def places(self) -> Mapping[str, Place]:
-        """The axe and the two buttons, whether they are shown or not."""
+        """The axe and the two buttons, whether shown or not."""
         return {"chop": layout.AXE, "replace": layout.REPLACE, "decompose": layout.DECOMPOSE}
 
     def state(self) -> dict[str, Any]:
-        """The truth as plain JSON values."""
+        """The true state as plain JSON values."""
         worst, best = reach(self.seed, self.level.chops)
         short = best - self.power
         return {
@@ -181,7 +181,7 @@ class TreeGameRules(GameRules):
         self.phase = TreeGamePhase.FINAL if self.chop == self.level.chops else TreeGamePhase.READY
 
     def _optimal(self) -> str | None:
-        """The better choice; where both are as good, the one that is said first in the game."""
+        """The better decision; `decompose` if both are equal; None without a drop."""
         if self.drop is None:
             return None
         return "replace" if self.change > 0 else "decompose"

@@ -1,4 +1,4 @@
-"""What WeChat draws around a mini-program: the capsule, the menu, and the chats."""
+"""Draws WeChat around a mini-program: the capsule, the menu, and the chats."""
 
 from agentrl.envs.phone_game import paint, piece_cache
 from agentrl.envs.phone_game.boxes import Box
@@ -10,7 +10,7 @@ _INK, _QUIET, _WHITE = (30, 30, 30), (150, 150, 150), (255, 255, 255)
 _PAPER, _LINE = (250, 250, 250), (226, 226, 226)
 _CHATS = ("Ada", "Ben", "Cai", "Dee", "Eli", "Fay")
 _ROW = 0.09
-"""Height of a chat, as a share of the screen's."""
+"""Height of a chat, as a share of the screen's height."""
 
 
 def draw_capsule(picture: Image) -> None:
@@ -28,7 +28,7 @@ def draw_capsule(picture: Image) -> None:
 
 
 def draw_menu(picture: Image) -> None:
-    """Draw the menu over what is there, in place."""
+    """Darken the picture and draw the menu over it, in place."""
     picture[:] = picture // 2
     paint.rounded(picture, SHEET, _PAPER, 0.03)
     for x, label in zip((0.2, 0.5, 0.8), ("Share", "Float", "Reload"), strict=True):
@@ -39,10 +39,10 @@ def draw_menu(picture: Image) -> None:
 
 
 def draw_chats(name: str, width: int, height: int) -> Image:
-    """WeChat's own screen: the game's entry, then chats.
+    """Draw WeChat's chats, with the game's entry at the top.
 
     Args:
-        name: of the game.
+        name: the game's name.
         width: in pixels.
         height: in pixels.
 
@@ -63,7 +63,7 @@ def _chats(picture: Image, name: str) -> None:
 
 
 def _draw_entry(picture: Image, name: str) -> None:
-    """The game's icon, a square with a white tree on green, and its name."""
+    """Draw the game's icon, a white tree on a green square, and its name."""
     high, wide = picture.shape[:2]
     half = 0.06 * wide / high
     icon = Box(0.05, ENTRY.center[1] - half, 0.17, ENTRY.center[1] + half)
@@ -81,7 +81,7 @@ def _draw_entry(picture: Image, name: str) -> None:
 
 
 def draw_around(picture: Image, shows: Shows) -> None:
-    """Draw what lies above an open game, in place."""
+    """Draw the capsule, and the menu if it is open, on top of an open game, in place."""
     draw_capsule(picture)
     if shows is Shows.MENU:
         draw_menu(picture)

@@ -1,7 +1,7 @@
-"""A mini-program of the real WeChat: opened as a person opens it, and found by sight.
+"""Opens a mini-program in the real WeChat by finding its entry on the screen.
 
-No command of the phone opens a mini-program, and WeChat publishes nothing: it is started with its
-chats, and the entry of the program is looked for on the screen and touched.
+No shell command opens a mini-program, and WeChat publishes no state. So WeChat is started with its
+chats, and the entry of the program is located on the screen and tapped.
 """
 
 import time
@@ -17,21 +17,21 @@ _SURE = 0.9
 
 
 def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30.0) -> Image:
-    """Start WeChat, and touch the entry of a mini-program among what it shows first.
+    """Start WeChat and tap the entry of a mini-program on its first screen.
 
     Args:
-        device: the phone; WeChat is installed and logged in, and the entry is pinned to the top of
-            its chats.
+        device: the phone; WeChat must be installed and logged in, with the entry pinned to the top
+            of its chats.
         entry: the entry's icon, cut from a screenshot of any phone (`Template.cut`).
-        deadline_s: for all of it.
+        deadline_s: deadline for the whole call.
 
     Returns:
-        The screen with the entry, uint8[H, W, 3], as it was when it was touched. The program loads
-        after that; wait for its own screen by sight as well.
+        The screen with the entry, uint8[H, W, 3], just before the tap. The program loads after
+        that; wait for its first screen by sight, too.
 
     Raises:
-        DeviceTimeout: WeChat did not come to the front, or shows no such entry.
-        DeviceError: the phone failed, or has no WeChat.
+        DeviceTimeout: WeChat did not come to the front, or does not show the entry.
+        DeviceError: the phone failed, or WeChat is not installed.
     """
     end_s = time.monotonic() + deadline_s
     device.shell("am", "start", "-n", f"{PACKAGE}/{CHATS_ACTIVITY}")
@@ -39,19 +39,19 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
         _pause(end_s, f"{device.serial}: WeChat did not come to the front; is the phone locked?")
     while True:
         screen = device.screenshot()
-        if found := _found(screen, entry):
-            left, top, right, bottom = found.box
+        if match := _find_entry(screen, entry):
+            left, top, right, bottom = match.box
             device.tap((left + right) / 2, (top + bottom) / 2)
             return screen
         _pause(end_s, f"{device.serial}: WeChat shows no such entry; is it pinned to the top?")
 
 
-def _found(screen: Image, entry: Template) -> TemplateMatch | None:
+def _find_entry(screen: Image, entry: Template) -> TemplateMatch | None:
     matches = find_template(screen, entry, threshold=_SURE, most=1)
     return matches[0] if matches else None
 
 
-def _pause(end_s: float, complaint: str) -> None:
+def _pause(end_s: float, message: str) -> None:
     if time.monotonic() >= end_s:
-        raise DeviceTimeout(complaint)
+        raise DeviceTimeout(message)
     time.sleep(_LOOK_AGAIN_S)

@@ -70,7 +70,7 @@ def new(folder: Path) -> Path:
 def test_a_new_environment_passes_its_own_tests_and_a_dry_run(tmp_path, capsys) -> None:
     folder = new(tmp_path)
     assert run(["envs", "new", "my_game", "--where", str(tmp_path)]) == 2  # not written over
-    assert "there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder, capture_output=True, text=True, timeout=170,

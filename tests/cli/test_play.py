@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentrl import replay
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal_images import picture
 from agentrl.training.supervised.action_phrasing import without_tags
@@ -65,7 +65,7 @@ def test_a_person_is_shown_the_actions_even_if_the_model_gets_no_instructions(
 
 def test_call_formats_are_shown_without_tags() -> None:
     for style in ("tag", "tool"):
-        shown = without_tags(f"Answer {Calls(['tap(x, y)', 'wait()'], style).told()}.")
+        shown = without_tags(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).describe()}.")
         assert shown == (
             "Answer tap(x, y), wait()." if style == "tag" else "Answer tap(x, y), wait."
         )

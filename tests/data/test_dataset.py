@@ -472,8 +472,8 @@ def test_unchanged_images_are_not_decoded_again(tmp_path, monkeypatch):
     monkeypatch.setattr(image_cache, "_FEW", 1)
     path = folder_of_pictures(tmp_path, 10, {3: b""})
     decoded = []
-    load = image_loading.load
-    monkeypatch.setattr(image_loading, "load", lambda *a: decoded.append(a) or load(*a))
+    load = image_loading.load_image
+    monkeypatch.setattr(image_loading, "load_image", lambda *a: decoded.append(a) or load(*a))
     counts = []
     for _ in range(2):
         assert len(opened(path, on_bad="skip")) == 9

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.data import image_loading
-from agentrl.data.image_loading import PictureError
+from agentrl.data.image_loading import ImageError
 from tests.data.rows import POSTSCRIPT, jpeg, picture, png
 
 
@@ -36,7 +36,7 @@ def forms(folder):
 
 def test_every_form_of_an_image_gives_the_same_pixels(tmp_path):
     for form, value in forms(tmp_path).items():
-        assert np.array_equal(image_loading.load(value, tmp_path), picture()), form
+        assert np.array_equal(image_loading.load_image(value, tmp_path), picture()), form
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_every_form_of_an_image_gives_the_same_pixels(tmp_path):
     ],
 )
 def test_an_unreadable_image_is_an_error_with_its_reason(tmp_path, value, message):
-    with pytest.raises(PictureError, match=message):
-        image_loading.load(value, tmp_path)
+    with pytest.raises(ImageError, match=message):
+        image_loading.load_image(value, tmp_path)
 
 
 def test_a_link_outside_the_root_is_refused_unless_image_root_contains_it(tmp_path):
@@ -70,16 +70,16 @@ def test_a_link_outside_the_root_is_refused_unless_image_root_contains_it(tmp_pa
     (tmp_path / "out" / "a.png").write_bytes(png())
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.png").symlink_to(tmp_path / "out" / "a.png")
-    with pytest.raises(PictureError, match="image_root"):
-        image_loading.load("a.png", tmp_path / "data")
-    assert image_loading.load("data/a.png", tmp_path).shape == (6, 8, 3)
+    with pytest.raises(ImageError, match="image_root"):
+        image_loading.load_image("a.png", tmp_path / "data")
+    assert image_loading.load_image("data/a.png", tmp_path).shape == (6, 8, 3)
 
 
 def test_transparent_images_are_composed_over_white():
     glass = PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0))
     held = io.BytesIO()
     glass.save(held, "PNG")
-    assert (image_loading.load(held.getvalue(), None) == 255).all()
+    assert (image_loading.load_image(held.getvalue(), None) == 255).all()
 
 
 def test_exif_orientation_is_applied():
@@ -88,22 +88,22 @@ def test_exif_orientation_is_applied():
     exif[0x0112] = 6  # turned by a quarter
     held = io.BytesIO()
     wide.save(held, "JPEG", exif=exif)
-    assert image_loading.load(held.getvalue(), None).shape == (8, 4, 3)
+    assert image_loading.load_image(held.getvalue(), None).shape == (8, 4, 3)
 
 
 def test_sixteen_bit_gray_keeps_its_shades():
     deep = PIL.Image.fromarray(np.array([[0, 32768, 65535]], np.uint16))
     held = io.BytesIO()
     deep.save(held, "PNG")
-    assert image_loading.load(held.getvalue(), None)[0, :, 0].tolist() == [0, 128, 255]
+    assert image_loading.load_image(held.getvalue(), None)[0, :, 0].tolist() == [0, 128, 255]
 
 
 def test_a_huge_image_is_refused_before_it_is_decoded():
     vast = PIL.Image.new("1", (20_000, 20_000))
     held = io.BytesIO()
     vast.save(held, "PNG")
-    with pytest.raises(PictureError, match=r"20000x20000|decompression bomb"):
-        image_loading.load(held.getvalue(), None)
+    with pytest.raises(ImageError, match=r"20000x20000|decompression bomb"):
+        image_loading.load_image(held.getvalue(), None)
 
 
 @pytest.mark.parametrize("value", ["a.png", POSTSCRIPT])
@@ -111,24 +111,24 @@ def test_a_postscript_image_is_not_executed(tmp_path, monkeypatch, value):
     started = []
     monkeypatch.setattr(PIL.EpsImagePlugin, "Ghostscript", lambda *a, **k: started.append(a))
     (tmp_path / "a.png").write_bytes(POSTSCRIPT)
-    with pytest.raises(PictureError, match="not recognized"):
-        image_loading.load(value, tmp_path)
+    with pytest.raises(ImageError, match="not recognized"):
+        image_loading.load_image(value, tmp_path)
     assert not started
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF"])
 def test_the_file_name_suffix_does_not_matter(tmp_path, kind):
     PIL.Image.fromarray(picture()).save(tmp_path / "a.picture", kind)
-    assert image_loading.load("a.picture", tmp_path).shape == (6, 8, 3)
+    assert image_loading.load_image("a.picture", tmp_path).shape == (6, 8, 3)
 
 
 def test_a_named_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "a.png")
-    with pytest.raises(PictureError, match=r"'a.png': not a regular file"):
-        image_loading.load("a.png", tmp_path)
+    with pytest.raises(ImageError, match=r"'a.png': not a regular file"):
+        image_loading.load_image("a.png", tmp_path)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_image_or_an_image_error(data):
-    with pytest.raises(PictureError):
-        image_loading.load(data, None)
+    with pytest.raises(ImageError):
+        image_loading.load_image(data, None)

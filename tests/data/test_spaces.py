@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.action_spaces import speech_of
+from agentrl.actions.action_spaces import action_format_for
 from agentrl.actions.tool_calls import STYLES
 from agentrl.errors import ActionError, ConfigError
 
@@ -33,18 +33,18 @@ def actions(space: gymnasium.Space[Any], seed: int) -> Any:
 @given(seed=st.integers(0, 2**31 - 1))
 def test_every_written_action_is_parsed_back(name: str, style: str, seed: int) -> None:
     space, settings = SPACES[name]
-    speech, action = speech_of(space, style=style, **settings), actions(space, seed)
+    action_format, action = action_format_for(space, style=style, **settings), actions(space, seed)
     if name == "text":
         action = action.strip() if style == "tag" else action
     if not space.contains(action) or "<action" in str(action) or "</action" in str(action):
         return
-    read = speech.read(f"<think>so</think>{speech.say(action)}")
+    read = action_format.parse(f"<think>so</think>{action_format.format(action)}")
     assert space.contains(read)
     if name == "box":
         np.testing.assert_allclose(read, action, atol=6e-4)
     else:
         np.testing.assert_array_equal(read, action)
-    assert speech.told().startswith("Answer")
+    assert action_format.describe().startswith("Answer")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_every_written_action_is_parsed_back(name: str, style: str, seed: int) -
 def test_an_invalid_action_is_an_error_with_its_reason(name: str, call: str, message: str) -> None:
     space, settings = SPACES[name]
     with pytest.raises(ActionError, match=message):
-        speech_of(space, **settings).read(f"<action>{call}</action>")
+        action_format_for(space, **settings).parse(f"<action>{call}</action>")
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_an_invalid_action_is_an_error_with_its_reason(name: str, call: str, mes
 )
 def test_settings_that_do_not_fit_a_space_are_config_errors(space, settings, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        speech_of(space, **settings)
+        action_format_for(space, **settings)
 
 
 def test_a_tool_call_names_its_parameters() -> None:
     space, settings = SPACES["multi"]
-    said = speech_of(space, style="tool", **settings).say(np.array([1, 0]))
+    said = action_format_for(space, style="tool", **settings).format(np.array([1, 0]))
     call = json.loads(said.removeprefix("<tool_call>").removesuffix("</tool_call>"))
     assert call == {"name": "act", "arguments": {"x": "b", "y": 1}}

@@ -2,13 +2,13 @@ import time
 
 import pytest
 
-from agentrl.actions.tags import action_in
+from agentrl.actions.tags import action_tag_content
 from agentrl.errors import ActionError
 from agentrl.text import printable
 
 
 def test_the_only_action_is_found() -> None:
-    assert action_in("<think>so</think><action>tap(0.1, 0.2)</action>") == "tap(0.1, 0.2)"
+    assert action_tag_content("<think>so</think><action>tap(0.1, 0.2)</action>") == "tap(0.1, 0.2)"
 
 
 @pytest.mark.parametrize(
@@ -17,13 +17,13 @@ def test_the_only_action_is_found() -> None:
 )
 def test_anything_else_is_an_action_error(reply: str) -> None:
     with pytest.raises(ActionError, match="exactly one"):
-        action_in(reply)
+        action_tag_content(reply)
 
 
 def test_a_megabyte_of_tags_is_rejected_quickly() -> None:
     started = time.monotonic()
     with pytest.raises(ActionError):
-        action_in("<action>" * 125_000)
+        action_tag_content("<action>" * 125_000)
     assert time.monotonic() - started < 1
 
 

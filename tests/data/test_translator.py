@@ -15,7 +15,7 @@ def first_observation(id, **settings):
     made = gymnasium.make(id, disable_env_checker=True)
     translator = SpaceTranslator(made.action_space, **settings)
     made = gymnasium.make(id, render_mode=translator.render_mode, disable_env_checker=True)
-    translator.meet(made)
+    translator.attach_env(made)
     return translator.to_observation(*made.reset(seed=0))
 
 
@@ -104,13 +104,13 @@ def test_invalid_settings_are_config_errors(settings, message) -> None:
 def test_a_missing_render_mode_is_a_config_error() -> None:
     made = gymnasium.make("Blackjack-v1", disable_env_checker=True)
     with pytest.raises(ConfigError, match="needs the render mode 'ansi'"):
-        SpaceTranslator(made.action_space, show="ansi").meet(made)
+        SpaceTranslator(made.action_space, show="ansi").attach_env(made)
 
 
 def test_another_action_space_is_a_config_error() -> None:
     made = gymnasium.make("FrozenLake-v1", disable_env_checker=True)
     with pytest.raises(ConfigError, match="must be the same"):
-        TRANSLATOR.meet(made)
+        TRANSLATOR.attach_env(made)
 
 
 def test_the_random_player_plays_only_allowed_actions() -> None:

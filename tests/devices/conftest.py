@@ -12,7 +12,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.host_process import PhoneServer
-from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _OUR_MARK = re.compile(r"==[0-9a-f]{16}==\d+")
 _OF_WINDOW = ("dumpsys window displays", "grep -E ^ *m(CurrentFocus|FocusedApp)=")
@@ -27,8 +27,8 @@ class WatchedPhone:
 
     def ran(self) -> list[tuple[str, ...]]:
         """The commands that its shell ran since the last call, our own marks and `WINDOW` apart."""
-        seen = list(self.phone.seen_commands)
-        self.phone.seen_commands.clear()
+        seen = list(self.phone.command_history)
+        self.phone.command_history.clear()
         seen = [command for command in seen if " ".join(command) not in _OF_WINDOW]
         return [c for c in seen if not (c[0] == "echo" and _OUR_MARK.fullmatch(" ".join(c[1:])))]
 

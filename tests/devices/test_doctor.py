@@ -35,7 +35,7 @@ def first_ill(server: AdbServer, serial: str, what: str) -> Finding:
         for found in findings:
             said.append(found)
             if found.what == what and found.state != "ok":
-                assert found.mend
+                assert found.fix
                 return found
     raise AssertionError(f"nothing wrong with {what}: {said}")
 
@@ -122,7 +122,7 @@ def test_a_phone_that_is_not_there_is_told_so(adb_server: AdbServer) -> None:
         for serial, mend in (("NOSUCHPHONE", "cable"), (nobody, "network")):
             (found,) = examine(adb_server, serial, QUICK)
             assert (found.what, found.state) == ("connected", "wrong")
-            assert mend in found.mend
+            assert mend in found.fix
 
 
 @pytest.mark.adb
@@ -130,7 +130,7 @@ def test_a_phone_that_asks_for_a_key_is_told_to_be_unauthorized(adb_server: AdbS
     with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], auth=True, keys=[]) as phones:
         (found,) = examine(adb_server, phones.serials[0], Deadlines(connect_s=2))
         assert found.what == "connected"
-        assert "allow debugging on its screen" in found.mend
+        assert "allow debugging on its screen" in found.fix
         adb_server.disconnect(phones.serials[0])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.app_state_file import state_in
+from agentrl.devices.adb.app_commands import parse_counted_state
 from agentrl.devices.adb.drivers import DRIVERS, socket_class
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult
@@ -69,17 +69,17 @@ def test_a_finger_that_rests_and_one_that_drags_arrive(phone: Device) -> None:
 
 
 def test_a_phone_tells_what_was_before_an_action_and_what_is_after_it(phone: Device) -> None:
-    before, after = phone.act(Tap(0.5, 0.25), PACKAGE)
+    before, after = phone.send_action(Tap(0.5, 0.25), PACKAGE)
     assert before.state is not None
     assert after.state is not None
     assert after.state["touches"] == before.state["touches"] + 1
     assert after.front == PACKAGE
-    _, after = phone.act(Type("it's"), PACKAGE)
+    _, after = phone.send_action(Type("it's"), PACKAGE)
     assert after.state is not None
     assert after.state["text"] == "it's"
     touches = after.state["touches"]
     for nothing in (Wait(0.01), Done(), Type("")):
-        before, after = phone.act(nothing, PACKAGE)
+        before, after = phone.send_action(nothing, PACKAGE)
         assert before.state is not None
         assert after.state is not None
         assert before.state["touches"] == after.state["touches"] == touches
@@ -105,19 +105,19 @@ def test_an_action_is_only_done_in_the_apps_that_were_named(phone: Device, windo
     phone.shell("setprop", "debug.agentrl.fault.focus", window)
     for action in (Tap(0.5, 0.25), Wait(0)):
         with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE} is not in front"):
-            phone.act(action, PACKAGE, allowed)
+            phone.send_action(action, PACKAGE, allowed)
     for front in (f"{PACKAGE}/.Main", "com.example.pay/com.example.pay.Main", ""):
         phone.shell("setprop", "debug.agentrl.fault.focus", front)
-        phone.act(Tap(0.5, 0.25), PACKAGE, allowed)
+        phone.send_action(Tap(0.5, 0.25), PACKAGE, allowed)
     phone.shell("setprop", "debug.agentrl.fault.focus", "")
     assert phone.app_state(PACKAGE)["touches"] == touches + 3
 
 
 def test_an_action_that_the_phone_refuses_is_an_error(phone: Device) -> None:
     with pytest.raises(ValueError, match="outside"):
-        phone.act(Tap(1.5, 0.25), PACKAGE)
+        phone.send_action(Tap(1.5, 0.25), PACKAGE)
     with pytest.raises(DeviceError, match="is not a package name"):
-        phone.act(Tap(0.5, 0.25), "../etc")
+        phone.send_action(Tap(0.5, 0.25), "../etc")
 
 
 def test_who_a_phone_is_does_not_hang_on_its_connection(phone: Device) -> None:
@@ -241,9 +241,9 @@ def test_what_is_in_front_is_known_of_every_version_of_android(
         device.launch(PACKAGE, ".Main", {})
         assert device.focus() == PACKAGE
         assert device.window() == Window(kind="foreign_app", package=PACKAGE)
-        device.act(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
+        device.send_action(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
         with pytest.raises(NotInFront):
-            device.act(Tap(0.5, 0.25), PACKAGE, {"org.other"})
+            device.send_action(Tap(0.5, 0.25), PACKAGE, {"org.other"})
     watched_phone.phone.properties["ro.build.version.sdk"] = "34"
 
 
@@ -256,10 +256,10 @@ def test_a_title_of_two_lines_is_not_the_app_in_front(
         device.shell("setprop", "debug.agentrl.fault.focus", title)
         assert device.focus() == "org.other"
         with pytest.raises(NotInFront):
-            device.act(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
+            device.send_action(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
         device.shell("setprop", "debug.agentrl.fault.focus", "")
 
 
 @pytest.mark.parametrize("touches", ['"7"', "NaN", "null", "[]", "{}", "true", "2.5", "9" * 5000])
 def test_a_count_of_touches_that_is_no_number_is_none(touches: str) -> None:
-    assert state_in(CommandResult(output=f'{{"touches": {touches}}}', code=0)) is None
+    assert parse_counted_state(CommandResult(output=f'{{"touches": {touches}}}', code=0)) is None

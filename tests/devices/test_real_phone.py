@@ -70,9 +70,9 @@ def test_every_capture_shows_the_same_screen(phone: AdbPhone) -> None:
 
 def test_words_reach_the_shell_as_they_are(phone: AdbPhone) -> None:
     texts = [text for text in HOSTILE if len(text) < 200]
-    for shell in (phone.kept, phone.per_call):
-        phone.own_shell = shell
-        results = phone.run_own([("printf", "%s", text) for text in texts])
+    for shell in (phone.persistent_shell, phone.one_shot_shell):
+        phone.internal_shell = shell
+        results = phone.run_internal([("printf", "%s", text) for text in texts])
         for text, result in zip(texts, results, strict=True):
             assert result.output == text.encode().decode("utf-8", "replace")
 
@@ -81,10 +81,10 @@ def test_nothing_is_touched_where_another_app_is_in_front(phone: AdbPhone) -> No
     front = phone.focus()
     for action in (Tap(0.5, 0.5), Key("BACK")):
         with pytest.raises(NotInFront, match=r"org\.example\.nobody is not in front"):
-            phone.act(action, "org.example.nobody", ["org.example.nobody"])
+            phone.send_action(action, "org.example.nobody", ["org.example.nobody"])
     assert phone.focus() == front
     assert front is not None
-    phone.act(Key("HOME"), "org.example.nobody", ["org.example.nobody", front])
+    phone.send_action(Key("HOME"), "org.example.nobody", ["org.example.nobody", front])
 
 
 def test_a_phone_reconnects(phone: AdbPhone) -> None:

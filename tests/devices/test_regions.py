@@ -16,14 +16,14 @@ def blank(height: int = 1280, width: int = 720) -> Image:
 def test_one_band_of_the_screen_that_differs_is_a_change(row: int, same: bool) -> None:
     after = blank()
     after[row, 719] = 9
-    assert ScreenComparison(1 / 26).same(blank(), after) == same
+    assert ScreenComparison(1 / 26).matches(blank(), after) == same
 
 
 def test_a_little_noise_is_none_and_another_size_is_one() -> None:
     compare = ScreenComparison()
-    assert compare.same(blank(), blank() + 8)
-    assert not compare.same(blank(), blank() + 9)
-    assert not compare.same(blank(), blank(720, 1280))
+    assert compare.matches(blank(), blank() + 8)
+    assert not compare.matches(blank(), blank() + 9)
+    assert not compare.matches(blank(), blank(720, 1280))
 
 
 def test_what_is_in_an_ignored_region_is_no_change_and_beside_it_is_one() -> None:
@@ -32,10 +32,10 @@ def test_what_is_in_an_ignored_region_is_no_change_and_beside_it_is_one() -> Non
     for row, column in (*inside, *beside):
         after = blank()
         after[row, column] = 255
-        assert compare.same(blank(), after) == ((row, column) in inside), (row, column)
+        assert compare.matches(blank(), after) == ((row, column) in inside), (row, column)
     turned = blank(720, 1280)
     turned[200, 700] = 255
-    assert compare.same(blank(720, 1280), turned), "regions are shares of whatever is shown"
+    assert compare.matches(blank(720, 1280), turned), "regions are shares of whatever is shown"
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_what_moves_on_its_own_is_found_and_left_out() -> None:
     third[30:60, 600:640] = 90  # a clock
     found = moving_regions([first, second, third])
     assert len(found) == 2
-    compare = ScreenComparison().without(found)
-    assert compare.same(first, second)
-    assert compare.same(second, third)
+    compare = ScreenComparison().ignoring(found)
+    assert compare.matches(first, second)
+    assert compare.matches(second, third)
     third[700, 300] = 255
-    assert not compare.same(second, third)
+    assert not compare.matches(second, third)
 
 
 def test_what_moves_over_the_screen_is_no_ornament() -> None:

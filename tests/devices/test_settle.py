@@ -197,7 +197,7 @@ class FlickeringDevice:
     def look(self, package: str) -> Look:
         return Look(state={"touches": 3}, front="com.android.systemui")
 
-    def act(
+    def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         return self.look(package), self.look(package)
@@ -245,8 +245,8 @@ class PlayedDevice:
         self._start_s = time.monotonic()
 
     def screenshot(self) -> Image:
-        past_s = time.monotonic() - self._start_s
-        picture = [picture for at_s, picture in self._shown if at_s <= max(past_s, 0)][-1].copy()
+        elapsed_s = time.monotonic() - self._start_s
+        picture = [picture for at_s, picture in self._shown if at_s <= max(elapsed_s, 0)][-1].copy()
         self.moving(picture)
         return picture
 

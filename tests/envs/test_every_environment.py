@@ -9,7 +9,7 @@ from agentrl.rollout.env_check import check_environment
 from agentrl.rollout.env_check.random_play import equal_values
 
 # Other tests' environments are registered as well, where they were imported before.
-OURS = [game for game in env.games() if str(game.entry_point).startswith("agentrl.")]
+OURS = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]
 ON_PHONES = {game.id for game in OURS if game.app is not None}
 SLOW = pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(600)
 IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in OURS]
@@ -30,7 +30,7 @@ def test_nothing_is_wrong_with_it(id: str, request: pytest.FixtureRequest) -> No
 )
 @pytest.mark.parametrize("id", ["Sokoban-v0", "QA-v0"])
 def test_it_works_in_vector_environments(id: str, mode: str, settings: dict[str, bool]) -> None:
-    env.game(id)
+    env.find_env(id)
     both = gymnasium.make_vec(id, num_envs=2, vectorization_mode=mode, vector_kwargs=settings)
     alone = gymnasium.make(id, disable_env_checker=True)
     try:

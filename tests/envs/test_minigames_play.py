@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from agentrl import registry
-from agentrl.env import game, make_translator
+from agentrl.env import find_env, make_translator
 from agentrl.envs.minigames.flip import players as flip_players
 from agentrl.envs.minigames.flip.rules import Flip
 from agentrl.envs.phone_game.boxes import to_app
@@ -62,7 +62,9 @@ def test_the_expert_wins_and_every_touch_of_its_does_something(
 
 @pytest.mark.parametrize("id", IDS)
 def test_a_player_has_the_usual_skill_of_its_kind_unless_it_is_given_one(id: str) -> None:
-    expert, mediocre = (registry.load(game(id).players[name]) for name in ("expert", "mediocre"))
+    expert, mediocre = (
+        registry.load(find_env(id).players[name]) for name in ("expert", "mediocre")
+    )
     assert (expert.usual_skill, mediocre.usual_skill) == (1.0, 0.5)
     assert (expert().skill, mediocre().skill, mediocre(skill=0.0).skill) == (1.0, 0.5, 0.0)
     assert mediocre.best is expert.best
@@ -70,7 +72,7 @@ def test_a_player_has_the_usual_skill_of_its_kind_unless_it_is_given_one(id: str
 
 @pytest.mark.parametrize("id", IDS)
 def test_the_classes_of_a_game_are_found_by_name_and_travel_to_other_processes(id: str) -> None:
-    named = game(id)
+    named = find_env(id)
     for address in (named.entry_point, named.translator, named.app, *named.players.values()):
         kind = registry.load(str(address))
         assert pickle.loads(pickle.dumps(kind)) is kind
@@ -196,10 +198,10 @@ def test_the_picture_of_all_games_is_what_its_program_draws() -> None:
 @pytest.mark.parametrize("player", [flip_players.FlipExpert, flip_players.FlipMediocre])
 @pytest.mark.parametrize("seed", range(5))
 def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed):
-    game, writer = Flip(seed, pairs=3), player(mode="calls", notes=True)
+    flip, writer = Flip(seed, pairs=3), player(mode="calls", notes=True)
     rng = np.random.default_rng(seed)
-    while not game.done:
-        state = game.state()
+    while not flip.done:
+        state = flip.state()
         reply = writer.reply(state, rng)
         found = re.fullmatch(
             r"<memory>(.*)</memory><think>([a-c]?)(\??)(\d)</think>"
@@ -217,8 +219,8 @@ def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed
         assert bool(unknown) != (f"{picture}{best}" in seen)
         if isinstance(writer, flip_players.FlipExpert) and writer.skill == 1:
             assert card == best
-        game.flip(int(card))
-    assert game.won
+        flip.flip(int(card))
+    assert flip.won
 
 
 def test_without_notes_flip_says_its_action_alone():

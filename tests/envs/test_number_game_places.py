@@ -18,7 +18,7 @@ from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.phone_game import paint
 from agentrl.envs.phone_game.boxes import to_screen
 from agentrl.envs.phone_game.piece_cache import Piece
-from agentrl.virtual_phone.phone import Phone
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched
 
 Area = tuple[int, int, int, int]
@@ -73,10 +73,10 @@ def test_a_tap_in_the_middle_of_a_card_picks_it_on_a_phone_of_any_size(
     seed: int, level: dict[str, Any], size: tuple[int, int]
 ) -> None:
     app = NumberGameApp()
-    phone = Phone([app], size=size, effect_delay_ms=(0, 0))
+    phone = VirtualPhone([app], size=size, effect_delay_ms=(0, 0))
 
     def tap(place: list[float]) -> None:
-        phone.hands.touch(int(to_pixel(place[0], size[0])), int(to_pixel(place[1], size[1])))
+        phone.input.touch(int(to_pixel(place[0], size[0])), int(to_pixel(place[1], size[1])))
 
     for card in range(level["cards"]):
         phone.tasks.launch(PACKAGE, {"seed": str(seed), **NumberGameLevel(**level).extras()})

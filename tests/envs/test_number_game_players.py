@@ -73,7 +73,7 @@ def test_a_reply_that_is_no_action_is_told(reply: str) -> None:
 
 
 def test_an_action_of_another_kind_is_refused() -> None:
-    with pytest.raises(ActionError, match="no action 'key'"):
+    with pytest.raises(ActionError, match="unknown action 'key'"):
         NumberGameTranslator().to_action("<action>key(HOME)</action>")
 
 

@@ -22,7 +22,7 @@ from agentrl.envs.number_game.screen_reader import read_screen
 from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen import ScreenFrame, bar_height, compose
+from agentrl.virtual_phone.system.screen_frame import ScreenFrame, bar_height, compose
 from tests.envs.levels import LEVELS, SEEDS, launched, tap
 
 SIZES = st.sampled_from([(360, 640), (720, 1280), (1080, 2400)])
@@ -46,9 +46,9 @@ def h264(frame: ScreenFrame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
     from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
-    from agentrl.virtual_phone.system.screen_recorder import Recorder
+    from agentrl.virtual_phone.system.screen_recorder import ScreenRecorder
 
-    recorder = Recorder(frame.size, 4_000_000, container=False)
+    recorder = ScreenRecorder(frame.size, 4_000_000, container=False)
     try:
         decoded = H264Decoder().feed(recorder._encode(frame, 0.0))
     finally:

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import agentrl
 from agentrl import config as configuration
 from agentrl.config import EnvConfig
-from agentrl.data.observation_spaces import AnyText, Pictures
+from agentrl.data.observation_spaces import AnyText, ImageTuple
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
@@ -57,7 +57,7 @@ def test_data_set_keeps_the_contract(questions):
 
 
 def test_spaces_hold_what_they_draw_and_nothing_else():
-    text, pictures = AnyText(10, seed=1), Pictures(3, seed=1)
+    text, pictures = AnyText(10, seed=1), ImageTuple(3, seed=1)
     assert all(pictures.contains(pictures.sample()) for _ in range(20))
     assert all(AnyText(seed=n).sample() in AnyText() for n in range(20))
     assert "größer 数" in text
@@ -68,7 +68,7 @@ def test_spaces_hold_what_they_draw_and_nothing_else():
     assert (picture().astype(float),) not in pictures
     assert (picture(),) * 4 not in pictures
     assert text == AnyText(10) != AnyText(11)
-    assert pictures == Pictures(3) != Pictures(4)
+    assert pictures == ImageTuple(3) != ImageTuple(4)
 
 
 @pytest.mark.parametrize("kwargs", DRAWN, ids=lambda k: f"{k['data']}-{k['level']}")

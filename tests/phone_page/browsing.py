@@ -17,13 +17,13 @@ from agentrl.types import Image
 from agentrl.virtual_phone.apps.app_tasks import AppTasks
 from agentrl.virtual_phone.apps.installed_app import InstalledApp
 from agentrl.virtual_phone.apps.system_apps import BROWSER, TextPage
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.adb_stream import Buffer
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
-from agentrl.virtual_phone.system import screen
+from agentrl.virtual_phone.protocol.pipe import relay
+from agentrl.virtual_phone.system import screen_frame
 from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
 from agentrl.virtual_phone.system.phone_display import VisibleState
-from agentrl.virtual_phone.system.pipe import relay
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.phone_page.phones import Tab
 
 TOOLBAR = 50
@@ -134,7 +134,7 @@ class _SocketEnd:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.drained = writer.drain
+        self.drain = writer.drain
 
     async def read(self) -> bytes:
         try:
@@ -145,7 +145,7 @@ class _SocketEnd:
     def write(self, data: Buffer) -> None:
         self._writer.write(data)
 
-    def end_output(self) -> None:
+    def write_eof(self) -> None:
         self.finish()
 
     def finish(self) -> None:
@@ -172,7 +172,7 @@ class BrowsingPhone(VirtualPhone):
             return shown
         page = self.chromium.picture()
         bar = np.full((TOOLBAR, page.shape[1], 3), BAR, np.uint8)
-        frame = screen.compose(np.vstack([bar, page]), *self.geometry.size, "12:00")
+        frame = screen_frame.compose(np.vstack([bar, page]), *self.geometry.size, "12:00")
         return replace(shown, frame=frame)
 
     def _bring(self, package: str, activity: str | None = None, *, text: str = "") -> None:

@@ -87,7 +87,7 @@ def test_a_phone_plays_a_game_on_its_page_as_a_virtual_phone_does(
         for turn, box in enumerate((layout.CARDS[1], layout.BUTTON, layout.CARDS[2])):
             seen = app_on(device, device.screenshot())
             assert np.array_equal(seen, app.render(seen.shape[1], seen.shape[0]))
-            before, after = device.act(Tap(*area.to_screen(*box.center)), PACKAGE)
+            before, after = device.send_action(Tap(*area.to_screen(*box.center)), PACKAGE)
             app.touch(*box.center)
             assert after.front == PACKAGE
             assert before.state is not None
@@ -193,13 +193,13 @@ def test_the_window_in_front_is_the_apps_as_long_as_its_page_shows_it(
     device.launch(PROBE, ".Main", {})
     assert device.window() == Window(kind="foreign_app", package=PROBE)
     tap = Tap(*device.app_area().to_screen(0.5, 0.25))
-    guarded = guard.act(tap, before=device.screenshot())
+    guarded = guard.perform(tap, before=device.screenshot())
     assert (guarded.events, guarded.left) == ((), False)
     # A dialog about the browser is one about who shows the app.
     phone.dialog = True
     assert (device.focus(), device.window().kind) == (None, "anr")
     with pytest.raises(AppLeft, match=r"^anr: .* com\.android\.chrome"):
-        guard.act(Wait(0.0), before=device.screenshot())
+        guard.perform(Wait(0.0), before=device.screenshot())
     phone.dialog = False
     # Something else in the browser is none of the app.
     device.deadlines = replace(device.deadlines, settle_s=0.5)
@@ -207,7 +207,7 @@ def test_the_window_in_front_is_the_apps_as_long_as_its_page_shows_it(
     until(lambda: device.focus() == BROWSER or None, "the page is still there")
     assert device.window() == Window(kind="foreign_app", package=BROWSER)
     with pytest.raises(AppLeft, match=r"^foreign_app: .* com\.android\.chrome"):
-        guard.act(Wait(0.0), before=device.screenshot())
+        guard.perform(Wait(0.0), before=device.screenshot())
 
 
 def test_a_page_that_is_not_connected_is_nothing_in_front(paged: Callable[..., Paged]) -> None:
@@ -219,7 +219,7 @@ def test_a_page_that_is_not_connected_is_nothing_in_front(paged: Callable[..., P
     until(lambda: device.focus() is None or None, "the connection is still there")
     assert device.window().kind == "nothing_in_front"
     with pytest.raises(AppLeft, match=r"^nothing_in_front"):
-        AppGuard(device, PROBE).act(Wait(0.0), before=device.screenshot())
+        AppGuard(device, PROBE).perform(Wait(0.0), before=device.screenshot())
 
 
 def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Paged]) -> None:

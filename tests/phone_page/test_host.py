@@ -50,10 +50,12 @@ def test_a_state_is_published_when_the_page_has_painted_it(host: PagedApp) -> No
     link = FakeLink()
     assert host.state() is None
     assert host.connect(link, hello()) == (0, False)
-    assert host.status().sight is PageVisibility.LOST, "it shows something else until it paints"
+    assert host.status().visibility is PageVisibility.LOST, (
+        "it shows something else until it paints"
+    )
     assert host.state() is None
     paint(host, link)
-    assert host.status().sight is PageVisibility.VISIBLE
+    assert host.status().visibility is PageVisibility.VISIBLE
     state = host.state()
     assert state is not None
     assert state == {
@@ -155,21 +157,21 @@ def test_a_touch_of_an_older_launch_or_of_the_pattern_is_not_the_games(host: Pag
 
 def test_a_page_is_not_in_sight_while_it_is_hidden_lost_or_just_back(host: PagedApp) -> None:
     link = FakeLink()
-    assert host.status().sight is PageVisibility.LOST
+    assert host.status().visibility is PageVisibility.LOST
     host.connect(link, hello())
     paint(host, link)
     host.look(link, False)
-    assert host.status().sight is PageVisibility.HIDDEN
+    assert host.status().visibility is PageVisibility.HIDDEN
     host.look(link, True)
-    assert host.status().sight is PageVisibility.VISIBLE
+    assert host.status().visibility is PageVisibility.VISIBLE
     host.disconnect(link)
-    assert host.status().sight is PageVisibility.LOST
+    assert host.status().visibility is PageVisibility.LOST
     host.connect(link, hello())
-    assert host.status().sight is PageVisibility.LOST
+    assert host.status().visibility is PageVisibility.LOST
     paint(host, link)
     host.look(link, False)
     host.disconnect(link)
-    assert host.status().sight is PageVisibility.HIDDEN, "its last word"
+    assert host.status().visibility is PageVisibility.HIDDEN, "its last word"
 
 
 def test_an_app_that_takes_no_such_extra_goes_on_with_what_it_was(host: PagedApp) -> None:

@@ -20,7 +20,7 @@ from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 from tests.phone_page.browsing import BAR, TOOLBAR, Chromium, Station
 from tests.phone_page.conftest import start_chromium
 
@@ -162,7 +162,7 @@ def test_the_doctor_tells_a_tap_on_a_page_that_arrives_elsewhere(
         closing(
             PageAssigner([AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")])
         ) as pager,
-        closing(examine(adb_server, station.serial, paged=pager.around)) as findings,  # type: ignore[type-var]
+        closing(examine(adb_server, station.serial, paged=pager.wrap)) as findings,  # type: ignore[type-var]
     ):
         touches = next(found for found in findings if found.what == "touches")
     assert touches.state == "wrong"
@@ -187,7 +187,7 @@ def game(adb_server: AdbServer, station: Station) -> Iterator[NumberGame]:
     phone.deadlines = replace(phone.deadlines, settle_s=20.0, launch_s=60.0)
     with (
         closing(PageAssigner([AppSpec(app=GAME)])) as pager,
-        closing(pager.around(phone)) as device,
+        closing(pager.wrap(phone)) as device,
     ):
         lease = LeasedDevice(device, f"{station.serial}#test")
         yield NumberGame(device=lease.token, rounds=2, timed=3)

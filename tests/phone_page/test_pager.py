@@ -8,7 +8,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner, PagedDevice
 from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.spec import AppSpec
+from agentrl.virtual_phone.phones_spec import AppSpec
 
 pytestmark = pytest.mark.adb
 PROBE = AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")
@@ -26,18 +26,18 @@ def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
 
 def test_a_phone_that_has_the_app_needs_no_page(phone: AdbPhone) -> None:
     with closing(PageAssigner([PROBE])) as pager:
-        assert pager.around(phone) is phone
+        assert pager.wrap(phone) is phone
     with closing(PageAssigner([GAME], "installed")) as pager:
-        assert pager.around(phone) is phone
+        assert pager.wrap(phone) is phone
 
 
 def test_a_phone_that_lacks_the_app_gets_its_page(phone: AdbPhone) -> None:
     with closing(PageAssigner([GAME])) as pager:
-        assert isinstance(pager.around(phone), PagedDevice)
+        assert isinstance(pager.wrap(phone), PagedDevice)
     with closing(PageAssigner([PROBE], "page")) as pager:
-        assert isinstance(pager.around(phone), PagedDevice)
+        assert isinstance(pager.wrap(phone), PagedDevice)
     with (
         closing(PageAssigner([AppSpec(app="nowhere:App")])) as pager,
         pytest.raises(ConfigError),
     ):
-        pager.around(phone)
+        pager.wrap(phone)

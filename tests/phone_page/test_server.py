@@ -102,7 +102,7 @@ def get(server: PageServer, path: str, **headers: str) -> http.client.HTTPRespon
 
 
 def wait_for_sight(host: PagedApp, sight: PageVisibility) -> None:
-    host.wait(lambda status: status.sight is sight, 10, f"it is not {sight}")
+    host.wait(lambda status: status.visibility is sight, 10, f"it is not {sight}")
 
 
 def test_a_page_is_shown_frames_and_only_what_it_painted_is_published(

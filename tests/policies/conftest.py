@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import torch_companions
 
-torch_companions.mend()
+torch_companions.patch_broken_imports()
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,17 @@ def forward_logprobs(
     reply: Sequence[int],
     temperature: float = 1.0,
 ) -> list[float]:
-    """Of each token of a reply: banned tokens masked, in one pass over prompt and reply."""
+    """Log-probability of each reply token, with banned tokens masked, in one forward pass."""
     ids = torch.tensor([[*prompt.token_ids, *reply]])
     mask = torch.ones_like(ids, dtype=torch.bool)
     with torch.inference_mode():
-        logits = model(**encoder.kit.forward_inputs(ids, mask, prompt.images)).logits[0].float()
+        logits = (
+            model(**encoder.model_adapter.forward_inputs(ids, mask, prompt.images))
+            .logits[0]
+            .float()
+        )
     logits = logits.clone()
-    logits[:, list(encoder.kit.banned_token_ids)] = -torch.inf
+    logits[:, list(encoder.model_adapter.banned_token_ids)] = -torch.inf
     table = torch.log_softmax(logits / temperature, dim=-1)
     start = len(prompt.token_ids)
     return [float(table[start + i - 1, token]) for i, token in enumerate(reply)]

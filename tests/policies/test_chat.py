@@ -32,7 +32,7 @@ sampled = st.lists(st.integers(0, 485).filter(lambda id: id not in range(259, 26
 
 
 def parts(text: str) -> list[dict[str, str]]:
-    """A message's text with `<image>`, as chat templates take it."""
+    """A message's text with `<image>` as the parts that chat templates expect."""
     first, *rest = text.split("<image>")
     found = [{"type": "text", "text": first}] if first else []
     for piece in rest:
@@ -44,7 +44,7 @@ def parts(text: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("template", ["own", "qwen"])
 @pytest.mark.parametrize("instructions", ["", "Pick the card.\n\nLook well"])
-def test_prompts_are_those_of_the_models_own_template(
+def test_prompts_equal_those_of_the_chat_template(
     tiny_vlm: Path, tmp_path: Path, template: str, instructions: str
 ) -> None:
     from transformers import AutoTokenizer
@@ -64,14 +64,16 @@ def test_prompts_are_those_of_the_models_own_template(
         expected = tokenizer.apply_chat_template(
             messages, tokenize=True, add_generation_prompt=True, return_dict=False
         )
-        assert encoder.kit.collapse(prompt.token_ids, prompt.images) == expected
+        assert (
+            encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected
+        )
         reply = f"<think>{turn}</think>next"
         messages.append({"role": "assistant", "content": reply})
         talk.answer(encoder.reply_ids(reply))
 
 
 @given(st.lists(sampled, min_size=1, max_size=4), hostile, st.integers(0, 3))
-def test_every_prompt_of_a_whole_conversation_begins_with_the_last_and_its_reply(
+def test_each_prompt_extends_the_previous_one_and_its_reply(
     encoder: ChatEncoder, replies: list[list[int]], text: str, pictures: int
 ) -> None:
     talk = Conversation(encoder, text)
@@ -89,7 +91,7 @@ def test_every_prompt_of_a_whole_conversation_begins_with_the_last_and_its_reply
 
 
 @given(st.lists(sampled, min_size=1, max_size=6), st.integers(1, 3))
-def test_a_window_is_the_conversation_without_its_old_screens(
+def test_a_window_equals_a_conversation_of_the_last_screens(
     encoder: ChatEncoder, replies: list[list[int]], window: int
 ) -> None:
     talk = Conversation(encoder, "look", History(turns=window))
@@ -106,14 +108,16 @@ def test_a_window_is_the_conversation_without_its_old_screens(
 
 
 @given(hostile)
-def test_no_text_passes_for_a_marker(encoder: ChatEncoder, text: str) -> None:
+def test_no_text_passes_for_a_special_token(encoder: ChatEncoder, text: str) -> None:
     ids = encoder.text_ids(text)
     assert not set(ids) & set(range(256, 264))
     assert encoder.text(ids) == text
 
 
 @given(hostile)
-def test_replies_and_messages_hold_only_their_own_markers(encoder: ChatEncoder, text: str) -> None:
+def test_replies_and_messages_contain_only_their_own_special_tokens(
+    encoder: ChatEncoder, text: str
+) -> None:
     words = text.replace("<image>", "")
     prompt = Conversation(encoder, words).observe(Message(role="user", text=words))
     assert prompt.token_ids.count(encoder.start_id) == (3 if words else 2)
@@ -121,21 +125,21 @@ def test_replies_and_messages_hold_only_their_own_markers(encoder: ChatEncoder, 
     assert encoder.reply_ids(words).count(encoder.end_id) == 1
 
 
-def test_pictures_and_their_places_must_match(encoder: ChatEncoder) -> None:
-    with pytest.raises(ValueError, match="2 times <image> has 1 pictures"):
+def test_images_and_placeholders_must_match(encoder: ChatEncoder) -> None:
+    with pytest.raises(ValueError, match="2 <image> placeholders has 1 images"):
         Conversation(encoder, "").observe(
             Message(role="user", text="<image><image>", images=(picture(0),))
         )
 
 
-def test_pictures_are_scaled_to_what_was_asked(tiny_vlm: Path) -> None:
+def test_images_are_scaled_to_the_given_size(tiny_vlm: Path) -> None:
     encoder = ChatEncoder(tiny_vlm, image_size=[84, 140])
     prompt = Conversation(encoder, "").observe(screen(0, width=720, height=1280))
     assert prompt.images[0].shape == (140, 84, 3)
-    assert prompt.token_ids.count(encoder.kit.image_token_id or 0) == 15
+    assert prompt.token_ids.count(encoder.model_adapter.image_token_id or 0) == 15
 
 
-def test_a_model_without_chatml_is_refused(tiny_vlm: Path, tmp_path: Path) -> None:
+def test_a_model_without_chatml_is_a_config_error(tiny_vlm: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_vlm, tmp_path / "model")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"] = [

@@ -18,7 +18,7 @@ from agentrl.policies.engines.engine import Sampling
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
 
 ASKED = [{"role": "user", "content": "hello"}]
-KEY = "sk-not-to-be-told-1234"
+KEY = "sk-not-to-be-leaked-1234"
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def started(server: Server) -> AsyncIterator[Endpoint]:
-    """Asked once already, and what was asked is forgotten."""
+    """A started client; the requests of the start are cleared."""
     client = at(server)
     await client.start()
     server.asked.clear()
@@ -56,7 +56,7 @@ async def start(client: Endpoint) -> Endpoint:
     return client
 
 
-async def test_what_is_asked_is_what_was_set(server: Server) -> None:
+async def test_requests_contain_the_configured_fields(server: Server) -> None:
     client = at(server, headers={"X-Team": "games"}, extra_body={"top_p": 0.5, "seed": None})
     await client.start()
     found = await client.chat(ASKED, Sampling(temperature=0.7, max_new_tokens=9, seed=2**40 + 5))
@@ -66,17 +66,17 @@ async def test_what_is_asked_is_what_was_set(server: Server) -> None:
         "model": "toy", "messages": ASKED, "temperature": 0.7, "max_tokens": 9, "top_p": 0.5,
     }  # fmt: skip
     assert server.asked[0]["max_tokens"] == 1
-    assert all(told["X-Team"] == "games" for told in server.headers)
-    assert not any("Authorization" in told for told in server.headers)
+    assert all(headers["X-Team"] == "games" for headers in server.headers)
+    assert not any("Authorization" in headers for headers in server.headers)
 
 
-async def test_seeds_are_such_as_every_server_takes(server: Server, started: Endpoint) -> None:
+async def test_seeds_fit_into_31_bits(server: Server, started: Endpoint) -> None:
     for seed in (3, 2**40 + 3):
         await started.chat(ASKED, Sampling(temperature=0, seed=seed))
     assert [body["seed"] for body in server.asked] == [3, 3]
 
 
-async def test_tokens_are_taken_where_the_server_tells_them(server: Server) -> None:
+async def test_reported_tokens_are_used(server: Server) -> None:
     server.usual = lambda body: ok(exact("up", [7, 8]))
     client = at(server)
     await client.start()
@@ -93,7 +93,7 @@ async def test_tokens_are_taken_where_the_server_tells_them(server: Server) -> N
     await client.close()
 
 
-async def test_tokens_are_not_asked_of_a_server_that_tells_none(
+async def test_tokens_are_not_requested_from_a_server_that_does_not_report_them(
     server: Server, started: Endpoint
 ) -> None:
     await started.chat(ASKED, Sampling())
@@ -101,7 +101,7 @@ async def test_tokens_are_not_asked_of_a_server_that_tells_none(
 
 
 @pytest.mark.parametrize("status", [400, 422])
-async def test_a_server_that_knows_no_token_ids_is_asked_without(
+async def test_a_server_that_rejects_token_ids_is_asked_without_them(
     server: Server, status: int
 ) -> None:
     def strict(body: dict[str, Any]) -> Any:
@@ -124,53 +124,53 @@ def models(*names: str) -> Any:
 @pytest.mark.parametrize(
     ("listed", "settings", "words"),
     [
-        (models("a", "b"), {}, ["2 models: 'a', 'b'", "name one in rollout.endpoint.model"]),
+        (models("a", "b"), {}, ["2 models: 'a', 'b'", "set rollout.endpoint.model"]),
         (models(), {}, ["has no list of models", "rollout.endpoint.model"]),
         (refusal(404, "no"), {}, ["has no list of models"]),
         (ok([1]), {}, ["has no list of models"]),
-        ((200, {}, b"<html>welcome</html>"), {}, ["is no JSON", "<html>welcome"]),
-        (refusal(401, "who are you?"), {}, ["answers 401", "name the variable", "api_key_env"]),
-        (refusal(403, "no"), {"api_key_env": "TEST_KEY"}, ["403", "refuses the key of TEST_KEY"]),
+        ((200, {}, b"<html>welcome</html>"), {}, ["invalid JSON", "<html>welcome"]),
+        (refusal(401, "who are you?"), {}, ["answers 401", "set rollout.endpoint.api_key_env"]),
+        (refusal(403, "no"), {"api_key_env": "TEST_KEY"}, ["403", "refuses the key in TEST_KEY"]),
         (refusal(418, "teapot"), {}, ["answers 418: 'teapot'"]),
         ((307, {"Location": "http://127.0.0.1:1/"}, b""), {}, ["answers 307"]),
     ],
 )
-async def test_what_cannot_begin_is_told_before_any_work(
+async def test_an_unusable_server_is_a_config_error(
     server: Server, monkeypatch: pytest.MonkeyPatch, listed: Any, settings: Any, words: list[str]
 ) -> None:
     monkeypatch.setenv("TEST_KEY", KEY)
     server.models = listed
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         await start(at(server, **settings))
-    assert f"rollout.endpoint.url={server.url}" in str(told.value)
+    assert f"rollout.endpoint.url={server.url}" in str(error.value)
     for word in words:
-        assert word in str(told.value)
+        assert word in str(error.value)
 
 
-async def test_a_model_that_is_not_there_is_told_with_those_that_are(server: Server) -> None:
+async def test_an_unknown_model_is_reported_with_the_available_ones(server: Server) -> None:
     server.models = models("qwen-7b", "llama")
     server.usual = lambda body: refusal(404, f"The model `{body['model']}` does not exist.")
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         await start(at(server, model="qwen-7"))
-    assert "rollout.endpoint.model='qwen-7'" in str(told.value)
-    assert "did you mean 'qwen-7b'" in str(told.value)
-    assert "It has: 'qwen-7b', 'llama'" in str(told.value)
+    assert "rollout.endpoint.model='qwen-7'" in str(error.value)
+    assert "did you mean 'qwen-7b'" in str(error.value)
+    assert "It has: 'qwen-7b', 'llama'" in str(error.value)
 
 
-async def test_a_name_that_is_not_listed_may_be_known(server: Server) -> None:
+async def test_an_unlisted_model_that_answers_is_accepted(server: Server) -> None:
     server.models = models("qwen-7b-2026")
     assert (await start(at(server, model="qwen-7b"))).model == "qwen-7b"
     server.models = refusal(404, "no such page")
     assert (await start(at(server, model="qwen-7b"))).model == "qwen-7b"
 
 
-async def test_fields_that_the_server_refuses_are_told(server: Server) -> None:
+async def test_fields_that_the_server_rejects_are_reported(server: Server) -> None:
     server.usual = lambda body: refusal(400, "top_p must be at most 1")
     with pytest.raises(ConfigError, match="top_p must be at most 1"):
         await start(at(server, extra_body={"top_p": 7}))
 
 
-async def test_nobody_there_is_told_at_once() -> None:
+async def test_an_unreachable_server_is_reported_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         client = Endpoint(EndpointConfig(url=f"http://127.0.0.1:{free.getsockname()[1]}/v1"))
@@ -180,23 +180,21 @@ async def test_nobody_there_is_told_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
-async def test_silence_at_the_start_has_a_deadline(server: Server) -> None:
+async def test_the_start_has_a_deadline(server: Server) -> None:
     server.models = lambda handler: server.over.wait(30)
     client = Endpoint(EndpointConfig(url=server.url), start_deadline_s=0.2)
     with pytest.raises(ConfigError, match=r"no answer within 0\.2 s \(rollout\.start_deadline_s\)"):
         await start(client)
 
 
-async def test_a_busy_server_is_asked_again(server: Server, started: Endpoint) -> None:
+async def test_a_busy_server_is_retried(server: Server, started: Endpoint) -> None:
     server.answers += [refusal(429, "slow down", **{"Retry-After": "0"}), refusal(503, "loading")]
     server.answers.append(lambda handler: handler.connection.shutdown(socket.SHUT_RDWR))
     assert await started.chat(ASKED, Sampling()) == Completion(text="ok")
     assert len(server.asked) == 4
 
 
-async def test_a_server_is_left_alone_for_as_long_as_it_says(
-    server: Server, started: Endpoint
-) -> None:
+async def test_retry_after_is_respected(server: Server, started: Endpoint) -> None:
     server.answers.append(refusal(429, "slow down", **{"Retry-After": "1"}))
     began = time.monotonic()
     await started.chat(ASKED, Sampling())
@@ -204,7 +202,7 @@ async def test_a_server_is_left_alone_for_as_long_as_it_says(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_asking_again_has_an_end(server: Server, started: Endpoint, status: int) -> None:
+async def test_retries_are_limited(server: Server, started: Endpoint, status: int) -> None:
     server.usual = lambda body: refusal(status, "not now")
     with pytest.raises(EngineError, match=f"answers {status}: 'not now'"):
         await started.chat(ASKED, Sampling())
@@ -212,7 +210,7 @@ async def test_asking_again_has_an_end(server: Server, started: Endpoint, status
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-async def test_what_will_not_change_is_not_asked_again(
+async def test_permanent_errors_are_not_retried(
     server: Server, started: Endpoint, status: int
 ) -> None:
     server.usual = lambda body: refusal(status, "no")
@@ -229,15 +227,15 @@ async def test_what_will_not_change_is_not_asked_again(
         "prompt is too long: 210000 tokens > 200000 maximum",
     ],
 )
-async def test_a_conversation_that_is_too_long_is_no_failure(
+async def test_a_context_overflow_is_not_an_error(
     server: Server, started: Endpoint, said: str
 ) -> None:
     server.answers.append(refusal(400, said))
     assert await started.chat(ASKED, Sampling()) is None
 
 
-async def test_silence_and_dripping_have_a_deadline(server: Server) -> None:
-    def drips(handler: Any) -> None:
+async def test_silent_and_slow_responses_have_a_deadline(server: Server) -> None:
+    def trickle(handler: Any) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000000")
         handler.end_headers()
@@ -247,7 +245,7 @@ async def test_silence_and_dripping_have_a_deadline(server: Server) -> None:
 
     client = at(server, deadline_s=0.3)
     await client.start()
-    for silent in (lambda handler: server.over.wait(30), drips):
+    for silent in (lambda handler: server.over.wait(30), trickle):
         server.answers.append(silent)
         began = time.monotonic()
         with pytest.raises(EngineError, match=r"no answer within 0\.3 s"):
@@ -260,37 +258,37 @@ async def test_silence_and_dripping_have_a_deadline(server: Server) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ((200, {}, b"a" * (10 << 20)), "is above 8388608 bytes"),
-        ((200, {"Content-Encoding": "gzip"}, gzip.compress(b"{}")), "is packed"),
-        ((200, {}, b"not json"), "is no JSON: 'not json'"),
-        ((200, {}, b"[" * 100_000), "is no JSON"),
-        ((200, {}, b"\xff\xfe"), "is no JSON"),
+        ((200, {}, b"a" * (10 << 20)), "exceeds 8388608 bytes"),
+        ((200, {"Content-Encoding": "gzip"}, gzip.compress(b"{}")), "is compressed"),
+        ((200, {}, b"not json"), "invalid JSON: 'not json'"),
+        ((200, {}, b"[" * 100_000), "invalid JSON"),
+        ((200, {}, b"\xff\xfe"), "invalid JSON"),
         ((204, {}, b""), "answers 204"),
-        (ok([]), "is no answer of chat completions"),
-        (ok({"choices": []}), "is no answer of chat completions"),
-        (ok({"choices": [{"message": None}]}), "is no answer of chat completions"),
-        (ok(reply(None)), "has no words"),
-        (ok(reply(5)), "has no words"),
+        (ok([]), "not a valid chat completions response"),
+        (ok({"choices": []}), "not a valid chat completions response"),
+        (ok({"choices": [{"message": None}]}), "not a valid chat completions response"),
+        (ok(reply(None)), "has no text"),
+        (ok(reply(5)), "has no text"),
         (ok(reply("", "length")), "raise rollout.max_new_tokens"),
         (ok(reply("I", "content_filter")), "content filter"),
-        (ok(reply("I", "tool_calls")), "ended by 'tool_calls'"),
-        (ok(reply("I", ["stop"])), "ended by"),
-        (ok(exact("I", [-1])), "token ids are none"),
-        (ok(exact("I", [True])), "token ids are none"),
-        (ok(exact("I", [1], ["a"])), "token ids are none"),  # type: ignore[list-item]
-        (ok(reply("I", logprobs=[1], token_ids=[1])), "is no answer of chat completions"),
+        (ok(reply("I", "tool_calls")), "ended with 'tool_calls'"),
+        (ok(reply("I", ["stop"])), "ended with"),
+        (ok(exact("I", [-1])), "token ids are invalid"),
+        (ok(exact("I", [True])), "token ids are invalid"),
+        (ok(exact("I", [1], ["a"])), "token ids are invalid"),  # type: ignore[list-item]
+        (ok(reply("I", logprobs=[1], token_ids=[1])), "not a valid chat completions response"),
     ],
 )
-async def test_an_odd_answer_is_the_servers_failure(
+async def test_an_invalid_response_is_an_engine_error(
     server: Server, started: Endpoint, said: Any, words: str
 ) -> None:
     server.answers.append(said)
-    with pytest.raises(EngineError, match=words) as told:
+    with pytest.raises(EngineError, match=words) as error:
         await started.chat(ASKED, Sampling())
-    assert len(str(told.value)) < 500
+    assert len(str(error.value)) < 500
 
 
-async def test_what_a_model_says_is_taken_as_it_is(server: Server, started: Endpoint) -> None:
+async def test_truncated_and_empty_replies_are_valid(server: Server, started: Endpoint) -> None:
     for text, finish in (("cut of", "length"), ("", "stop"), ("<script>", None)):
         server.answers.append(ok(reply(text, finish)))
         assert await started.chat(ASKED, Sampling()) == Completion(text=text)
@@ -298,36 +296,36 @@ async def test_what_a_model_says_is_taken_as_it_is(server: Server, started: Endp
     assert await started.chat(ASKED, Sampling()) == Completion(text="half \\ud83d")
 
 
-async def test_the_key_goes_to_the_server_and_nowhere_else(
+async def test_the_key_is_sent_only_to_the_server(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_KEY", f" {KEY}\n")
     client = at(server, api_key_env="TEST_KEY")
     await client.start()
-    assert {told["Authorization"] for told in server.headers} == {f"Bearer {KEY}"}
+    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
     echoes = [refusal(401, f"Incorrect API key provided: {KEY}"), (200, {}, f"{KEY} {{".encode())]
     for echo in echoes:
         server.answers.append(echo)
-        with pytest.raises(EngineError) as told:
+        with pytest.raises(EngineError) as error:
             await client.chat(ASKED, Sampling())
-        assert KEY not in str(told.value)
+        assert KEY not in str(error.value)
     await client.close()
 
 
 @pytest.mark.parametrize("value", [None, "", " ", "two\nlines", "schlüssel"])
-async def test_a_key_that_cannot_be_sent_is_told_by_its_variable(
+async def test_an_invalid_key_is_reported_by_its_variable(
     server: Server, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     if value is None:
         monkeypatch.delenv("TEST_KEY", raising=False)
     else:
         monkeypatch.setenv("TEST_KEY", value)
-    with pytest.raises(ConfigError, match="api_key_env=TEST_KEY") as told:
+    with pytest.raises(ConfigError, match="api_key_env=TEST_KEY") as error:
         at(server, api_key_env="TEST_KEY")
-    assert not value or not value.strip() or value not in str(told.value)
+    assert not value or not value.strip() or value not in str(error.value)
 
 
-async def test_no_proxy_is_asked_for_this_machine(
+async def test_no_proxy_is_used_for_loopback(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
@@ -351,16 +349,16 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING, ANYTHING, ANYTHING, ANYTHING)
-def test_whatever_a_server_says_is_a_reply_or_its_failure(
+def test_any_response_is_a_reply_or_an_engine_error(
     whole: Any, choice: Any, ids: Any, logprobs: Any
 ) -> None:
     given_tokens = {**reply("a", token_ids=ids, logprobs={"content": logprobs})}
     for answer in (whole, {"choices": choice}, {**given_tokens, "prompt_token_ids": ids}):
         try:
-            found = chat_completions.completion(answer)
+            found = chat_completions.parse_completion(answer)
         except EngineError:
             continue
         assert len(found.reply_ids) == len(found.logprobs)
         assert bool(found.prompt_ids) == bool(found.reply_ids)
-    assert all(isinstance(name, str) for name in chat_completions.models(whole))
-    assert isinstance(chat_completions.words(json.dumps(whole).encode()), str)
+    assert all(isinstance(name, str) for name in chat_completions.parse_models(whole))
+    assert isinstance(chat_completions.error_text(json.dumps(whole).encode()), str)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.endpoint_policy import EndpointPolicy, as_sent
+from agentrl.policies.endpoint_policy import EndpointPolicy, to_api_message
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.open_model import open_scaler
@@ -44,7 +44,7 @@ def shown(url: str) -> np.ndarray:
 
 
 def laid_out(messages: list[dict[str, Any]]) -> str:
-    """As ChatML writes them, with one sign for a picture."""
+    """The messages as ChatML text, with one sign per image."""
 
     def words(content: Any) -> str:
         if isinstance(content, str):
@@ -59,35 +59,37 @@ def laid_out(messages: list[dict[str, Any]]) -> str:
     [History(), History(turns=1), History(turns=2), History(turns=1, carries_memory=True)],
     ids=["concat", "window:1", "window:2", "compact:1"],
 )
-async def test_a_server_is_shown_what_a_model_here_is_shown(
+async def test_a_server_receives_the_prompt_of_a_local_model(
     server: Server, client: Endpoint, tiny_vlm: Path, history: History
 ) -> None:
     encoder = ChatEncoder(tiny_vlm)
     (sign,) = encoder.text_ids("@")
     talk = Conversation(encoder, "play", history)
-    seat = EndpointPolicy(client, history=history).sit("play", 0)
+    session = EndpointPolicy(client, history=history).start_episode("play", 0)
     for turn, said in enumerate(("<memory>a <image></memory>up", "down", "left")):
         message = screen(turn) if turn != 1 else Message(role="user", text="dark")
         server.answers.append(ok(reply(said)))
-        answer = await seat.answer(message, {})
+        answer = await session.answer(message, {})
         prompt = talk.observe(message)
-        collapsed = encoder.kit.collapse(prompt.token_ids, prompt.images)
-        text = encoder.text([sign if id == encoder.kit.image_token_id else id for id in collapsed])
+        collapsed = encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images)
+        text = encoder.text(
+            [sign if id == encoder.model_adapter.image_token_id else id for id in collapsed]
+        )
         assert laid_out(server.asked[-1]["messages"]) == text
         assert answer is not None
         np.testing.assert_array_equal(np.array(answer.prompt.images), np.array(prompt.images))
         talk.answer(encoder.reply_ids(said))
-    seat.leave()
+    session.close()
 
 
-async def test_pictures_are_sent_at_the_size_that_is_set_and_bit_by_bit(
+async def test_images_are_sent_losslessly_at_the_configured_size(
     server: Server, client: Endpoint
 ) -> None:
     scale = open_scaler(ModelConfig(image_size=[56, 84]))
-    seat = EndpointPolicy(client, scale=scale).sit("", 0)
+    session = EndpointPolicy(client, scale=scale).start_episode("", 0)
     two = (picture(1), picture(2, 112, 196))
     message = Message(role="user", text="<image>first<image>then", images=two)
-    answer = await seat.answer(message, {})
+    answer = await session.answer(message, {})
     (asked,) = server.asked[-1]["messages"]
     assert [part["type"] for part in asked["content"]] == ["image_url", "text"] * 2
     sent = [shown(part["image_url"]["url"]) for part in asked["content"][::2]]
@@ -97,10 +99,10 @@ async def test_pictures_are_sent_at_the_size_that_is_set_and_bit_by_bit(
         np.testing.assert_array_equal(seen, recorded)
 
 
-async def test_answers_hold_the_tokens_that_are_told(server: Server, client: Endpoint) -> None:
-    seat = EndpointPolicy(client, sampling=Sampling(temperature=0)).sit("", 4)
+async def test_answers_contain_the_reported_tokens(server: Server, client: Endpoint) -> None:
+    session = EndpointPolicy(client, sampling=Sampling(temperature=0)).start_episode("", 4)
     server.answers += [ok(exact("up", [5, 6])), ok(reply("up"))]
-    first, second = [await seat.answer(Message(role="user", text="?"), {}) for _ in range(2)]
+    first, second = [await session.answer(Message(role="user", text="?"), {}) for _ in range(2)]
     assert first is not None
     assert second is not None
     assert (first.prompt.token_ids, first.reply.token_ids) == ((1, 2, 3), (5, 6))
@@ -112,21 +114,27 @@ async def test_answers_hold_the_tokens_that_are_told(server: Server, client: End
 
 
 async def test_a_full_context_ends_the_conversation(server: Server, client: Endpoint) -> None:
-    seat = EndpointPolicy(client).sit("", 0)
+    session = EndpointPolicy(client).start_episode("", 0)
     server.answers.append(refusal(400, "maximum context length is 10 tokens"))
-    assert await seat.answer(Message(role="user", text="?"), {}) is None
+    assert await session.answer(Message(role="user", text="?"), {}) is None
 
 
-async def test_a_picture_without_a_place_is_refused(client: Endpoint) -> None:
-    with pytest.raises(ValueError, match="1 times <image> has 0 pictures"):
-        await EndpointPolicy(client).sit("", 0).answer(Message(role="user", text="<image>"), {})
+async def test_a_placeholder_without_an_image_is_an_error(client: Endpoint) -> None:
+    with pytest.raises(ValueError, match="1 <image> placeholders has 0 images"):
+        await (
+            EndpointPolicy(client)
+            .start_episode("", 0)
+            .answer(Message(role="user", text="<image>"), {})
+        )
 
 
 @given(st.lists(st.text(max_size=10), min_size=1, max_size=4))
-def test_words_and_pictures_keep_their_order(words: list[str]) -> None:
+def test_text_and_images_keep_their_order(words: list[str]) -> None:
     words = [word.replace("<image>", "") for word in words]
     images = tuple(picture(n, 28, 28) for n in range(len(words) - 1))
-    sent = as_sent(Message(role="user", text="<image>".join(words), images=images))["content"]
+    sent = to_api_message(Message(role="user", text="<image>".join(words), images=images))[
+        "content"
+    ]
     if not images:
         assert sent == words[0]
         return

@@ -39,22 +39,22 @@ def prompts(encoder: ChatEncoder, count: int) -> list[Prompt]:
 async def play_one_turn_each(
     engine: HFEngine, asked: Sequence[Prompt], order: Sequence[int]
 ) -> dict[int, Reply]:
-    """Every episode enters; their prompts then come in some order, with pauses between."""
+    """Every episode begins; their prompts then arrive in some order, with pauses."""
     replies: dict[int, Reply] = {}
 
-    async def one(seed: int) -> None:
+    async def request(seed: int) -> None:
         sampling = Sampling(seed=seed, max_new_tokens=6)
         replies[seed] = await engine.generate(asked[seed], sampling)
 
     for _ in order:
-        engine.enter()
+        engine.begin_episode()
     async with asyncio.TaskGroup() as group:
         for seed in order:
-            group.create_task(one(seed))
+            group.create_task(request(seed))
             for _ in range(seed % 3):
                 await asyncio.sleep(0)
     for _ in order:
-        engine.leave()
+        engine.end_episode()
     return replies
 
 
@@ -68,7 +68,7 @@ async def test_replies_do_not_depend_on_the_order_of_arrival(
     assert len({reply.token_ids for reply in first.values()}) == 7
 
 
-async def test_equal_prompts_are_read_once_and_answered_as_if_alone(
+async def test_equal_prompts_are_prefilled_once_with_unchanged_results(
     engine: HFEngine, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, other = prompts(encoder, 2)
@@ -78,50 +78,48 @@ async def test_equal_prompts_are_read_once_and_answered_as_if_alone(
         lambda _, __, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
     )
     together = await play_one_turn_each(engine, [first, other, first, first], range(4))
-    assert rows[0] == 2  # and the pictures of two
+    assert rows[0] == 2  # and the images of two
     assert rows[1] == 4
     assert len({together[seed].token_ids for seed in (0, 2, 3)}) == 3
     for seed, prompt in enumerate((first, other, first, first)):
         rows.clear()
-        engine.enter()
+        engine.begin_episode()
         alone = await engine.generate(prompt, Sampling(seed=seed, max_new_tokens=6))
-        engine.leave()
+        engine.end_episode()
         assert rows[0] == 1
         assert alone.token_ids == together[seed].token_ids
         assert alone.logprobs == pytest.approx(together[seed].logprobs, abs=1e-5)
 
 
-async def test_a_batch_waits_for_every_episode_that_is_played(
+async def test_a_batch_waits_for_every_running_episode(
     engine: HFEngine, encoder: ChatEncoder
 ) -> None:
     asked = prompts(encoder, 2)
-    engine.enter()
-    engine.enter()
+    engine.begin_episode()
+    engine.begin_episode()
     waiting = asyncio.create_task(engine.generate(asked[0], Sampling(max_new_tokens=2)))
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done
-    engine.leave()
+    engine.end_episode()
     assert len((await waiting).token_ids) == 2
-    engine.leave()
+    engine.end_episode()
 
 
-async def test_an_abandoned_prompt_is_not_waited_for(
-    engine: HFEngine, encoder: ChatEncoder
-) -> None:
+async def test_a_cancelled_prompt_is_not_waited_for(engine: HFEngine, encoder: ChatEncoder) -> None:
     asked = prompts(encoder, 2)
-    engine.enter()
-    engine.enter()
+    engine.begin_episode()
+    engine.begin_episode()
     abandoned = asyncio.create_task(engine.generate(asked[0], Sampling(max_new_tokens=2)))
     await asyncio.sleep(0)
     abandoned.cancel()
     await asyncio.wait([abandoned])
-    engine.leave()
+    engine.end_episode()
     reply = await engine.generate(asked[1], Sampling(max_new_tokens=2))
     assert len(reply.token_ids) == 2
-    engine.leave()
+    engine.end_episode()
 
 
-async def test_images_tokens_are_never_sampled_however_hot(
+async def test_image_tokens_are_never_sampled_at_any_temperature(
     engine: HFEngine, encoder: ChatEncoder
 ) -> None:
     asked = prompts(encoder, 1)[0]
@@ -133,12 +131,12 @@ async def test_images_tokens_are_never_sampled_however_hot(
     )
     tokens = [token for reply in replies for token in reply.token_ids]
     assert len(set(tokens)) > 300
-    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     for reply in replies:
         assert not set(reply.token_ids[:-1]) & set(encoder.eos_token_ids)
 
 
-async def test_draws_follow_the_distribution(engine: HFEngine, encoder: ChatEncoder) -> None:
+async def test_samples_follow_the_distribution(engine: HFEngine, encoder: ChatEncoder) -> None:
     asked = prompts(encoder, 1)[0]
     greedy = await engine.generate(asked, Sampling(temperature=0, max_new_tokens=1))
     replies = await asyncio.gather(
@@ -151,7 +149,7 @@ async def test_draws_follow_the_distribution(engine: HFEngine, encoder: ChatEnco
     )
 
 
-async def test_new_weights_answer_as_an_engine_that_began_with_them(
+async def test_loaded_weights_behave_as_in_a_new_engine(
     engine: HFEngine, encoder: ChatEncoder, tmp_path: Path
 ) -> None:
     asked = prompts(encoder, 1)[0]
@@ -176,7 +174,7 @@ async def test_weights_of_another_model_are_refused(engine: HFEngine, tiny_vlm: 
         await engine.load_weights(path, 1)
 
 
-async def test_a_model_that_is_broken_is_told(
+async def test_non_finite_weights_are_an_error(
     engine: HFEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     weights = load_file(tiny_vlm / "model.safetensors")
@@ -188,7 +186,7 @@ async def test_a_model_that_is_broken_is_told(
             await engine.generate(prompts(encoder, 1)[0], Sampling(temperature=temperature))
 
 
-async def test_refused_weights_leave_the_old_ones_as_they_were(
+async def test_refused_weights_leave_the_old_ones_unchanged(
     engine: HFEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     asked = prompts(encoder, 1)[0]
@@ -202,17 +200,17 @@ async def test_refused_weights_leave_the_old_ones_as_they_were(
     assert await engine.generate(asked, Sampling(max_new_tokens=3)) == before
 
 
-async def test_weights_that_changed_on_the_way_are_told(
+async def test_weights_corrupted_in_transfer_are_an_error(
     engine: HFEngine, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
     weight_files.write(tmp_path / "right.safetensors", tensors, checked=True)
     await engine.load_weights(tmp_path / "right.safetensors", 5)
     with safe_open(tmp_path / "right.safetensors", framework="pt") as file:
-        told = file.metadata()
+        metadata = file.metadata()
     name = next(iter(tensors))
     tensors[name].view(-1)[0] += 1e-3
-    save_file(tensors, tmp_path / "wrong.safetensors", metadata=told)
+    save_file(tensors, tmp_path / "wrong.safetensors", metadata=metadata)
     with pytest.raises(EngineError, match="published was"):
         await engine.load_weights(tmp_path / "wrong.safetensors", 6)
 
@@ -241,9 +239,9 @@ async def test_tied_weights_are_published_once_under_one_name(
     await engine.close()
 
 
-async def test_a_closed_engine_says_so(engine: HFEngine, encoder: ChatEncoder) -> None:
-    engine.enter()
-    engine.enter()
+async def test_a_closed_engine_is_an_error(engine: HFEngine, encoder: ChatEncoder) -> None:
+    engine.begin_episode()
+    engine.begin_episode()
     waiting = asyncio.create_task(engine.generate(prompts(encoder, 1)[0], Sampling()))
     await asyncio.sleep(0)
     await engine.close()
@@ -253,6 +251,6 @@ async def test_a_closed_engine_says_so(engine: HFEngine, encoder: ChatEncoder) -
         await engine.generate(prompts(encoder, 1)[0], Sampling())
 
 
-async def test_a_folder_without_a_model_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+async def test_a_folder_without_a_model_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no config\.json"):
         await HFEngine(tmp_path).start()

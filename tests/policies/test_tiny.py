@@ -29,7 +29,7 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
 
 
 def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> None:
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
     model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)
@@ -44,39 +44,39 @@ def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> Non
 
 @given(st.text())
 def test_any_text_round_trips(tiny_tokenizer: Tokenizer, text: str) -> None:
-    ids = tiny_tokenizer.encode(text).ids
-    assert tiny_tokenizer.decode(ids, skip_special_tokens=False) == text
+    tokens = tiny_tokenizer.encode(text).ids
+    assert tiny_tokenizer.decode(tokens, skip_special_tokens=False) == text
 
 
-def test_an_answer_is_a_few_tokens(tiny_tokenizer: Tokenizer) -> None:
+def test_a_reply_has_few_tokens(tiny_tokenizer: Tokenizer) -> None:
     answer = "<think>green 3 7 5 pick 7</think><action>tap(0.21, 0.70)</action>"
     assert len(tiny_tokenizer.encode(answer).ids) == 13
     for piece in pieces():
         assert len(tiny_tokenizer.encode(piece).ids) == 1
 
 
-def test_sizes_are_checked(tmp_path: Path) -> None:
+def test_invalid_sizes_are_config_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'layers'"):
         tiny_model.build(tmp_path / "a", 0, layer=2)
     with pytest.raises(ConfigError, match="multiple of 32\\*heads"):
         check_model(ModelConfig(path="tiny", tiny={"hidden": 100, "heads": 3}))
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_model_is_a_config_error(tmp_path: Path) -> None:
     missing = str(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=f"model.path={missing}: no such folder"):
         resolve_model(ModelConfig(path=missing), 0, tmp_path / "tiny")
-    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+    with pytest.raises(ConfigError, match=r"no config\.json"):
         resolve_model(ModelConfig(path=str(tmp_path)), 0, tmp_path / "tiny")
 
 
-def test_a_tiny_model_is_built_once_where_it_is_wanted(tmp_path: Path) -> None:
+def test_a_tiny_model_is_built_once_in_its_folder(tmp_path: Path) -> None:
     folder = resolve_model(ModelConfig(path="tiny"), 3, tmp_path / "tiny")
     assert (folder, sorted(p.name for p in tmp_path.iterdir())) == (tmp_path / "tiny", ["tiny"])
     assert resolve_model(ModelConfig(path="tiny"), 3, folder) == folder
 
 
-def test_a_hub_model_that_cannot_be_fetched_is_an_error_of_the_configuration(
+def test_a_hub_model_that_cannot_be_downloaded_is_a_config_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import huggingface_hub
@@ -86,7 +86,7 @@ def test_a_hub_model_that_cannot_be_fetched_is_an_error_of_the_configuration(
         raise LocalEntryNotFoundError("no network")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(ConfigError, match="does not give it: no network"):
+    with pytest.raises(ConfigError, match="cannot be loaded from the Hugging Face Hub: no network"):
         resolve_model(ModelConfig(path="somebody/model"), 0, tmp_path / "tiny")
 
 
@@ -100,7 +100,7 @@ def cached(folder: Path, family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "llava"])
-def test_a_hub_model_in_the_cache_is_judged_without_the_hub(
+def test_a_cached_hub_model_is_checked_without_a_request(
     family: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cached(tmp_path, family)
@@ -110,12 +110,12 @@ def test_a_hub_model_in_the_cache_is_judged_without_the_hub(
     check_model(model)
     if family == "qwen2_vl":
         return check_hub(model)
-    with pytest.raises(ConfigError, match="no kit for vision models of type 'llava'"):
+    with pytest.raises(ConfigError, match="vision models of type 'llava' are not supported"):
         check_hub(model)
     return None
 
 
-def test_a_hub_model_is_no_folder_beside_others(
+def test_a_missing_folder_in_an_existing_one_is_not_a_hub_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -125,7 +125,7 @@ def test_a_hub_model_is_no_folder_beside_others(
         check_model(ModelConfig(path="models/mine"))
 
 
-def test_words_of_a_configuration_are_tokens_too(tmp_path: Path) -> None:
+def test_configured_words_become_tokens(tmp_path: Path) -> None:
     words = ["<action>", "</action>", "north", " north", "green", "a", "<|im_end|>", "north"]
     folder = tiny_model.build(tmp_path, 0, words=words)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -44,7 +44,7 @@ async def ask(engine: VLLMEngine, asked: list[Prompt], **how: float) -> list[Rep
 
 
 def prompts(encoder: ChatEncoder) -> list[Prompt]:
-    """Nothing shown; one picture; two of different sizes; a conversation with the same picture."""
+    """No image; one; two of different sizes; a conversation that repeats an image."""
     two = (picture(1), picture(2, 112, 196))
     asked = [
         Conversation(encoder, "play").observe(Message(role="user", text="hello")),
@@ -77,7 +77,7 @@ async def test_logprobs_equal_those_of_transformers(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_new_weights_are_those_that_answer_also_about_known_pictures(
+async def test_new_weights_are_used_even_for_cached_images(
     engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     asked = prompts(encoder)
@@ -93,7 +93,7 @@ async def test_new_weights_are_those_that_answer_also_about_known_pictures(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_published_checksums_are_compared(
+async def test_published_checksums_are_verified(
     engine: VLLMEngine, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
@@ -110,7 +110,7 @@ async def test_published_checksums_are_compared(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_weights_wait_for_the_answers_under_way(
+async def test_new_weights_wait_for_running_requests(
     engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
 ) -> None:
     asked = prompts(encoder)
@@ -124,19 +124,19 @@ async def test_weights_wait_for_the_answers_under_way(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_image_tokens_are_never_sampled_however_hot(
+async def test_image_tokens_are_never_sampled_at_any_temperature(
     engine: VLLMEngine, encoder: ChatEncoder
 ) -> None:
     replies = await ask(engine, prompts(encoder)[1:2] * 24, temperature=2.0, max_new_tokens=60)
     tokens = [token for reply in replies for token in reply.token_ids]
     assert len(set(tokens)) > 300
-    assert not set(tokens) & set(encoder.kit.banned_token_ids)
+    assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     assert all(np.isfinite(reply.logprobs).all() for reply in replies)
 
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_the_reply_ends_with_its_end_token(engine: VLLMEngine, encoder: ChatEncoder) -> None:
+async def test_a_reply_includes_its_end_token(engine: VLLMEngine, encoder: ChatEncoder) -> None:
     replies = await ask(engine, prompts(encoder)[1:2] * 40, temperature=2.0, max_new_tokens=200)
     ended = [reply for reply in replies if len(reply.token_ids) < 200]
     assert ended
@@ -147,7 +147,7 @@ async def test_the_reply_ends_with_its_end_token(engine: VLLMEngine, encoder: Ch
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_other_tokens_than_the_prompts_are_an_error(
+async def test_a_prompt_changed_by_vllm_is_an_error(
     engine: VLLMEngine, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = prompts(encoder)[1]
@@ -160,7 +160,7 @@ async def test_other_tokens_than_the_prompts_are_an_error(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_silence_ends_at_the_deadline(
+async def test_a_request_has_a_deadline(
     engine: VLLMEngine, encoder: ChatEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_deadline_s", 0.001)
@@ -170,7 +170,7 @@ async def test_silence_ends_at_the_deadline(
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_engine_whose_weights_were_refused_answers_nothing_until_it_has_some(
+async def test_after_refused_weights_requests_fail_until_weights_are_loaded(
     engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     weights = load_file(tiny_vlm / "model.safetensors")
@@ -191,41 +191,41 @@ async def test_engine_whose_weights_were_refused_answers_nothing_until_it_has_so
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_engine_that_kept_a_cache_of_old_weights_answers_nothing(
+async def test_an_engine_with_a_stale_cache_refuses_requests(
     engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
 ) -> None:
     from vllm import SamplingParams
 
     asked = prompts(encoder)
     long = SamplingParams(max_tokens=200, ignore_eos=True, logprobs=0, detokenize=False)
-    stranger = engine._engine.generate(engine._request(asked[1]), long, "stranger")
-    await anext(stranger)  # it holds a part of the cache from now on
-    with pytest.raises(EngineError, match="kept its prefix cache"):
+    foreign = engine._engine.generate(engine._request(asked[1]), long, "foreign")
+    await anext(foreign)  # it occupies a part of the cache from now on
+    with pytest.raises(EngineError, match="did not reset its prefix cache"):
         await engine.load_weights(tiny_vlm / "model.safetensors", 13)
     with pytest.raises(EngineError, match="version 13"):
         await ask(engine, asked)
-    await engine._engine.abort("stranger")
+    await engine._engine.abort("foreign")
     await engine.load_weights(tiny_vlm / "model.safetensors", 14)
     check_against_transformers(tiny_vlm, asked, await ask(engine, asked))
 
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_engine_whose_load_broke_off_in_the_middle_never_answers_again(
+async def test_an_engine_whose_load_failed_midway_refuses_all_requests(
     engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
-    """The last of this engine's tests."""
+    """Must be the last test of this engine."""
     weights = load_file(tiny_vlm / "model.safetensors")
     (middle,) = [
         name for name in weights if name.endswith("language_model.layers.2.mlp.up_proj.weight")
     ]
     save_file(weights | {middle: torch.zeros(2, 2)}, tmp_path / "misshapen.safetensors")
-    # Past the engine's own look at the file, which would refuse it.
+    # Bypasses the engine's own check of the file.
     with pytest.raises(Exception, match="collective_rpc"):
         await engine._engine.collective_rpc(
             "load_safetensors", args=(str(tmp_path / "misshapen.safetensors"),)
         )
-    with pytest.raises(EngineError, match="start the engine anew"):
+    with pytest.raises(EngineError, match="restart the engine"):
         await engine.load_weights(tiny_vlm / "model.safetensors", 15)
     with pytest.raises(EngineError, match="version 15"):
         await ask(engine, prompts(encoder))
@@ -233,9 +233,7 @@ async def test_engine_whose_load_broke_off_in_the_middle_never_answers_again(
 
 @pytest.mark.slow
 @pytest.mark.vllm
-async def test_head_tied_to_the_embedding_follows_new_weights(
-    encoder: ChatEncoder, tmp_path: Path
-) -> None:
+async def test_a_tied_head_follows_new_weights(encoder: ChatEncoder, tmp_path: Path) -> None:
     pytest.importorskip("vllm")
     first, second = (
         families.tie(tiny_model.build(tmp_path / f"{seed}", seed, embedding_std=0.1))
@@ -253,7 +251,7 @@ async def test_head_tied_to_the_embedding_follows_new_weights(
 
 
 @pytest.mark.vllm
-async def test_arguments_that_vllm_does_not_take_are_named(tiny_vlm: Path) -> None:
+async def test_unknown_vllm_arguments_are_reported(tiny_vlm: Path) -> None:
     pytest.importorskip("vllm")
     with pytest.raises(ConfigError, match="no_such_argument"):
         await VLLMEngine(tiny_vlm, engine_kwargs={"no_such_argument": 1}).start()
@@ -261,13 +259,15 @@ async def test_arguments_that_vllm_does_not_take_are_named(tiny_vlm: Path) -> No
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_arguments_read_from_the_source_are_those_of_the_class(engine: VLLMEngine) -> None:
+async def test_arguments_parsed_from_the_source_equal_those_of_the_class(
+    engine: VLLMEngine,
+) -> None:
     from vllm import AsyncEngineArgs
 
     assert vllm_arguments.arguments() == [field.name for field in fields(AsyncEngineArgs)]
 
 
-async def test_without_vllm_the_error_says_how_to_get_it(
+async def test_without_vllm_the_error_says_how_to_install_it(
     tiny_vlm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:

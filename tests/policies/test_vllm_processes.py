@@ -46,7 +46,7 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("program", [PARENT, FORKING, KILLED_AS_IT_FORKS])
-def test_children_die_with_a_parent_that_is_killed(program: str) -> None:
+def test_children_die_with_a_killed_parent(program: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program],
         env=environment(),
@@ -61,14 +61,14 @@ def test_children_die_with_a_parent_that_is_killed(program: str) -> None:
         parent.wait(10)
     end = time.monotonic() + 10
     while is_running(child):
-        assert time.monotonic() < end, "the child lives on"
+        assert time.monotonic() < end, "the child is still running"
         time.sleep(0.01)
 
 
 def test_broken_packages_are_hidden_and_a_shadowed_sitecustomize_still_runs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os; os.environ['SHADOWED'] = 'ran'")
     program = "import os, importlib.util as i; print(os.environ['SHADOWED'], i.find_spec('nosuch'))"
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment(
             PYTHONPATH=os.pathsep.join([str(FOLDER), str(tmp_path)]), AGENTRL_WITHOUT="nosuch"
@@ -78,4 +78,4 @@ def test_broken_packages_are_hidden_and_a_shadowed_sitecustomize_still_runs(tmp_
         text=True,
         timeout=60,
     )
-    assert told.stdout.split() == ["ran", "None"]
+    assert done.stdout.split() == ["ran", "None"]

@@ -37,8 +37,8 @@ def url(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 @pytest.fixture
 async def client(url: str, tiny_vlm: Path) -> AsyncIterator[Endpoint]:
-    # Engines here never sample the placeholders of pictures; a server has to be told.
-    bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).kit.banned_token_ids}
+    # Local engines never sample image placeholders; a server needs a logit bias for that.
+    bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).model_adapter.banned_token_ids}
     settings = EndpointConfig(url=url, extra_body={"logit_bias": bans})
     client = Endpoint(settings, deadline_s=60, start_deadline_s=60)
     await client.start()
@@ -46,19 +46,17 @@ async def client(url: str, tiny_vlm: Path) -> AsyncIterator[Endpoint]:
     await client.close()
 
 
-async def test_a_server_says_what_the_same_model_says_here(
-    client: Endpoint, tiny_vlm: Path
-) -> None:
+async def test_a_server_answers_like_the_same_local_model(client: Endpoint, tiny_vlm: Path) -> None:
     encoder, engine = ChatEncoder(tiny_vlm, (84, 140)), HFEngine(tiny_vlm)
     await engine.start()
     model = engine._model
-    # Only the last screen: a random model's bytes are no words, and read back as others.
+    # Only the last screen: a random model's bytes are not valid text and do not round-trip.
     history = History(turns=1)
     there = EndpointPolicy(
         client, history=history, sampling=GREEDY,
         scale=open_scaler(ModelConfig(image_size=[84, 140])),
-    ).sit("play", 1)  # fmt: skip
-    here = ModelPolicy(engine, encoder, history=history, sampling=GREEDY).sit("play", 1)
+    ).start_episode("play", 1)  # fmt: skip
+    here = ModelPolicy(engine, encoder, history=history, sampling=GREEDY).start_episode("play", 1)
     two = screen(3, "<image>a<image>").images + screen(4).images
     shown = [
         Message(role="user", text="hello"), screen(1), screen(2, width=300, height=200),
@@ -70,7 +68,7 @@ async def test_a_server_says_what_the_same_model_says_here(
         assert own is not None
         assert served.prompt.token_ids == own.prompt.token_ids
         assert served.reply.token_ids == own.reply.token_ids
-        # vLLM keeps back a last character that is not whole.
+        # vLLM withholds an incomplete last character.
         assert served.text.rstrip("\ufffd") == own.text.rstrip("\ufffd")
         expected = forward_logprobs(model, encoder, served.prompt, served.reply.token_ids)
         np.testing.assert_allclose(served.reply.logprobs, expected, atol=1e-3)
@@ -78,24 +76,24 @@ async def test_a_server_says_what_the_same_model_says_here(
     await engine.close()
 
 
-async def test_a_conversation_goes_on_with_its_words(client: Endpoint, tiny_vlm: Path) -> None:
-    seat = EndpointPolicy(client, sampling=GREEDY).sit("play", 1)
+async def test_a_conversation_continues_with_its_replies(client: Endpoint, tiny_vlm: Path) -> None:
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
     encoder = ChatEncoder(tiny_vlm)
     talk = Conversation(encoder, "play")
     for number in range(3):
         message = Message(role="user", text=f"screen {number}")
-        answer = await seat.answer(message, {})
+        answer = await session.answer(message, {})
         assert answer is not None
         assert answer.prompt.token_ids == talk.observe(message).token_ids
         talk.answer(encoder.reply_ids(answer.text))
 
 
-async def test_what_is_too_long_for_the_model_ends_the_episode(client: Endpoint) -> None:
-    seat = EndpointPolicy(client, sampling=GREEDY).sit("play", 1)
-    assert await seat.answer(Message(role="user", text="a" * 1500), {}) is None
+async def test_a_context_overflow_ends_the_episode(client: Endpoint) -> None:
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+    assert await session.answer(Message(role="user", text="a" * 1500), {}) is None
 
 
-async def test_mistakes_are_told_in_the_servers_words(url: str) -> None:
+async def test_mistakes_are_reported_with_the_servers_message(url: str) -> None:
     for settings, words in (
         ({"model": "tiy"}, r"model='tiy'.*does not exist.*did you mean 'tiny'"),
         ({"extra_body": {"top_p": 7}}, "top_p"),
@@ -106,7 +104,7 @@ async def test_mistakes_are_told_in_the_servers_words(url: str) -> None:
         await client.close()
 
 
-def test_episodes_are_recorded_with_the_servers_tokens(url: str, tmp_path: Path) -> None:
+def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) -> None:
     where = [f"rollout.endpoint.url={url}", f"run.dir={tmp_path}", "logging=[]"]
     short = ["env.max_turns=3", "rollout.concurrency=4", "rollout.endpoint.extra_body={seed: null}"]
     assert (

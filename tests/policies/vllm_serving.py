@@ -1,4 +1,4 @@
-"""`vllm serve` in a process of its own, which ends with its children."""
+"""`vllm serve` in a separate process, which is stopped with its children."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
 
     Args:
         model: its folder.
-        log: where the server's words go.
+        log: file for the server's output.
         arguments: further ones of `vllm serve`.
 
     Yields:
@@ -40,10 +40,10 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--distributed-executor-backend", _ONE_PROCESS, "--skip-mm-profiling",
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
-    torch_companions.mend()
-    with _environment(_START_S, {}), log.open("w") as told:  # also what makes the CPU build start
+    torch_companions.patch_broken_imports()
+    with _environment(_START_S, {}), log.open("w") as output:  # also lets the CPU build start
         process = subprocess.Popen(
-            command, stdout=told, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         _wait(process, f"http://127.0.0.1:{port}/health", log)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.data import grading
-from agentrl.data.answers import answer_in, last_boxed
+from agentrl.data.answers import extract_answer, last_boxed
 from agentrl.errors import ActionError
 from agentrl.rewards import form, length, matching
 from tests.rollout.test_batches import TICKET, answered
@@ -23,12 +23,12 @@ from tests.rollout.test_collector import episode_of
     ],
 )
 def test_answer_is_found_in_tag_or_box(reply, answer):
-    assert answer_in(reply) == answer
+    assert extract_answer(reply) == answer
 
 
 @pytest.mark.parametrize("style", ["answer", "either"])
 def test_box_in_a_tag_is_opened_in_every_style(style):
-    assert answer_in(r"<answer>\boxed{5}</answer>", style) == "5"
+    assert extract_answer(r"<answer>\boxed{5}</answer>", style) == "5"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_box_in_a_tag_is_opened_in_every_style(style):
 )
 def test_what_is_no_answer_is_an_action_error(reply, style):
     with pytest.raises(ActionError):
-        answer_in(reply, style)
+        extract_answer(reply, style)
 
 
 @given(st.text(alphabet="ab{}\\boxed ", max_size=60), st.text(alphabet="ab12+^{}", max_size=20))
@@ -95,7 +95,7 @@ def test_every_whole_number_is_read_with_and_without_commas(value):
     ],
 )  # fmt: skip
 def test_choice_is_a_letter_or_its_text(answer, options, letter):
-    assert grading.letter(answer, options) == letter
+    assert grading.chosen_letter(answer, options) == letter
 
 
 def test_rewards_compare_the_answer_with_the_truth():

@@ -88,18 +88,18 @@ def test_answer_that_took_all_its_time_is_unsettled_at_once_whatever_stands_arou
 
 @pytest.mark.parametrize(("computed_s", "known"), [(0.1, False), (5.0, True)])
 def test_answer_that_waited_for_others_is_tried_again(computed_s, known):
-    found = math_worker._found([b"{}"], computed_s, 5.0)
+    found = math_worker._answer_from([b"{}"], computed_s, 5.0)
     assert found == {"right": False, "unsettled": True, "known": known}
 
 
 def test_truth_that_is_not_read_in_time_is_an_error():
-    assert math_worker._found([], 0.1, 5.0) == {"error": "the truth is not read within 5 s"}
+    assert math_worker._answer_from([], 0.1, 5.0) == {"error": "the truth is not parsed within 5 s"}
 
 
 def test_truth_that_cannot_be_read_is_its_own_alone(verifier):
     found = verifier.verify_all([("...", "1"), (None, "1"), ("1", r"\boxed{1}")])
     assert [str(one) for one in found[:2]] == [
-        "maths: the truth '...' is no maths; compare it as text",
+        "maths: the truth '...' is not math; compare it as text",
         "maths: the environment's info has no ground_truth",
     ]
     assert found[2] == (1.0, 0.0)

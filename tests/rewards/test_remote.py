@@ -242,7 +242,7 @@ def test_server_that_answers_a_byte_at_a_time_has_the_same_deadline(begin):
 
 
 def test_server_that_is_not_there_is_told_within_the_deadline():
-    with pytest.raises(RewardError, match=r"asked 2 times: .*refused.*serve-reward"):
+    with pytest.raises(RewardError, match=r"failed after 2 attempts: .*refused.*serve-reward"):
         Remote("http://127.0.0.1:9", attempts=2)(inputs("42"))
 
 

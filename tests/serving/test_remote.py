@@ -29,7 +29,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import make_env, open_translator
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.serving import env_server
-from agentrl.serving.env_server import Unusable, pack, unpack
+from agentrl.serving.env_server import InvalidRequest, pack, unpack
 from agentrl.serving.remote_env import RemoteEnv
 
 GAME = """
@@ -136,7 +136,9 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
 ) -> None:
     url, process = start()
     config = Config(
-        env=EnvConfig(id=url, kwargs={"fault": "break"}, translator={"parameters": ["a", "b"]})
+        env=EnvConfig(
+            id=url, kwargs={"fault": "break"}, translator_kwargs={"parameters": ["a", "b"]}
+        )
     )
     config.rollout.max_refills = 100
     rollouts = RolloutWorker(config, None, None)
@@ -249,7 +251,7 @@ def test_a_wrong_token_is_refused(start: Start, remote, monkeypatch) -> None:
             RemoteEnv(url)
     monkeypatch.setenv("AGENTRL_ENV_TOKEN", "s3cret")
     remote(url)
-    with pytest.raises(Unusable, match="AGENTRL_ENV_TOKEN"):
+    with pytest.raises(InvalidRequest, match="AGENTRL_ENV_TOKEN"):
         env_server.EnvServer(gymnasium.Env, ("0.0.0.0", 0))
 
 
@@ -391,7 +393,7 @@ def test_an_unsupported_space_arrives_as_its_description() -> None:
 
 def test_an_unsupported_value_is_an_error() -> None:
     for value in (object(), {1: 2}, {"$array": 1}, np.array([object()])):
-        with pytest.raises(Unusable, match="cannot be sent"):
+        with pytest.raises(InvalidRequest, match="cannot be sent"):
             pack({"a": value})
 
 
@@ -399,5 +401,5 @@ def test_an_unsupported_value_is_an_error() -> None:
 def test_any_bytes_are_a_message_or_refused(message: bytes) -> None:
     try:
         unpack(message)
-    except Unusable:
+    except InvalidRequest:
         return

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import settings
 
 from agentrl.config import Config
-from agentrl.policies.models import Kit, kit_for
+from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 
@@ -22,8 +22,8 @@ def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kit(tiny_vlm: Path) -> Kit:
-    return kit_for(tiny_vlm)
+def model_adapter(tiny_vlm: Path) -> ModelAdapter:
+    return adapter_for(tiny_vlm)
 
 
 @pytest.fixture

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
 
 
-def play(kit: Kit, seed: int, member: int, outcome: Outcome = Outcome.TERMINATED) -> ScoredEpisode:
+def play(
+    model_adapter: ModelAdapter, seed: int, member: int, outcome: Outcome = Outcome.TERMINATED
+) -> ScoredEpisode:
     """An episode of three turns; siblings see the same first screen and answer alike at first."""
     shared, own = np.random.default_rng(seed), np.random.default_rng(100 * seed + member)
-    allowed = [token for token in range(200) if token not in kit.banned_token_ids]
+    allowed = [token for token in range(200) if token not in model_adapter.banned_token_ids]
 
     def words(rng, count):
         return [int(token) for token in rng.choice(allowed, count)]
@@ -19,7 +21,7 @@ def play(kit: Kit, seed: int, member: int, outcome: Outcome = Outcome.TERMINATED
     for k in range(3):
         rng = shared if k == 0 else own
         image = rng.integers(0, 255, (56, 84, 3), dtype=np.uint8)
-        said, images = [*said, *kit.image_markup(image)], (*images, image)
+        said, images = [*said, *model_adapter.image_markup(image)], (*images, image)
         reply = [*(first if k == 0 else ()), *words(own, 3)]
         turns.append(
             Turn(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.types import Episode, Image, Outcome, Sample, ScoredEpisode, Turn
 
 
@@ -60,7 +60,7 @@ def scored(
 
 
 def sample(
-    kit: Kit,
+    model_adapter: ModelAdapter,
     seed: int,
     *,
     reply: int = 6,
@@ -71,13 +71,13 @@ def sample(
 ) -> Sample:
     """Random tokens after random pictures of 3 by 5 sides of a token, as one turn."""
     rng = np.random.default_rng(seed)
-    allowed = [token for token in range(200) if token not in kit.banned_token_ids]
+    allowed = [token for token in range(200) if token not in model_adapter.banned_token_ids]
     ids = [int(t) for t in rng.choice(allowed, text)]
     images = tuple(
         rng.integers(0, 255, (5 * side, 3 * side, 3), dtype=np.uint8) for _ in range(pictures)
     )
     for image in images:
-        ids += kit.image_markup(image)
+        ids += model_adapter.image_markup(image)
     answer = [int(t) for t in rng.choice(allowed, reply)]
     credit = float(rng.normal()) if advantage is None else advantage
     return Sample(

@@ -10,7 +10,7 @@ from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import load_model, skeleton
+from agentrl.policies.models import load_model, load_on_meta
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample
@@ -26,7 +26,7 @@ def begun(tiny_vlm, config):
     """The weights of the folder, as the learner begins with them."""
     found = load_model(tiny_vlm).state_dict()
     if config.model.lora.base == "nf4":
-        for name in lora_adapters.targets_of(skeleton(tiny_vlm), config.model.lora):
+        for name in lora_adapters.targets_of(load_on_meta(tiny_vlm), config.model.lora):
             found[f"{name}.weight"] = qlora.rounded(found[f"{name}.weight"])
     return found
 
@@ -36,13 +36,15 @@ def moved(start, learner):
     return {n for n, t in learner.weights().items() if not torch.equal(t, start[n])}
 
 
-def test_only_adapters_are_trained_and_they_start_as_a_no_op(make_learner, lora, kit, tiny_vlm):
+def test_only_adapters_are_trained_and_they_start_as_a_no_op(
+    make_learner, lora, model_adapter, tiny_vlm
+):
     start = begun(tiny_vlm, lora)
     learner = make_learner(lora)
     assert not moved(start, learner)
-    metrics = learner.update([sample(kit, i) for i in range(2)])
+    metrics = learner.update([sample(model_adapter, i) for i in range(2)])
     assert metrics["grad_norm"] > 0
-    targets = lora_adapters.targets_of(skeleton(tiny_vlm), lora.model.lora)
+    targets = lora_adapters.targets_of(load_on_meta(tiny_vlm), lora.model.lora)
     assert moved(start, learner) == {f"{name}.weight" for name in targets}
     assert all(name.startswith("model.language_model.layers.") for name in targets)
     assert {name.rpartition(".")[2] for name in targets} == {
@@ -53,8 +55,8 @@ def test_only_adapters_are_trained_and_they_start_as_a_no_op(make_learner, lora,
     assert held < whole / 2  # two moments of each adapter, and of nothing else
 
 
-def test_published_weights_are_the_merged_model(make_learner, lora, kit, tmp_path):
-    learner, item = make_learner(lora), sample(kit, 1)
+def test_published_weights_are_the_merged_model(make_learner, lora, model_adapter, tmp_path):
+    learner, item = make_learner(lora), sample(model_adapter, 1)
     for _ in range(3):
         learner.update([item])
     learner.export(tmp_path / "merged")
@@ -70,7 +72,7 @@ def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, t
     config.model.lora = LoraConfig(rank=4, base="nf4")
     learner = make_learner(config)
     plain = load_model(tiny_vlm).state_dict()
-    targets = lora_adapters.targets_of(skeleton(tiny_vlm), config.model.lora)
+    targets = lora_adapters.targets_of(load_on_meta(tiny_vlm), config.model.lora)
     for name in targets:
         exact, found = plain[f"{name}.weight"], learner.weights()[f"{name}.weight"]
         error = (exact - found).norm() / exact.norm()
@@ -83,15 +85,17 @@ def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, t
     assert four < full * 0.15
 
 
-def test_loaded_weights_replace_the_base_and_reset_the_adapters(make_learner, lora, kit, tmp_path):
-    learner, item = make_learner(lora), sample(kit, 1)
+def test_loaded_weights_replace_the_base_and_reset_the_adapters(
+    make_learner, lora, model_adapter, tmp_path
+):
+    learner, item = make_learner(lora), sample(model_adapter, 1)
     learner.update([item])
     learner.save_weights(tmp_path / "weights.safetensors")
     other = make_learner(lora)
     other.load_weights(tmp_path / "weights.safetensors")
     expected = learner.weights()
     if lora.model.lora.base == "nf4":
-        for name in lora_adapters.targets_of(skeleton(learner._parts._folder), lora.model.lora):
+        for name in lora_adapters.targets_of(load_on_meta(learner._parts._folder), lora.model.lora):
             expected[f"{name}.weight"] = qlora.rounded(expected[f"{name}.weight"])
     for name, tensor in other.weights().items():
         torch.testing.assert_close(tensor, expected[name], msg=name)
@@ -99,18 +103,20 @@ def test_loaded_weights_replace_the_base_and_reset_the_adapters(make_learner, lo
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "prime"])
-def test_critic_and_reward_model_have_adapters_too(make_learner, lora, kit, algorithm):
+def test_critic_and_reward_model_have_adapters_too(make_learner, lora, model_adapter, algorithm):
     config = configuration.resolve(lora, [f"algorithm.name={algorithm}"])
     learner = make_learner(config)
-    items = [sample(kit, 1)]
+    items = [sample(model_adapter, 1)]
     learner.judge(items)
     held = {n for n in learner._parts.live() if n.startswith(("critic/model", "implicit/model"))}
     assert any(".lora_A." in name for name in held)
 
 
-def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(make_learner, lora, kit):
+def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
+    make_learner, lora, model_adapter
+):
     learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
-    items = [sample(kit, 1)]
+    items = [sample(model_adapter, 1)]
     learner.begin_cloning(WarmStartConfig())
     for _ in range(3):
         learner.clone(items, 1e-2)
@@ -120,16 +126,16 @@ def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(make_le
     assert judged.implicit_logprobs == pytest.approx(judged.reference_logprobs, abs=1e-4)
 
 
-def test_a_reference_model_is_the_policy_before_training(make_learner, lora, kit):
+def test_a_reference_model_is_the_policy_before_training(make_learner, lora, model_adapter):
     config = configuration.resolve(lora, ["algorithm.kl=loss", "algorithm.kl_coefficient=0.1"])
-    learner, item = make_learner(config), sample(kit, 1)
+    learner, item = make_learner(config), sample(model_adapter, 1)
     assert learner.update([item])["kl"] == pytest.approx(0, abs=1e-6)
     assert learner.update([item])["kl"] > 1e-6
     assert not any(".lora_" in name for name in learner._parts.reference.live())
 
 
-def test_resuming_with_adapters_is_bit_equal(make_learner, lora, kit, tmp_path):
-    items = [sample(kit, i) for i in range(2)]
+def test_resuming_with_adapters_is_bit_equal(make_learner, lora, model_adapter, tmp_path):
+    items = [sample(model_adapter, i) for i in range(2)]
     straight = make_learner(lora)
     for step in range(4):
         if step == 2:
@@ -147,14 +153,14 @@ def test_resuming_with_adapters_is_bit_equal(make_learner, lora, kit, tmp_path):
 
 
 def test_peft_loads_the_written_adapters_as_the_merged_model(
-    make_learner, lora, kit, tmp_path, capsys, tiny_vlm
+    make_learner, lora, model_adapter, tmp_path, capsys, tiny_vlm
 ):
     run, learner = tmp_path / "run", make_learner(lora)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(lora))
     (run / "start").symlink_to(tiny_vlm)
     for step in (1, 2):
-        learner.update([sample(kit, step)])
+        learner.update([sample(model_adapter, step)])
     checkpoint_store.save(run, 2, learner, {"step": 2}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
     assert "the adapters after step 2" in capsys.readouterr().out
@@ -173,13 +179,13 @@ def test_peft_loads_the_written_adapters_as_the_merged_model(
 
 
 def test_exporting_only_adapters_is_refused_if_the_base_changed_too(
-    make_learner, lora, kit, tmp_path, capsys, tiny_vlm
+    make_learner, lora, model_adapter, tmp_path, capsys, tiny_vlm
 ):
     run, learner = tmp_path / "run", make_learner(lora)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(lora))
     (run / "start").symlink_to(tiny_vlm)
-    learner.update([sample(kit, 1)])
+    learner.update([sample(model_adapter, 1)])
     learner.save_weights(tmp_path / "warm.safetensors")
     learner.load_weights(tmp_path / "warm.safetensors")
     checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
@@ -212,12 +218,14 @@ def test_an_unknown_target_is_reported_before_anything_starts(tmp_path, capsys):
     assert "model.lora.rank=-1: must not be below 0" in capsys.readouterr().err
 
 
-def test_a_run_without_adapters_exports_none(make_learner, config, kit, tmp_path, capsys, tiny_vlm):
+def test_a_run_without_adapters_exports_none(
+    make_learner, config, model_adapter, tmp_path, capsys, tiny_vlm
+):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     (run / "start").symlink_to(tiny_vlm)
-    learner.update([sample(kit, 1)])
+    learner.update([sample(model_adapter, 1)])
     checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "this model has no adapters (model.lora.rank is 0)" in capsys.readouterr().err

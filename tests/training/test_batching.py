@@ -92,9 +92,9 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data)
     assert len(samples_of(together, credit)) == 1
 
 
-def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(kit):
-    samples = [sample(kit, 0, pictures=2), sample(kit, 1, reply=2)]
-    batch = whole(samples, kit)
+def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(model_adapter):
+    samples = [sample(model_adapter, 0, pictures=2), sample(model_adapter, 1, reply=2)]
+    batch = whole(samples, model_adapter)
     lengths = [len(s.token_ids) for s in samples]
     assert batch.token_ids.shape == (2, max(lengths))
     assert not batch.forked
@@ -109,14 +109,16 @@ def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(kit):
     torch.testing.assert_close(batch.columns["logprobs"], torch.tensor(expected))
 
 
-def test_siblings_form_one_tree_with_their_image_once(kit):
-    first = sample(kit, 0)
+def test_siblings_form_one_tree_with_their_image_once(model_adapter):
+    first = sample(model_adapter, 0)
     siblings = [
         type(first)(**{**fields(first), "token_ids": (*first.token_ids[:-2], 7 + k, 9)})
         for k in range(3)
     ]
-    (rows,) = micro_batches(siblings, Packing(max_tokens=1000, width=1e9), kit.image_token_id)
-    batch = to_batch(siblings, rows, kit)
+    (rows,) = micro_batches(
+        siblings, Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id
+    )
+    batch = to_batch(siblings, rows, model_adapter)
     own = len(first.token_ids)
     assert batch.token_ids.shape == (1, own + 2 * 2)
     assert batch.forked
@@ -126,27 +128,29 @@ def test_siblings_form_one_tree_with_their_image_once(kit):
     assert len(batch.sources) == 18
     assert len(set(batch.sources.tolist())) == 5 + 3
     assert len(set(batch.turns.tolist())) == 3
-    positions = kit.positions(first.token_ids, first.images)
+    positions = model_adapter.positions(first.token_ids, first.images)
     assert batch.positions[:, 0, :own].tolist() == positions.tolist()
     assert batch.positions[:, 0, own : own + 2].tolist() == positions[:, -2:].tolist()
 
 
-def test_samples_with_different_images_never_share_a_prefix(kit):
-    one, other = sample(kit, 0), sample(kit, 0)
+def test_samples_with_different_images_never_share_a_prefix(model_adapter):
+    one, other = sample(model_adapter, 0), sample(model_adapter, 0)
     other = type(one)(**{**fields(one), "images": (255 - one.images[0],)})
-    (rows,) = micro_batches([one, other], Packing(max_tokens=1000, width=1e9), kit.image_token_id)
+    (rows,) = micro_batches(
+        [one, other], Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id
+    )
     (tree,) = itertools.chain.from_iterable(rows)
     assert [shared for _, shared in tree.tokens] == [0, 9]  # 8 words and the start of a picture
-    assert len(to_batch([one, other], rows, kit).pixels["image_grid_thw"]) == 2
+    assert len(to_batch([one, other], rows, model_adapter).pixels["image_grid_thw"]) == 2
 
 
 def fields(one):
     return {name: getattr(one, name) for name in one.__slots__}
 
 
-def test_a_sample_has_an_advantage_if_any_token_has(kit):
-    assert teaches(sample(kit, 0, advantage=0.5))
-    assert not teaches(sample(kit, 0, advantage=0.0))
+def test_a_sample_has_an_advantage_if_any_token_has(model_adapter):
+    assert teaches(sample(model_adapter, 0, advantage=0.5))
+    assert not teaches(sample(model_adapter, 0, advantage=0.0))
 
 
 def test_the_number_of_advantages_must_match_the_turns():

@@ -36,7 +36,7 @@ def on_policy(learner, items, temperature=1.0):
     """The samples as if the learner itself had drawn them."""
     result = []
     for item in items:
-        batch = whole([item], learner._kit)
+        batch = whole([item], learner._model_adapter)
         with torch.no_grad():
             found = learner._model.scorer(batch, temperature).logprobs
         result.append(changed(item, logprobs=tuple(found.tolist())))
@@ -47,18 +47,20 @@ def same(left, right):
     return all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_log_probabilities_are_those_of_the_plain_model(make_learner, config, tiny_vlm, kit):
-    item = sample(kit, 0)
-    batch = whole([item], kit)
+def test_log_probabilities_are_those_of_the_plain_model(
+    make_learner, config, tiny_vlm, model_adapter
+):
+    item = sample(model_adapter, 0)
+    batch = whole([item], model_adapter)
     model = load_model(tiny_vlm)
     with torch.no_grad():
         logits = model(
-            **kit.forward_inputs(
+            **model_adapter.forward_inputs(
                 batch.token_ids, torch.ones_like(batch.token_ids, dtype=torch.bool), item.images
             )
         ).logits[0, :-1]
     logits = logits / 0.7
-    logits[:, list(kit.banned_token_ids)] = -math.inf
+    logits[:, list(model_adapter.banned_token_ids)] = -math.inf
     places = torch.tensor(item.places)
     table = F.log_softmax(logits, -1)[places - 1]
     targets = batch.token_ids[0, places]
@@ -71,10 +73,10 @@ def test_log_probabilities_are_those_of_the_plain_model(make_learner, config, ti
 
 
 def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
-    make_learner, config, kit, monkeypatch
+    make_learner, config, model_adapter, monkeypatch
 ):
     scorer = make_learner(config)._model.scorer
-    batch = whole([sample(kit, 0), sample(kit, 1)], kit)
+    batch = whole([sample(model_adapter, 0), sample(model_adapter, 1)], model_adapter)
 
     def run():
         scores = scorer(batch, 1.0)
@@ -88,9 +90,11 @@ def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
     torch.testing.assert_close(run(), plain)
 
 
-def test_an_update_makes_rewarded_tokens_more_probable(make_learner, config, kit):
+def test_an_update_makes_rewarded_tokens_more_probable(make_learner, config, model_adapter):
     learner = make_learner(config)
-    good, bad = on_policy(learner, [sample(kit, 0, advantage=1.0), sample(kit, 1, advantage=-1.0)])
+    good, bad = on_policy(
+        learner, [sample(model_adapter, 0, advantage=1.0), sample(model_adapter, 1, advantage=-1.0)]
+    )
     before = [sum(s.logprobs) for s in (good, bad)]
     for _ in range(3):
         metrics = learner.update([good, bad])
@@ -101,10 +105,10 @@ def test_an_update_makes_rewarded_tokens_more_probable(make_learner, config, kit
     assert metrics["tokens"] == 12
 
 
-def test_a_learner_that_equals_the_engine_reports_no_mismatch(make_learner, config, kit):
+def test_a_learner_that_equals_the_engine_reports_no_mismatch(make_learner, config, model_adapter):
     config.rollout.temperature = 0.8
     learner = make_learner(config)
-    items = on_policy(learner, [sample(kit, k) for k in range(4)], 0.8)
+    items = on_policy(learner, [sample(model_adapter, k) for k in range(4)], 0.8)
     metrics = learner.update(items)
     assert metrics["mismatch_max"] < 1e-4
     assert abs(metrics["mismatch_k1"]) < 1e-5
@@ -114,9 +118,9 @@ def test_a_learner_that_equals_the_engine_reports_no_mismatch(make_learner, conf
     assert metrics["loss"] == pytest.approx(-mean, abs=1e-5)
 
 
-def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
+def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, model_adapter):
     learner = make_learner(config)
-    [item] = on_policy(learner, [sample(kit, 0)])
+    [item] = on_policy(learner, [sample(model_adapter, 0)])
     off = changed(
         item,
         logprobs=tuple(p - 0.1 for p in item.logprobs),
@@ -127,10 +131,10 @@ def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, kit):
     assert metrics["mismatch_max"] == pytest.approx(0.1, abs=1e-4)
 
 
-def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, kit):
+def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, model_adapter):
     learner = make_learner(config)
     before = learner.weights()
-    metrics = learner.update([sample(kit, k, advantage=0.0) for k in range(3)])
+    metrics = learner.update([sample(model_adapter, k, advantage=0.0) for k in range(3)])
     assert metrics["mismatch_tokens"] == 18
     assert metrics["mismatch_max"] > abs(metrics["mismatch_k1"]) > 0
     assert metrics["optimizer_steps"] == metrics["tokens_computed"] == 0
@@ -141,8 +145,10 @@ def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, k
     assert "mismatch_max" not in learner.update([])
 
 
-def test_mismatch_samples_the_whole_step_within_a_bound(make_learner, config, kit, monkeypatch):
-    items = [sample(kit, k, advantage=float(k == 0)) for k in range(9)]
+def test_mismatch_samples_the_whole_step_within_a_bound(
+    make_learner, config, model_adapter, monkeypatch
+):
+    items = [sample(model_adapter, k, advantage=float(k == 0)) for k in range(9)]
     learner = make_learner(config)
     assert learner.update(items, step=1)["mismatch_tokens"] == 54
     monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 4)
@@ -153,10 +159,10 @@ def test_mismatch_samples_the_whole_step_within_a_bound(make_learner, config, ki
 
 
 def test_splitting_into_micro_batches_does_not_change_the_mismatch(
-    make_learner, config, kit, monkeypatch
+    make_learner, config, model_adapter, monkeypatch
 ):
     monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 5)
-    items = [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(7)]
+    items = [sample(model_adapter, k, reply=3 + k, pictures=k % 3) for k in range(7)]
     results = []
     for budget in (1, 90, 100_000):
         config.train.micro_batch_tokens = budget
@@ -168,10 +174,10 @@ def test_splitting_into_micro_batches_does_not_change_the_mismatch(
 
 @pytest.mark.parametrize("aggregate", ["token_mean", "sequence_mean"])
 def test_splitting_into_micro_batches_changes_neither_loss_nor_gradient(
-    make_learner, config, kit, aggregate
+    make_learner, config, model_adapter, aggregate
 ):
     config.algorithm.aggregate = aggregate
-    items = [sample(kit, k, reply=3 + k, pictures=k % 3) for k in range(5)]
+    items = [sample(model_adapter, k, reply=3 + k, pictures=k % 3) for k in range(5)]
     results = []
     for budget in (1, 90, 100_000):
         config.train.micro_batch_tokens = budget
@@ -182,14 +188,16 @@ def test_splitting_into_micro_batches_changes_neither_loss_nor_gradient(
 
 
 def test_an_image_shared_by_siblings_is_encoded_once_with_the_same_gradient(
-    make_learner, config, kit
+    make_learner, config, model_adapter
 ):
     # the same screens, answered differently
     items = [
         changed(item, token_ids=(*item.token_ids[:-1], 40 + k))
-        for k, item in enumerate([sample(kit, 0, pictures=2), sample(kit, 1)] * 2)
+        for k, item in enumerate(
+            [sample(model_adapter, 0, pictures=2), sample(model_adapter, 1)] * 2
+        )
     ]
-    batch = whole(items, kit)
+    batch = whole(items, model_adapter)
     assert batch.pixels["image_index"].tolist() == [0, 1, 0, 1, 2, 2]
     assert len(batch.pixels["image_grid_thw"]) == 3
     together = make_learner(config).update(items)
@@ -199,14 +207,16 @@ def test_an_image_shared_by_siblings_is_encoded_once_with_the_same_gradient(
         assert together[name] == pytest.approx(apart[name], rel=1e-4)
 
 
-def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(make_learner, config, kit):
-    items = [sample(kit, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
+def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(
+    make_learner, config, model_adapter
+):
+    items = [sample(model_adapter, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
     items.append(changed(items[0], token_ids=(*items[0].token_ids[:-1], 40)))  # alike but for it
     learner, whole_samples = make_learner(config), make_learner(config)
     whole_samples._packing = changed(learner._packing, lasts=True)
     read = []
     for one in (learner, whole_samples):
-        parts = micro_batches(items, one._packing, kit.image_token_id)
+        parts = micro_batches(items, one._packing, model_adapter.image_token_id)
         read.append(sum(tree.length for rows in parts for row in rows for tree in row))
     assert read == [read[1] - len(items), read[1]]
     apart, together = learner.update(items), whole_samples.update(items)
@@ -214,8 +224,10 @@ def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(make_learner, co
         assert apart[name] == pytest.approx(together[name], rel=1e-4)
 
 
-def test_samples_without_advantage_are_skipped_with_the_same_gradient(make_learner, config, kit):
-    items = [sample(kit, 0, advantage=1.0), sample(kit, 1, advantage=0.0)]
+def test_samples_without_advantage_are_skipped_with_the_same_gradient(
+    make_learner, config, model_adapter
+):
+    items = [sample(model_adapter, 0, advantage=1.0), sample(model_adapter, 1, advantage=0.0)]
     learner = make_learner(config)
     metrics = learner.update(items)
     assert metrics["tokens"] == 12
@@ -228,9 +240,9 @@ def test_samples_without_advantage_are_skipped_with_the_same_gradient(make_learn
     assert idle.update([])["optimizer_steps"] == 0
 
 
-def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
+def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, model_adapter):
     config.algorithm.epochs, config.algorithm.minibatch = 2, 3
-    items = [sample(kit, k) for k in range(7)]
+    items = [sample(model_adapter, k) for k in range(7)]
     first, second = make_learner(config), make_learner(config)
     metrics = first.update(items, step=5)
     assert metrics["optimizer_steps"] == 6
@@ -239,11 +251,11 @@ def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, kit):
     assert same(first.weights(), second.weights())
 
 
-def test_kl_to_the_reference_restrains_the_policy(make_learner, config, kit, tmp_path):
+def test_kl_to_the_reference_restrains_the_policy(make_learner, config, model_adapter, tmp_path):
     config.algorithm.kl, config.algorithm.kl_coefficient = "loss", 10.0
     config.algorithm.epochs = 3
     learner = make_learner(config)
-    items = on_policy(learner, [sample(kit, k) for k in range(2)])
+    items = on_policy(learner, [sample(model_adapter, k) for k in range(2)])
     metrics = learner.update(items)
     assert metrics["kl"] > 0
     assert metrics["kl_coefficient"] == 10
@@ -255,10 +267,10 @@ def test_kl_to_the_reference_restrains_the_policy(make_learner, config, kit, tmp
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
-    make_learner, config, kit, caplog
+    make_learner, config, model_adapter, caplog
 ):
     learner = make_learner(config)
-    broken = sample(kit, 0, advantage=math.inf)
+    broken = sample(model_adapter, 0, advantage=math.inf)
     before = learner.weights()
     for _ in range(MAX_SKIPS - 1):
         assert learner.update([broken])["skipped"] == 1
@@ -266,12 +278,12 @@ def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
     with pytest.raises(LearnerError, match="5 optimizer steps in a row"):
         learner.update([broken])
     learner = make_learner(config)
-    assert learner.update([sample(kit, 0)])["skipped"] == 0
+    assert learner.update([sample(model_adapter, 0)])["skipped"] == 0
 
 
-def test_supervised_steps_learn_the_replies(make_learner, config, kit):
+def test_supervised_steps_learn_the_replies(make_learner, config, model_adapter):
     learner = make_learner(config)
-    items = [sample(kit, k, reply=3) for k in range(4)]
+    items = [sample(model_adapter, k, reply=3) for k in range(4)]
     learner.begin_cloning(WarmStartConfig())
     first = learner.clone(items, 1e-2)
     assert first["lr"] == 1e-2
@@ -283,10 +295,10 @@ def test_supervised_steps_learn_the_replies(make_learner, config, kit):
     learner.end_cloning()
 
 
-def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, kit, tmp_path):
+def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, model_adapter, tmp_path):
     config.algorithm.epochs, config.algorithm.minibatch = 2, 3
     config.optim.lr_warmup_steps = 5
-    items = [sample(kit, k) for k in range(6)]
+    items = [sample(model_adapter, k) for k in range(6)]
     learner = make_learner(config)
     for _ in range(2):
         learner.update(items)
@@ -300,8 +312,10 @@ def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, kit, tmp_
     assert same(learner.weights(), resumed.weights())
 
 
-def test_supervised_training_resumes_from_a_state_too(make_learner, config, kit, tmp_path):
-    items = [sample(kit, k) for k in range(3)]
+def test_supervised_training_resumes_from_a_state_too(
+    make_learner, config, model_adapter, tmp_path
+):
+    items = [sample(model_adapter, k) for k in range(3)]
     learner, resumed = make_learner(config), make_learner(config)
     learner.begin_cloning(WarmStartConfig())
     learner.clone(items, 1e-3)
@@ -343,11 +357,11 @@ def test_a_state_does_not_depend_on_how_adapters_are_served(make_learner, config
 
 
 def test_a_reference_that_starts_with_a_resumed_run_is_logged(
-    make_learner, config, kit, tmp_path, caplog
+    make_learner, config, model_adapter, tmp_path, caplog
 ):
     learner = make_learner(config)
     learner.save_state(tmp_path / "before")
-    learner.update([sample(kit, 0)])
+    learner.update([sample(model_adapter, 0)])
     learner.save_state(tmp_path / "after")
     config.algorithm.kl = "loss"
     make_learner(config).restore(tmp_path / "before")
@@ -384,11 +398,11 @@ def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     assert not (tmp_path / "harm").exists()
 
 
-def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, kit, tmp_path):
+def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, model_adapter, tmp_path):
     learner = make_learner(config)
     whole = checkpoint_store.save(tmp_path, 1, learner, {"step": 1}, keep=1)
     before = learner.weights()
-    learner.update([sample(kit, 0)])
+    learner.update([sample(model_adapter, 0)])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
@@ -402,13 +416,15 @@ def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, kit, tmp_pa
     assert checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
 
 
-def test_a_checkpoint_is_exported_as_an_ordinary_model(make_learner, config, kit, tmp_path, capsys):
+def test_a_checkpoint_is_exported_as_an_ordinary_model(
+    make_learner, config, model_adapter, tmp_path, capsys
+):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
     shutil.copytree(learner._parts._folder, run / "start")
     for step in (1, 2):
-        learner.update([sample(kit, step)])
+        learner.update([sample(model_adapter, step)])
         checkpoint_store.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
     assert cli.run(["merge", str(run), str(tmp_path / "last"), "--checkpoint", "last"]) == 0
     assert "the model after step 2" in capsys.readouterr().out
@@ -496,8 +512,10 @@ def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, 
     assert "is incomplete: KeyError('job')" in capsys.readouterr().err
 
 
-def test_bfloat16_master_weights_take_half_the_memory_and_learn(make_learner, config, kit):
-    items = [sample(kit, 1)]
+def test_bfloat16_master_weights_take_half_the_memory_and_learn(
+    make_learner, config, model_adapter
+):
+    items = [sample(model_adapter, 1)]
     exact = make_learner(config)
     small = make_learner(
         configuration.resolve(config, ["model.dtype=bfloat16", "train.master_dtype=bfloat16"])
@@ -532,9 +550,11 @@ def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
         other.close()
 
 
-def test_the_exported_folder_is_an_ordinary_model(make_learner, config, kit, tmp_path, tiny_vlm):
+def test_the_exported_folder_is_an_ordinary_model(
+    make_learner, config, model_adapter, tmp_path, tiny_vlm
+):
     learner = make_learner(config)
-    learner.update([sample(kit, 0)])
+    learner.update([sample(model_adapter, 0)])
     for _ in range(2):
         learner.export(tmp_path / "out")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {p.name for p in tiny_vlm.iterdir()}
@@ -556,27 +576,29 @@ def test_published_weights_replace_older_ones(make_learner, config):
     assert same(learner.weights(), load_file(second))
 
 
-def test_a_frozen_vision_tower_stays_as_it_was(make_learner, config, kit):
+def test_a_frozen_vision_tower_stays_as_it_was(make_learner, config, model_adapter):
     config.model.freeze_vision = True
     learner = make_learner(config)
     before = learner.weights()
-    learner.update([sample(kit, k) for k in range(2)])
+    learner.update([sample(model_adapter, k) for k in range(2)])
     after = learner.weights()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved
     assert not any("visual" in name for name in moved)
 
 
-def test_gradient_checkpointing_changes_no_gradient(make_learner, config, kit):
-    items = [sample(kit, k) for k in range(2)]
+def test_gradient_checkpointing_changes_no_gradient(make_learner, config, model_adapter):
+    items = [sample(model_adapter, k) for k in range(2)]
     plain = make_learner(config).update(items)
     config.train.gradient_checkpointing = True
     saved = make_learner(config).update(items)
     assert saved["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
 
 
-def test_bfloat16_computes_in_half_the_bits_over_full_masters(make_learner, config, kit, tmp_path):
-    items = [sample(kit, k) for k in range(2)]
+def test_bfloat16_computes_in_half_the_bits_over_full_masters(
+    make_learner, config, model_adapter, tmp_path
+):
+    items = [sample(model_adapter, k) for k in range(2)]
     plain = make_learner(config).update(items)
     config.model.dtype = "bfloat16"
     learner = make_learner(config)

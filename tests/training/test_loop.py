@@ -16,13 +16,13 @@ from agentrl import cli, replay
 from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training.budget import budget
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
-from agentrl.viewer.token_text import Vocabulary, of_turn
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 SMALL = [
@@ -163,7 +163,9 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     assert len(played.episodes()) == here["episodes"] == 8
     first = played.episode(played.episodes()[0].id).episode.turns[0]
     assert set(first.reply_versions) == {4}
-    told = of_turn(played.episode(played.episodes()[0].id).episode, 1, Vocabulary(played.path))
+    told = turn_tokens(
+        played.episode(played.episodes()[0].id).episode, 1, TokenVocabulary(played.path)
+    )
     assert told["note"] is None
     assert {key: here[key] for key in ("reward", "turns")} == {
         key: there[key] for key in ("reward", "turns")
@@ -287,7 +289,7 @@ def test_missing_state_keys_are_an_error_before_any_update(tmp_path):
 
 def test_run_in_use_by_another_process_is_not_touched(whole_run):
     run, _ = whole_run
-    with working_in(run):
+    with lock_folder(run):
         done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "another process" in done.stderr

@@ -15,7 +15,7 @@ import torch
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training import seeds
 from agentrl.training.batching.batches import evenly, to_samples
 from agentrl.training.checkpoints import checkpoint_store, tensor_shards
@@ -113,14 +113,14 @@ def test_killed_run_resumes_with_its_weights_and_optimizer(killed_and_resumed):
 
 def _samples_of_step(run, config, step):
     """What the trainer made of a step's episodes; pictures from the recorded frames."""
-    recorded, kit = replay.open(run), kit_for(run / "start")
+    recorded, model_adapter = replay.open(run), adapter_for(run / "start")
     summaries = [
         e for e in recorded.episodes()
         if (e.split, e.step) == ("train", step) and e.advantages is not None
     ]  # fmt: skip
 
     def seen(frame):
-        return kit.scale(frame, tuple(config.model.image_size), config.model.max_pixels)
+        return model_adapter.scale(frame, tuple(config.model.image_size), config.model.max_pixels)
 
     samples = []
     for summary in sorted(summaries, key=lambda e: e.id):
@@ -200,7 +200,7 @@ def test_every_played_episode_is_recorded_with_its_frames(killed_and_resumed):
 def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     run = killed_and_resumed
     recorded = replay.open(run)
-    kit = kit_for(run / "start")
+    model_adapter = adapter_for(run / "start")
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     assert episodes
     for summary in episodes:
@@ -212,7 +212,7 @@ def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
             assert sample.token_ids == turn.prompt_ids + turn.reply_ids
             trained = [sample.token_ids[place] for place in sample.places]
             assert tuple(trained) == turn.reply_ids
-            assert not set(turn.reply_ids) & set(kit.banned_token_ids)
+            assert not set(turn.reply_ids) & set(model_adapter.banned_token_ids)
             assert set(turn.reply_versions) == {summary.step - 1}
 
 
@@ -241,7 +241,7 @@ def remembered(adb_server, tmp_path_factory):
 @pytest.mark.timeout(600)
 def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
     recorded = replay.open(remembered)
-    kit = kit_for(remembered / "start")
+    model_adapter = adapter_for(remembered / "start")
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     assert episodes
     for summary in episodes:
@@ -255,7 +255,7 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
         assert sample.token_ids == turns[-1].prompt_ids + turns[-1].reply_ids
         trained = [sample.token_ids[place] for place in sample.places]
         assert tuple(trained) == tuple(token for turn in turns for token in turn.reply_ids)
-        pads = sum(token == kit.image_token_id for token in sample.token_ids)
+        pads = sum(token == model_adapter.image_token_id for token in sample.token_ids)
         assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn
 
 

@@ -20,9 +20,9 @@ NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "imp
 
 
 @pytest.fixture(scope="module")
-def groups(kit):
+def groups(model_adapter):
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED, Outcome.DEVICE_ERROR]
-    return [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    return [[play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
 
 
 def preset(name, **changes):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Outcome
@@ -47,9 +47,11 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
     config = Config(algorithm=AlgorithmConfig(**plain), model=ModelConfig(**MODELS.get(name, {})))
     config.optim.lr, config.optim.grad_clip = 1e-4, 100.0
     config.rollout.max_new_tokens, config.train.micro_batch_tokens = 8, 110
-    kit = kit_for(folder)
+    model_adapter = adapter_for(folder)
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
-    groups = [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    groups = [
+        [play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)
+    ]
     learner = Learner(config, folder, rank, world, meet)
     rows = []
     try:

@@ -417,7 +417,7 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
 async def test_reply_longer_than_the_models_limit_is_an_error(tiny_vlm, tmp_path):
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
     config = taught_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
-    with pytest.raises(ConfigError, match="which the warm start teaches"):
+    with pytest.raises(ConfigError, match="the warm start trains on"):
         learnt(config, tiny_vlm)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.config import Config
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
 from agentrl.training.trainer.retention import Retention
 from tests.replay.aging import age
@@ -95,7 +95,7 @@ def test_prunings_never_overlap_and_never_block(run):
 
 def test_a_failed_pruning_is_a_warning_and_is_retried(run, caplog):
     kept = retention(run, 1e-6)
-    with working_in(run / "episodes"):
+    with lock_folder(run / "episodes"):
         kept.begin()
         wait()
     assert "pruning failed, will retry after the next step" in caplog.text

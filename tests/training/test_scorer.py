@@ -13,7 +13,7 @@ IMAGE = 300
 
 
 def tiny_qwen3():
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     text = {
@@ -88,13 +88,21 @@ def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
-def test_positions_are_those_of_the_model_itself(family, kit):
+def test_positions_are_those_of_the_model_itself(family, model_adapter):
     config = type("C", (), {"vision_config": type("V", (), {"spatial_merge_size": 1,
                             "tokens_per_second": 4})()})()  # fmt: skip
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 255, (28 * h, 28 * w, 3), np.uint8) for h, w in ((2, 3), (4, 1))]
-    ids = [1, 2, *kit.image_markup(images[0]), 3, 4, *kit.image_markup(images[1]), 5]
-    inputs = kit.forward_inputs(
+    ids = [
+        1,
+        2,
+        *model_adapter.image_markup(images[0]),
+        3,
+        4,
+        *model_adapter.image_markup(images[1]),
+        5,
+    ]
+    inputs = model_adapter.forward_inputs(
         torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool), images
     )
     module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
@@ -105,5 +113,5 @@ def test_positions_are_those_of_the_model_itself(family, kit):
     theirs, _ = model.get_rope_index(
         inputs["input_ids"], inputs["mm_token_type_ids"], inputs["image_grid_thw"]
     )
-    assert kit.positions(ids, images).tolist() == theirs[:, 0].tolist()
+    assert model_adapter.positions(ids, images).tolist() == theirs[:, 0].tolist()
     assert TextOnly().positions([7, 8, 9], []).tolist() == [0, 1, 2]

@@ -68,10 +68,10 @@ class Tampering(LocalLink):
 async def send(learner, engine, version, *, link=None, kind="shared"):
     """One publish, as a job's."""
     shapes = learner.shapes()
-    await engine.receive(version, shapes, learner._config.train.check_weights)
-    link = link or LocalLink(engine.call, 1, 60)
+    await engine.begin_weight_update(version, shapes, learner._config.train.check_weights)
+    link = link or LocalLink(engine.call_weight_transfer, 1, 60)
     digest = await asyncio.to_thread(learner.send_weights, kind, link)
-    await engine.received(version, list(shapes), digest)
+    await engine.finish_weight_update(version, list(shapes), digest)
 
 
 @in_the_engines_loop
@@ -103,8 +103,8 @@ async def test_weights_of_another_model_are_refused_before_any_is_sent(
     shapes = learner.shapes()
     *most, last = shapes
     with pytest.raises(EngineError, match=f"{last} is missing"):
-        await engine.receive(10, {name: shapes[name] for name in most}, False)
-    with pytest.raises(EngineError, match="version 10 have not come"):
+        await engine.begin_weight_update(10, {name: shapes[name] for name in most}, False)
+    with pytest.raises(EngineError, match="version 10 have not arrived"):
         await ask(engine, prompts(encoder))
     await send(learner, engine, 11)
     check_against_transformers(tiny_vlm, prompts(encoder), await ask(engine, prompts(encoder)))
@@ -119,10 +119,10 @@ async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
     config.train.check_weights = True
     learner = Learner(config, tiny_vlm)
     with pytest.raises(EngineError, match="published were"):
-        await send(learner, engine, 20, link=Tampering(engine.call, 1, 60))
+        await send(learner, engine, 20, link=Tampering(engine.call_weight_transfer, 1, 60))
     with pytest.raises(EngineError, match="version 20"):
         await ask(engine, prompts(encoder))
-    with pytest.raises(EngineError, match="start the engine anew"):
+    with pytest.raises(EngineError, match="restart the engine"):
         await engine.load_weights(tiny_vlm / "model.safetensors", 21)
     learner.close()
 
@@ -216,7 +216,7 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
     try:
         await ask(shared, asked)
         await shared.sleep()
-        with pytest.raises(EngineError, match="it sleeps"):
+        with pytest.raises(EngineError, match="it is asleep"):
             await ask(shared, asked[:1])
         await send(learner, shared, 1, kind="ipc")
         check_against_transformers(other, asked, await ask(shared, asked))

@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from agentrl import config as configuration
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import kit_for, load_model
+from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training import plan
 from agentrl.training.learner import sequence_parallel
@@ -68,9 +68,11 @@ def without_times(metrics: dict[str, float]) -> dict[str, float]:
 
 def episodes(name, folder, open_learner, steps=STEPS, first=0):
     """The metrics of every step of an algorithm."""
-    kit, (config, learner) = kit_for(folder), open_learner(name, folder)
+    model_adapter, (config, learner) = adapter_for(folder), open_learner(name, folder)
     ends = [Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.TERMINATED]
-    groups = [[play(kit, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
+    groups = [
+        [play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)
+    ]
     found = []
     for step in range(first, first + steps):
         taught = lesson(groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1)
@@ -80,9 +82,9 @@ def episodes(name, folder, open_learner, steps=STEPS, first=0):
 
 def texts(name, folder, open_learner):
     """The metrics of steps of a model that may be text-only, and of supervised steps."""
-    kit, (_, learner) = kit_for(folder), open_learner(name, folder)
-    shown, side = (1, 1) if name == "text" else (3, kit.patching.side)
-    items = [sample(kit, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
+    model_adapter, (_, learner) = adapter_for(folder), open_learner(name, folder)
+    shown, side = (1, 1) if name == "text" else (3, model_adapter.patching.side)
+    items = [sample(model_adapter, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
     found = [without_times(learner.update(items)) for _ in range(STEPS)]
     learner.begin_cloning(WarmStartConfig())
     return found + [without_times(learner.clone(items, 1e-3)) for _ in range(2)], learner
@@ -91,7 +93,7 @@ def texts(name, folder, open_learner):
 def kept(folder, open_learner):
     """Bytes kept for the backward pass of a long episode, and the widths that its layers see."""
     _, learner = open_learner("alone", folder)
-    batch = whole([sample(kit_for(folder), 0, text=3001, reply=2)], kit_for(folder))
+    batch = whole([sample(adapter_for(folder), 0, text=3001, reply=2)], adapter_for(folder))
     widths, sizes = set(), []
 
     def note(module, inputs, output):
@@ -107,9 +109,12 @@ def kept(folder, open_learner):
 
 def gradients(folder, open_learner):
     """Full gradients by parameter, of a sum that weights samples with images differently."""
-    kit, (_, learner) = kit_for(folder), open_learner("rows", folder)
-    side = kit.patching.side
-    batch = whole([sample(kit, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)], kit)
+    model_adapter, (_, learner) = adapter_for(folder), open_learner("rows", folder)
+    side = model_adapter.patching.side
+    batch = whole(
+        [sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)],
+        model_adapter,
+    )
     scorer = learner._model.scorer
     (scorer(batch, 0.9).logprobs * batch.columns["advantages"]).sum().backward()
     found = {name: p.grad.full_tensor() for name, p in scorer.named_parameters()}

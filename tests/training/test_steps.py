@@ -15,8 +15,8 @@ from tests.training.episodes import play
 class Groups:
     """Rollouts whose siblings earn alike, except on the seeds that teach; one was void before."""
 
-    def __init__(self, kit, teaching):
-        self.kit, self.teaching, self.greedy = kit, teaching, []
+    def __init__(self, model_adapter, teaching):
+        self.model_adapter, self.teaching, self.greedy = model_adapter, teaching, []
 
     async def collect(self, requests, player=None, greedy=False):
         if greedy:
@@ -25,7 +25,7 @@ class Groups:
 
     def _played(self, request):
         earned = float(request.member) if request.seed in self.teaching else 1.0
-        scored = play(self.kit, request.seed, request.member)
+        scored = play(self.model_adapter, request.seed, request.member)
         return replace(scored, rewards=(0.0, 0.0, earned))
 
     async def get_progress(self):
@@ -38,8 +38,8 @@ def player(rollouts, *overrides):
     return StepPlayer(config, rollouts, lambda total, note: nullcontext()), config
 
 
-async def test_void_episodes_of_replaced_groups_are_counted(kit):
-    rollouts = Groups(kit, set())
+async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
+    rollouts = Groups(model_adapter, set())
     steps, config = player(rollouts, "algorithm.filter_refills=1")
     first, again = seeds.training_seeds(config, 1, 0), seeds.training_seeds(config, 1, 1)
     rollouts.teaching = {first[1], again[0]}
@@ -50,8 +50,8 @@ async def test_void_episodes_of_replaced_groups_are_counted(kit):
     assert played.greedy is None
 
 
-async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(kit):
-    rollouts = Groups(kit, set())
+async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):
+    rollouts = Groups(model_adapter, set())
     steps, config = player(rollouts, "algorithm.name=remax", "algorithm.filter_refills=1")
     first, again = seeds.training_seeds(config, 1, 0), seeds.training_seeds(config, 1, 1)
     rollouts.teaching = {first[1], again[0]}

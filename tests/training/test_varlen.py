@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agentrl.policies.models import kit_for, load_model
+from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching import batches
 from agentrl.training.batching.batches import Packing, to_batch
@@ -63,10 +63,10 @@ def by_lengths():
     return "flash_by_lengths"
 
 
-def items_of(kit):
-    side = getattr(kit, "patching", None)
+def items_of(model_adapter):
+    side = getattr(model_adapter, "patching", None)
     shown, side = (1, 1) if side is None else (3, side.side)
-    return [sample(kit, k, reply=3 + k, pictures=k % shown, side=side) for k in range(6)]
+    return [sample(model_adapter, k, reply=3 + k, pictures=k % shown, side=side) for k in range(6)]
 
 
 def scored(scorer, batches):
@@ -84,16 +84,16 @@ def scored(scorer, batches):
     return [found[index] for index in sorted(found)], gradient
 
 
-def packed(items, kit, most):
+def packed(items, model_adapter, most):
     packing = Packing(max_tokens=most, width=1.0, masks=False)
-    for rows in batches.micro_batches(items, packing, kit.image_token_id):
+    for rows in batches.micro_batches(items, packing, model_adapter.image_token_id):
         order = [(i, len(items[i].places)) for row in rows for tree in row for i, _ in tree.tokens]
-        yield to_batch(items, rows, kit), order
+        yield to_batch(items, rows, model_adapter), order
 
 
-def apart(items, kit):
+def apart(items, model_adapter):
     for index, item in enumerate(items):
-        yield micro_batches.whole([item], kit), [(index, len(item.places))]
+        yield micro_batches.whole([item], model_adapter), [(index, len(item.places))]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -102,13 +102,13 @@ def test_one_row_without_padding_equals_separate_rows(
     family, most, by_lengths, tiny_vlm, tmp_path: Path
 ):
     folder = families.build(family, tiny_vlm, tmp_path / family)
-    kit, model = kit_for(folder), load_model(folder)
-    items = items_of(kit)
-    scorer = TokenScorer(model, kit.banned_token_ids)
-    expected = scored(scorer, apart(items, kit))
+    model_adapter, model = adapter_for(folder), load_model(folder)
+    items = items_of(model_adapter)
+    scorer = TokenScorer(model, model_adapter.banned_token_ids)
+    expected = scored(scorer, apart(items, model_adapter))
     model.config.get_text_config()._attn_implementation = by_lengths
     assert not scorer.masks
-    batches = list(packed(items, kit, most))
+    batches = list(packed(items, model_adapter, most))
     assert any(len(order) > 1 for _, order in batches)
     for batch, order in batches:
         tokens = sum(len(items[index].token_ids) for index, _ in order)
@@ -123,10 +123,10 @@ def test_one_row_without_padding_equals_separate_rows(
 
 
 def test_a_learner_without_masks_learns_the_same_from_one_row(
-    make_learner, config, kit, by_lengths
+    make_learner, config, model_adapter, by_lengths
 ):
     config.train.share_prefixes = False
-    items = items_of(kit)
+    items = items_of(model_adapter)
     plain, lengths = make_learner(config), make_learner(config)
     lengths._model.scorer.policy.config.get_text_config()._attn_implementation = by_lengths
     lengths._packing = replace(lengths._packing, masks=lengths._model.scorer.masks)
@@ -143,7 +143,7 @@ def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     folder = tiny_model.build(tmp_path / "tiny", 0)
-    items = items_of(kit_for(folder))
+    items = items_of(adapter_for(folder))
     config.model.dtype = "bfloat16"
     metrics = {}
     for attention in ("flash_attention_2", "sdpa"):

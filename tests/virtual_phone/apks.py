@@ -1,4 +1,4 @@
-"""Tiny APKs, as the tools of Android make them."""
+"""Builds tiny APKs in the format of Android's build tools."""
 
 import io
 import struct
@@ -30,8 +30,8 @@ def element(strings: list[str], name: str, attributes: dict[str, str | int]) -> 
     body += struct.pack("<HHHHHH", 20, 20, len(attributes), 0, 0, 0)
     for key, value in attributes.items():
         if isinstance(value, str):
-            told = strings.index(value)
-            body += struct.pack("<IIIHBBI", 0, strings.index(key), told, 8, 0, 0x03, told)
+            index = strings.index(value)
+            body += struct.pack("<IIIHBBI", 0, strings.index(key), index, 8, 0, 0x03, index)
         else:
             body += struct.pack("<IIIHBBI", 0, strings.index(key), 0xFFFFFFFF, 8, 0, 0x10, value)
     return struct.pack("<HHIII", 0x0102, 16, 16 + len(body), 1, 0xFFFFFFFF) + body
@@ -43,10 +43,10 @@ def binary_manifest(package: str, *, utf8: bool = False, version: int = 7) -> by
         NS, "manifest", "package", package, "versionCode", "versionName", "2.5", "application",
         "activity", "name", ".Start",
     ]  # fmt: skip
-    told = {"versionCode": version, "versionName": "2.5", "package": package}
+    attributes = {"versionCode": version, "versionName": "2.5", "package": package}
     chunks = [
         pool(strings, utf8=utf8),
-        element(strings, "manifest", told),
+        element(strings, "manifest", attributes),
         element(strings, "application", {}),
         element(strings, "activity", {"name": ".Start"}),
     ]
@@ -55,7 +55,7 @@ def binary_manifest(package: str, *, utf8: bool = False, version: int = 7) -> by
 
 
 def plain_manifest(package: str) -> bytes:
-    """A manifest as a person writes it."""
+    """A manifest as plain XML."""
     return (
         f'<manifest xmlns:android="{NS}" package="{package}" android:versionName="1.2">'
         '<application><activity android:name=".Main"/></application></manifest>'
@@ -63,7 +63,7 @@ def plain_manifest(package: str) -> bytes:
 
 
 def apk(manifest: bytes, extra: int = 0) -> bytes:
-    """The archive; `extra` bytes of something else in it make it larger."""
+    """The archive; `extra` is the size of an additional file in it."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("AndroidManifest.xml", manifest)

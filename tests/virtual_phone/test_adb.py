@@ -18,7 +18,7 @@ import pytest
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone import VirtualPhones, spawn
-from agentrl.virtual_phone.protocol import packets
+from agentrl.virtual_phone.protocol import adb_packets
 
 pytestmark = pytest.mark.adb
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
@@ -69,14 +69,14 @@ def test_an_app_is_started_touched_and_publishes_its_state(phones: VirtualPhones
     adb(phones, "shell", "am start -n org.agentrl.probe/.Main --es level '2 hard' --ei seed 5")
     assert b'"extras": {"level": "2 hard", "seed": "5"}' in adb(phones, "shell", f"cat {STATE}")
     adb(phones, "shell", "input tap 100 200; input swipe 1 300 300 900 100; input keyevent 66")
-    told = adb(phones, "shell", f"cat {STATE}")
-    assert b'"touches": 3' in told
-    assert b'"keys": ["KEYCODE_ENTER"]' in told
+    output = adb(phones, "shell", f"cat {STATE}")
+    assert b'"touches": 3' in output
+    assert b'"keys": ["KEYCODE_ENTER"]' in output
     focus = adb(phones, "shell", "dumpsys window displays | grep mCurrentFocus")
     assert b"org.agentrl.probe/org.agentrl.probe.Main}" in focus
 
 
-def test_png_and_raw_captures_are_the_same_picture(phones: VirtualPhones) -> None:
+def test_png_and_raw_captures_show_the_same_image(phones: VirtualPhones) -> None:
     png = adb(phones, "exec-out", "screencap", "-p")
     raw = adb(phones, "exec-out", "screencap")
     assert np.frombuffer(raw[:16], "<u4").tolist()[:3] == [720, 1280, 1]
@@ -96,7 +96,7 @@ def test_files_are_pushed_listed_and_pulled(phones: VirtualPhones, tmp_path: Pat
     assert (tmp_path / "back").read_bytes() == content
 
 
-def test_typed_lines_reach_the_interactive_shell_and_standard_input_a_command(
+def test_interactive_shell_and_commands_read_standard_input(
     phones: VirtualPhones,
 ) -> None:
     assert b"typed" in adb(phones, "shell", input=b"echo typed\nexit\n")
@@ -117,16 +117,18 @@ def test_typed_lines_reach_the_interactive_shell_and_standard_input_a_command(
         ("am start -n org.agentrl.probe/.Main --es refuse 1", "refuses its extras: refuse=1"),
     ],
 )
-def test_commands_answer_as_a_phone_does(phones: VirtualPhones, command: str, answer: str) -> None:
+def test_commands_answer_as_on_a_real_phone(
+    phones: VirtualPhones, command: str, answer: str
+) -> None:
     assert answer in adb(phones, "shell", f"{command} 2>&1; true").decode()
 
 
-def test_logcat_as_the_program_asks_for_it(phones: VirtualPhones) -> None:
+def test_adb_logcat_prints_log_entries(phones: VirtualPhones) -> None:
     adb(phones, "shell", "am start -n org.agentrl.probe/.Main")
     assert b"START u0 org.agentrl.probe" in adb(phones, "logcat", "-d")
 
 
-def test_a_group_starts_from_one_state_on_many_phones(phones: VirtualPhones) -> None:
+def test_one_snapshot_starts_many_phones_from_the_same_state(phones: VirtualPhones) -> None:
     first, second = phones.serials
     script = f"am start -n org.agentrl.probe/.Main --es level 3; input tap 99 99; cat {STATE}"
     state = adb_on(first, "shell", script).splitlines()[-1]
@@ -139,7 +141,7 @@ def test_a_group_starts_from_one_state_on_many_phones(phones: VirtualPhones) -> 
     assert adb_on(second, "exec-out", "screencap") != frame
 
 
-def test_faults_come_by_the_plan_and_over_adb(adb_server: AdbServer) -> None:
+def test_faults_can_be_set_by_a_plan_and_over_adb(adb_server: AdbServer) -> None:
     plan = {
         "all": {"always": {"input": "lost"}},
         "phones": {1: {"schedule": [{"fault": "capture", "value": "header"}]}},
@@ -152,8 +154,8 @@ def test_faults_come_by_the_plan_and_over_adb(adb_server: AdbServer) -> None:
         end = time.monotonic() + 20
         while adb_on(second, "exec-out", "screencap") != b"\xff" * 16:
             assert time.monotonic() < end
-        told = "getprop debug.agentrl.fault.input; setprop debug.agentrl.fault.drop 1"
-        assert adb_on(first, "shell", told) == b"lost\n"
+        script = "getprop debug.agentrl.fault.input; setprop debug.agentrl.fault.drop 1"
+        assert adb_on(first, "shell", script) == b"lost\n"
         dropped = subprocess.run(
             [find_adb(), "-s", first, "shell", "echo here"],
             capture_output=True,
@@ -166,21 +168,21 @@ def test_faults_come_by_the_plan_and_over_adb(adb_server: AdbServer) -> None:
             adb_server.disconnect(serial)
 
 
-def test_a_phone_that_asks_for_a_key_lets_in_whom_its_owner_allows(adb_server: AdbServer) -> None:
+def test_a_phone_with_auth_accepts_a_client_that_its_user_allows(adb_server: AdbServer) -> None:
     with spawn(1, auth=True) as running:
         (serial,) = running.serials
-        with contextlib.suppress(DeviceError):  # the owner may not have pressed Allow yet
+        with contextlib.suppress(DeviceError):  # the phone may not have accepted the key yet
             adb_server.connect(serial)
         end = time.monotonic() + 20
         while adb_server.devices()[serial] != "device":
             assert time.monotonic() < end
         adb_server.disconnect(serial)
-        adb_server.connect(serial)  # the key is known now
+        adb_server.connect(serial)  # the key is trusted now
         assert adb_on(serial, "shell", "wc -l < /data/misc/adb/adb_keys") == b"1\n"
         adb_server.disconnect(serial)
 
 
-def test_a_phone_whose_owner_is_away_stays_unauthorized(adb_server: AdbServer) -> None:
+def test_a_phone_with_a_fixed_key_list_stays_unauthorized(adb_server: AdbServer) -> None:
     with spawn(1, auth=True, keys=[]) as running:
         (serial,) = running.serials
         with pytest.raises(DeviceError):
@@ -202,7 +204,7 @@ def test_phones_listen_on_loopback_only(phones: VirtualPhones) -> None:
         socket.create_connection((own, phones.ports[0]), 5)
 
 
-def test_garbage_on_the_port_does_not_harm_the_phone(phones: VirtualPhones) -> None:
+def test_garbage_on_the_port_does_not_disturb_the_phone(phones: VirtualPhones) -> None:
     with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert stranger.recv(100) == b""
@@ -210,7 +212,7 @@ def test_garbage_on_the_port_does_not_harm_the_phone(phones: VirtualPhones) -> N
 
 
 @pytest.mark.parametrize(
-    ("app", "complaint"),
+    ("app", "message"),
     [
         ("agentrl.virtual_phone.apps.probe_app:ProbApp", "did you mean 'ProbeApp'"),
         ("no.such.module:App", "cannot be imported"),
@@ -224,13 +226,13 @@ def test_garbage_on_the_port_does_not_harm_the_phone(phones: VirtualPhones) -> N
         ("sys:exit", "sys:exit failed with"),
     ],
 )
-def test_an_app_that_does_not_exist_is_named(app: object, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint.replace("{", r"\{")):
+def test_an_invalid_app_is_reported(app: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("{", r"\{")):
         spawn(1, [app])
 
 
 @pytest.mark.parametrize("size", [(0, 0), (63, 640), (360, 4097), (99999, 99999)])
-def test_a_screen_of_no_phone_is_refused_before_a_process_starts(
+def test_an_invalid_screen_size_is_rejected_before_a_process_starts(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("subprocess.Popen", None)
@@ -238,7 +240,7 @@ def test_a_screen_of_no_phone_is_refused_before_a_process_starts(
         spawn(1, [PROBE], size=size)
 
 
-def test_what_an_app_prints_does_not_mislead_the_parent(tmp_path: Path) -> None:
+def test_output_of_an_app_does_not_confuse_the_parent(tmp_path: Path) -> None:
     code = "print('hello')\nfrom agentrl.virtual_phone.apps.probe_app import ProbeApp\n"
     (tmp_path / "loud_app.py").write_text(code)
     with spawn(1, [f"{tmp_path / 'loud_app.py'}:ProbeApp"]) as phones:
@@ -270,7 +272,9 @@ def test_phones_outlive_the_thread_that_started_them() -> None:
     thread.join()
     with started[0] as phones:
         with socket.create_connection(("127.0.0.1", phones.ports[0]), 5) as server:
-            server.sendall(packets.encode(packets.Packet(command=packets.CNXN, arg0=1, arg1=4096)))
+            server.sendall(
+                adb_packets.encode(adb_packets.Packet(command=adb_packets.CNXN, arg0=1, arg1=4096))
+            )
             assert server.recv(4) == b"CNXN"
         assert phones.alive
     assert not phones.alive

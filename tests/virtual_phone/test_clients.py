@@ -1,4 +1,4 @@
-"""Every client that people use, with every adb program that is here, on virtual phones."""
+"""All common clients with all available adb programs on virtual phones."""
 
 import base64
 import http.server
@@ -19,8 +19,7 @@ import pytest
 from ppadb.client import Client
 
 from agentrl.virtual_phone import VirtualPhones, spawn
-from tests.virtual_phone.apks import apk, binary_manifest
-from tests.virtual_phone.station import (
+from tests.virtual_phone.adb_station import (
     PACKAGE,
     PATIENCE_S,
     PROBE,
@@ -29,6 +28,7 @@ from tests.virtual_phone.station import (
     programs,
     stations,
 )
+from tests.virtual_phone.apks import apk, binary_manifest
 
 pytestmark = [
     pytest.mark.adb,
@@ -68,7 +68,7 @@ def probe(station: Station) -> None:
 
 @pytest.fixture
 def page() -> Iterator[int]:
-    """A port of this machine with a page on it."""
+    """A port of this machine that serves a page."""
 
     class TextPage(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -90,7 +90,7 @@ def page() -> Iterator[int]:
     thread.join()
 
 
-def test_the_program_lists_what_the_phone_is(station: Station) -> None:
+def test_adb_devices_lists_the_properties_of_the_phone(station: Station) -> None:
     listed = station.adb("devices", "-l")
     assert re.search(rf"{station.serial}\s+device .*model:Virtual_Phone device:virtual", listed)
     assert station.adb("get-state") == "device\n"
@@ -98,7 +98,7 @@ def test_the_program_lists_what_the_phone_is(station: Station) -> None:
     assert station.adb("jdwp").split() == station.shell(f"pidof {PACKAGE}").split()
 
 
-def test_a_port_of_the_phone_leads_to_the_computer(station: Station, page: int) -> None:
+def test_a_reversed_port_leads_to_the_computer(station: Station, page: int) -> None:
     station.adb("reverse", "tcp:8080", f"tcp:{page}")
     assert station.adb("reverse", "--list").split() == ["host-0", "tcp:8080", f"tcp:{page}"]
     got = station.run("shell", "curl -s http://127.0.0.1:8080/there").stdout
@@ -108,18 +108,18 @@ def test_a_port_of_the_phone_leads_to_the_computer(station: Station, page: int) 
     local = station.adb("forward", "tcp:0", "tcp:8080").strip()
     with socket.create_connection(("127.0.0.1", int(local)), PATIENCE_S) as tunnel:
         tunnel.sendall(b"GET /two HTTP/1.0\r\n\r\n")
-        said = b""
+        received = b""
         while chunk := tunnel.recv(1 << 16):
-            said += chunk
-    assert b"<title>Page /two</title>" in said
-    assert said.endswith(bytes(200_000))
+            received += chunk
+    assert b"<title>Page /two</title>" in received
+    assert received.endswith(bytes(200_000))
     station.adb("forward", "--remove", f"tcp:{local}")
     station.adb("reverse", "--remove", "tcp:8080")
-    assert "DeviceConnection refused" in station.shell("curl http://127.0.0.1:8080/")
+    assert "Connection refused" in station.shell("curl http://127.0.0.1:8080/")
     assert station.run("reverse", "--remove", "tcp:8080").returncode != 0
 
 
-def test_any_free_port_is_reversed_and_a_second_binding_is_refused(station: Station) -> None:
+def test_reversing_port_0_picks_a_free_port_and_norebind_is_respected(station: Station) -> None:
     port = station.adb("reverse", "tcp:0", "tcp:9").strip()
     assert port.isdecimal()
     refused = station.run("reverse", "--no-rebind", f"tcp:{port}", "tcp:10")
@@ -131,7 +131,7 @@ def test_any_free_port_is_reversed_and_a_second_binding_is_refused(station: Stat
     assert station.adb("reverse", "--list").strip() == ""
 
 
-def test_a_page_is_opened_through_a_reversed_port(station: Station, page: int) -> None:
+def test_the_browser_opens_a_page_through_a_reversed_port(station: Station, page: int) -> None:
     station.adb("reverse", "tcp:8080", f"tcp:{page}")
     intent = "am start -a android.intent.action.VIEW -d http://127.0.0.1:8080/game"
     station.adb("shell", intent)
@@ -140,7 +140,7 @@ def test_a_page_is_opened_through_a_reversed_port(station: Station, page: int) -
     station.adb("reverse", "--remove-all")
 
 
-def test_a_port_that_leads_nowhere_is_refused_on_both_ways(station: Station) -> None:
+def test_connections_to_closed_ports_are_refused_in_both_directions(station: Station) -> None:
     station.adb("reverse", "tcp:8081", "tcp:1")
     assert "Empty reply" in station.shell("curl http://127.0.0.1:8081/")
     station.adb("reverse", "--remove-all")
@@ -150,7 +150,7 @@ def test_a_port_that_leads_nowhere_is_refused_on_both_ways(station: Station) -> 
     station.adb("forward", "--remove-all")
 
 
-def test_a_program_on_the_phone_listens(station: Station) -> None:
+def test_a_program_on_the_phone_can_listen_on_a_port(station: Station) -> None:
     command = [station.program, "-P", str(station.server.port), "-s", station.serial]
     listening = subprocess.Popen(
         [*command, "shell", "nc -l -p 7000"], stdout=subprocess.PIPE, stdin=subprocess.PIPE
@@ -159,19 +159,19 @@ def test_a_program_on_the_phone_listens(station: Station) -> None:
     listening.stdin.write(b"from the phone\n")
     listening.stdin.flush()
     local = int(station.adb("forward", "tcp:0", "tcp:7000"))
-    end, said = time.monotonic() + PATIENCE_S, b""
-    while not said:
+    end, received = time.monotonic() + PATIENCE_S, b""
+    while not received:
         assert time.monotonic() < end
         with socket.create_connection(("127.0.0.1", local), PATIENCE_S) as tunnel:
             tunnel.sendall(b"x" * 300_000)
-            said = tunnel.recv(100)
+            received = tunnel.recv(100)
     got, _ = listening.communicate(timeout=PATIENCE_S)
-    assert said == b"from the phone\n"
+    assert received == b"from the phone\n"
     assert got == b"x" * 300_000
     station.adb("forward", "--remove-all")
 
 
-def test_an_apk_is_installed_and_uninstalled(
+def test_an_apk_can_be_installed_and_uninstalled(
     station: Station, device: adbutils.AdbDevice, pure: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.apk"
@@ -210,7 +210,7 @@ def test_folders_are_pushed_and_pulled(station: Station, tmp_path: Path) -> None
     station.adb("shell", "rm -r /sdcard/there")
 
 
-def test_the_log_goes_on_while_it_is_read(station: Station) -> None:
+def test_logcat_follows_the_log(station: Station) -> None:
     command = [station.program, "-P", str(station.server.port), "-s", station.serial]
     reading = subprocess.Popen(
         [*command, "logcat", "-v", "time", "loud:I", "*:S"],
@@ -233,7 +233,7 @@ def test_the_log_goes_on_while_it_is_read(station: Station) -> None:
     assert station.adb("logcat", "-d", "-s", "loud") == "--------- beginning of main\n"
 
 
-def test_the_phone_is_restarted_and_comes_back(station: Station) -> None:
+def test_the_phone_comes_back_after_a_reboot(station: Station) -> None:
     station.adb("reboot")
     end = time.monotonic() + PATIENCE_S
     while "Virtual" not in station.run("shell", "getprop ro.product.model").stdout.decode():
@@ -243,13 +243,13 @@ def test_the_phone_is_restarted_and_comes_back(station: Station) -> None:
     assert station.shell(f"pidof {PACKAGE}") == ""
 
 
-def test_the_services_of_a_phone_that_is_no_developers(station: Station) -> None:
+def test_root_and_remount_fail_as_on_a_user_build(station: Station) -> None:
     assert "cannot run as root in production builds" in station.adb("root")
     assert "restarting in TCP mode port: 5555" in station.adb("tcpip", "5555")
     assert station.shell("getprop service.adb.tcp.port") == "5555\n"
 
 
-def test_adbutils_does_all_that_it_can(device: adbutils.AdbDevice, tmp_path: Path) -> None:
+def test_every_feature_of_adbutils_works(device: adbutils.AdbDevice, tmp_path: Path) -> None:
     assert device.getprop("ro.product.model") == device.prop.model == "Virtual Phone"
     assert device.get_state() == "device"
     assert device.window_size() == (720, 1280)
@@ -342,7 +342,7 @@ def test_adbutils_opens_ports(device: adbutils.AdbDevice, page: int) -> None:
         device.create_connection(adbutils.Network.LOCAL_ABSTRACT, "nobody")
 
 
-def test_pure_python_adb_does_all_that_it_can(
+def test_every_feature_of_pure_python_adb_works(
     pure: Client, station: Station, tmp_path: Path
 ) -> None:
     assert pure.shell("echo hi") == "hi\n"
@@ -360,8 +360,8 @@ def test_pure_python_adb_does_all_that_it_can(
     state = json.loads(pure.shell(f"cat {STATE}"))
     assert state["touches"] == touches + 4
     assert state["text"] == "word"
-    picture = cv2.imdecode(np.frombuffer(pure.screencap(), np.uint8), cv2.IMREAD_COLOR)
-    assert picture.shape == (1280, 720, 3)
+    image = cv2.imdecode(np.frombuffer(pure.screencap(), np.uint8), cv2.IMREAD_COLOR)
+    assert image.shape == (1280, 720, 3)
     top = pure.get_top_activity()
     assert (top.package, top.activity) == (PACKAGE, f"{PACKAGE}.Main")
     assert pure.get_pid(PACKAGE) == str(top.pid)
@@ -389,12 +389,12 @@ def test_pure_python_adb_does_all_that_it_can(
         pure.root()
 
 
-def test_words_without_a_key_arrive_byte_for_byte(station: Station) -> None:
+def test_unicode_text_arrives_byte_for_byte(station: Station) -> None:
     words = "héllo 你好 👋 '; reboot; $(reboot) \"`\n"
     station.adb("shell", "ime enable com.android.adbkeyboard/.AdbIME")
     station.adb("shell", "ime set com.android.adbkeyboard/.AdbIME")
-    told = base64.b64encode(words.encode()).decode()
-    answer = station.adb("shell", f"am broadcast -a ADB_INPUT_B64 --es msg {told}")
+    encoded = base64.b64encode(words.encode()).decode()
+    answer = station.adb("shell", f"am broadcast -a ADB_INPUT_B64 --es msg {encoded}")
     assert "Broadcast completed: result=0" in answer
     assert json.loads(station.adb("shell", f"cat {STATE}"))["text"] == words
     station.adb("shell", "ime reset")

@@ -1,4 +1,4 @@
-"""The start of an environment of one's own: a folder that trains at once."""
+"""Creates a new environment from a template: a folder that can be trained immediately."""
 
 import importlib.util
 import keyword
@@ -21,28 +21,28 @@ _FILES = {
 
 
 def write(where: Path, name: str) -> Path:
-    """Write a small game, its words, players, reward, settings and test.
+    """Write a small game, its translator, players, reward, configuration and test.
 
     Args:
-        where: the folder that gets the new one.
-        name: of the new folder and its module.
+        where: parent folder.
+        name: name of the new folder and its module.
 
     Returns:
         The new folder.
 
     Raises:
-        ConfigError: a name that no module can have, or that is taken.
+        ConfigError: the name is not a valid module name, or is taken.
     """
     _check(name)
     folder = where / name
     if folder.exists():
-        raise ConfigError(f"{folder} is there already; take another name, or another --where")
+        raise ConfigError(f"{folder} already exists; choose another name or another --where")
     words = {"name": name, "kind": "".join(part.title() for part in name.split("_"))}
     templates = Environment(
         loader=PackageLoader("agentrl.cli.scaffold"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # Python and YAML, and a name that is a plain word
+        autoescape=False,  # the output is Python and YAML, and the name is a plain identifier
     )
     folder.mkdir(parents=True)
     for template, file in _FILES.items():
@@ -52,14 +52,15 @@ def write(where: Path, name: str) -> Path:
 
 
 def _check(name: str) -> None:
-    """See whether a module can have this name, and none has it.
+    """Check that a name is a valid module name and not taken.
 
     Raises:
-        ConfigError: it cannot, or one has.
+        ConfigError: it is not valid, or it is taken.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} is no name for a module: small letters, digits and underscores, as my_game"
+            f"{name!r} is not a module name; use lowercase letters, digits and underscores, "
+            "as in my_game"
         )
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
-        raise ConfigError(f"{name!r} is the name of another module; take another one")
+        raise ConfigError(f"{name!r} is the name of an existing module; choose another one")

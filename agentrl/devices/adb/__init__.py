@@ -1,7 +1,8 @@
 """The client side of ADB: the adb server, connections to it, and shells on a phone.
 
-`server` finds and starts the adb server, `link` is one socket to it, `line` opens the services of
-one phone, `script` and `shells` run commands there. Nothing here knows about screens.
+`adb_server` finds and starts the adb server, `adb_socket` is one connection to it,
+`device_transport` opens the services of one phone, `shell_script` and `adb_shells` run commands
+there, `app_commands` start apps and read their state. Nothing here knows about screens.
 """
 
 from agentrl.devices.adb.adb_server import AdbServer, find_adb

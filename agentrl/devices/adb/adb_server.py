@@ -115,7 +115,7 @@ class AdbServer:
             DeviceTimeout: it does not answer.
         """
         try:
-            self.ask("host:version", Deadline(deadline_s))
+            self.query("host:version", Deadline(deadline_s))
         except DeviceError as error:
             if not isinstance(error.__cause__, ConnectionRefusedError):
                 raise
@@ -129,7 +129,7 @@ class AdbServer:
             DeviceError: no server is running.
             DeviceTimeout: it does not answer.
         """
-        lines = self.ask("host:devices", Deadline(deadline_s)).splitlines()
+        lines = self.query("host:devices", Deadline(deadline_s)).splitlines()
         return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
     def connect(self, serial: str, deadline_s: float = 10.0) -> None:
@@ -165,7 +165,7 @@ class AdbServer:
         self._wait_until_ready(serial, deadline)
 
     def _connect(self, serial: str, deadline: Deadline) -> str:
-        answer = self.ask(f"host:connect:{serial}", deadline).strip()
+        answer = self.query(f"host:connect:{serial}", deadline).strip()
         # The server accepts the request even if connecting fails: only the text shows it.
         if not answer.startswith(("connected to", "already connected to", _ASKS)):
             raise DeviceOffline(f"{serial} cannot be connected: {answer}")
@@ -201,7 +201,7 @@ class AdbServer:
             raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:37123")
         check_address(address, deadline, public=self.public)
         try:
-            answer = self.ask(f"host:pair:{code}:{address}", deadline).strip()
+            answer = self.query(f"host:pair:{code}:{address}", deadline).strip()
         except DeviceError as error:
             if "unknown host service" not in str(error):
                 raise
@@ -221,7 +221,7 @@ class AdbServer:
         """
         deadline = deadline or Deadline(5.0)
         try:
-            self.ask(f"host:disconnect:{serial}", deadline)
+            self.query(f"host:disconnect:{serial}", deadline)
         except DeviceError as error:
             if not isinstance(error.__cause__, AdbRefused):
                 raise
@@ -235,7 +235,7 @@ class AdbServer:
                 log.info("%s stays in adb's list: %s", serial, error)
                 return
 
-    def link(self, deadline: Deadline) -> AdbSocket:
+    def open_socket(self, deadline: Deadline) -> AdbSocket:
         """A new connection to the server.
 
         Raises:
@@ -243,7 +243,7 @@ class AdbServer:
         """
         return socket_class(self.driver)(self.host, self.port, deadline)
 
-    def ask(self, service: str, deadline: Deadline) -> str:
+    def query(self, service: str, deadline: Deadline) -> str:
         """Send one request to the server itself and return its answer.
 
         Raises:
@@ -251,7 +251,7 @@ class AdbServer:
             DeviceTimeout: it does not answer.
         """
         try:
-            with self.link(deadline) as link:
+            with self.open_socket(deadline) as link:
                 link.request(service)
                 return link.read_block()
         except (OSError, AdbRefused) as error:
@@ -268,7 +268,7 @@ class AdbServer:
     def _wait_until_ready(self, serial: str, deadline: Deadline) -> None:
         what = f"{serial} did not become ready"
         try:
-            with self.link(deadline) as link:
+            with self.open_socket(deadline) as link:
                 link.request(f"host-serial:{serial}:wait-for-any-device")
                 link.check_accepted()
         except (OSError, AdbRefused) as error:

@@ -35,18 +35,18 @@ class OneShotShell:
 
     def __init__(self, line: DeviceTransport) -> None:
         """Nothing is started before the first call."""
-        self._line = line
+        self._transport = line
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         """See CommandShell.run."""
         if not commands:
             return []
-        script = _script(self._line, commands, prompted=False)
+        script = _script(self._transport, commands, prompted=False)
         service = f"shell,v2,raw:{script.text}"
-        with self._line.opened(service, deadline, _named(commands)) as link:
+        with self._transport.opened(service, deadline, _named(commands)) as link:
             if _read(packets(link), script) is _End.SCRIPT:
-                return _results(self._line, script)
-        raise _ended(self._line, script)
+                return _results(self._transport, script)
+        raise _ended(self._transport, script)
 
     def close(self) -> None:
         """Does nothing."""
@@ -60,10 +60,10 @@ class PersistentShell:
     is running, and scripts that are not one line of printable text, go through `OneShotShell`.
     """
 
-    def __init__(self, line: DeviceTransport, per_call: OneShotShell) -> None:
+    def __init__(self, line: DeviceTransport, one_shot_shell: OneShotShell) -> None:
         """Nothing is started before the first call."""
-        self._line = line
-        self._per_call = per_call
+        self._transport = line
+        self._per_call = one_shot_shell
         self._lock = threading.Lock()
         self._link: AdbSocket | None = None
         self._packets: Iterator[tuple[int, bytes]] = iter(())
@@ -72,18 +72,18 @@ class PersistentShell:
         """See CommandShell.run."""
         if not commands:
             return []
-        script = _script(self._line, commands, prompted=True)
+        script = _script(self._transport, commands, prompted=True)
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
             return self._per_call.run(commands, deadline)
         try:
             if self._talk(script, commands, deadline):
                 if script.lost:
                     self._drop()
-                return _results(self._line, script)
+                return _results(self._transport, script)
             self._drop()
         finally:
             self._lock.release()
-        raise _ended(self._line, script)
+        raise _ended(self._transport, script)
 
     def close(self) -> None:
         """See CommandShell.close; a running call ends with an error."""
@@ -105,7 +105,7 @@ class PersistentShell:
                 self._drop()
         except FAILURES as error:
             self._drop()
-            raise self._line.failure(error, _named(commands), deadline.seconds) from error
+            raise self._transport.failure(error, _named(commands), deadline.seconds) from error
         except BaseException:
             self._drop()
             raise
@@ -115,7 +115,7 @@ class PersistentShell:
         """The shell's connection, reopened if it has ended."""
         if self._link is None or self._link.has_ended():
             self._drop()
-            self._link = self._line.open("shell,v2,raw:", deadline)
+            self._link = self._transport.open("shell,v2,raw:", deadline)
             self._packets = packets(self._link)
         self._link.deadline = deadline
         return self._link

@@ -68,7 +68,7 @@ class AdbSocket(ABC):
 
     @property
     @abstractmethod
-    def plug(self) -> socket.socket:
+    def raw_socket(self) -> socket.socket:
         """The connected socket."""
 
     @abstractmethod
@@ -96,15 +96,15 @@ class AdbSocket(ABC):
 
     def send(self, data: bytes) -> None:
         """Send all bytes."""
-        self.plug.settimeout(self.deadline.left_s())
-        self.plug.sendall(data)
+        self.raw_socket.settimeout(self.deadline.left_s())
+        self.raw_socket.sendall(data)
 
     def read_into(self, view: memoryview) -> int:
         """Fill a buffer; returns fewer bytes only if the other side has closed."""
         filled = 0
         while filled < len(view):
-            self.plug.settimeout(self.deadline.left_s())
-            count = self.plug.recv_into(view[filled:])
+            self.raw_socket.settimeout(self.deadline.left_s())
+            count = self.raw_socket.recv_into(view[filled:])
             if not count:
                 break
             filled += count
@@ -135,26 +135,28 @@ class AdbSocket(ABC):
         The adb server does not send a second small packet before the first is acknowledged, and
         the kernel delays acknowledgments by 40 ms without TCP_QUICKACK.
         """
-        if _QUICKACK is not None and self.plug.family != socket.AF_UNIX:
-            self.plug.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)  # has to be set before each read
-        self.plug.settimeout(self.deadline.left_s())
-        return bytes(self.plug.recv(1 << 16))
+        if _QUICKACK is not None and self.raw_socket.family != socket.AF_UNIX:
+            self.raw_socket.setsockopt(
+                socket.IPPROTO_TCP, _QUICKACK, 1
+            )  # has to be set before each read
+        self.raw_socket.settimeout(self.deadline.left_s())
+        return bytes(self.raw_socket.recv(1 << 16))
 
     def wait(self, seconds: float) -> bool:
         """Wait up to `seconds` for data or the end of the connection; whether one came."""
-        return bool(select.select([self.plug], [], [], seconds)[0])
+        return bool(select.select([self.raw_socket], [], [], seconds)[0])
 
     def has_ended(self) -> bool:
         """Whether it is closed, by us, or by the other side with nothing left to read."""
-        if self.plug.fileno() < 0:
+        if self.raw_socket.fileno() < 0:
             return True
-        return self.wait(0) and not self.plug.recv(1, socket.MSG_PEEK)
+        return self.wait(0) and not self.raw_socket.recv(1, socket.MSG_PEEK)
 
     def close(self) -> None:
         """Close at once; a read in another thread ends."""
         with contextlib.suppress(OSError):  # the other side may have closed first
-            self.plug.shutdown(socket.SHUT_RDWR)
-        self.plug.close()
+            self.raw_socket.shutdown(socket.SHUT_RDWR)
+        self.raw_socket.close()
 
     def __enter__(self) -> "AdbSocket":
         return self
@@ -166,11 +168,11 @@ class AdbSocket(ABC):
 def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
     """A socket to the adb server with TCP_NODELAY."""
     try:
-        plug = socket.create_connection((host, port), deadline.left_s())
+        raw_socket = socket.create_connection((host, port), deadline.left_s())
     except UnicodeError as error:  # a host such as a..b
         raise OSError(f"there is no host {host!r}: {error}") from error
-    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return plug
+    raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return raw_socket
 
 
 def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:

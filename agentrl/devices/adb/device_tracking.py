@@ -1,9 +1,16 @@
 """Follows the adb server's list of phones as they come and go."""
 
+import logging
+import threading
 from collections.abc import Generator
 
 from agentrl.devices.adb.adb_server import AdbServer
 from agentrl.devices.adb.adb_socket import AdbRefused, Deadline, to_device_error
+from agentrl.errors import DeviceError
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.5
 
 KnownDevices = dict[str, str]
 """State of every phone by serial; `device` means ready."""
@@ -23,7 +30,7 @@ def track_devices(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known
         DeviceError: the server is gone, or refuses.
     """
     try:
-        with server.link(Deadline(deadline_s)) as link:
+        with server.open_socket(Deadline(deadline_s)) as link:
             link.request("host:track-devices")
             while True:
                 if not link.wait(deadline_s):
@@ -34,3 +41,32 @@ def track_devices(server: AdbServer, deadline_s: float = 5.0) -> Generator[Known
                 yield dict(line.split("\t", 1) for line in lines if "\t" in line)
     except (OSError, AdbRefused) as error:
         raise to_device_error(error, "adb server, host:track-devices", deadline_s) from error
+
+
+class DeviceTracker:
+    """Keeps the latest list of phones, updated by a thread."""
+
+    def __init__(self, server: AdbServer, closing: threading.Event) -> None:
+        """Start the thread.
+
+        Args:
+            server: need not be running yet.
+            closing: ends the thread once it is set.
+        """
+        self.known: KnownDevices | None = None
+        """State of every phone by serial; None while the server does not answer."""
+        self._server = server
+        self._closing = closing
+        threading.Thread(target=self._follow, name="arrivals", daemon=True).start()
+
+    def _follow(self) -> None:
+        while not self._closing.is_set():
+            try:
+                for known in track_devices(self._server, _LOOK_S):
+                    if self._closing.is_set():
+                        return
+                    self.known = self.known if known is None else known
+            except DeviceError as error:
+                log.info("%s", error)
+            self.known = None
+            self._closing.wait(_LOOK_S)

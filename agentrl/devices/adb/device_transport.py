@@ -38,7 +38,7 @@ class DeviceTransport:
         Raises:
             OSError, Refused: see AdbSocket.
         """
-        link = self._server.link(deadline)
+        link = self._server.open_socket(deadline)
         try:
             link.request(f"host:transport:{self.serial}")
             link.request(service)

@@ -14,7 +14,7 @@ class ReverseTunnels:
 
     def __init__(self, line: DeviceTransport) -> None:
         """No tunnel yet."""
-        self._line = line
+        self._transport = line
 
     def begin(self, remote: str, local: str, deadline: Deadline) -> None:
         """Forward connections to `remote` on the phone to `local` here.
@@ -41,7 +41,7 @@ class ReverseTunnels:
                 raise
 
     def _ask(self, service: str, deadline: Deadline) -> None:
-        with self._line.opened(service, deadline) as link:
+        with self._transport.opened(service, deadline) as link:
             # A second status follows: the first accepts the request, this one confirms it is done.
             link.check_accepted()
 

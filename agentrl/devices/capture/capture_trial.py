@@ -38,7 +38,7 @@ class CaptureTrial:
             change: changes something on the screen; None does not check freshness.
             within: overall deadline; None for no limit.
         """
-        self._line = line
+        self._transport = line
         self._frame_s = frame_s
         self._rounds = rounds
         self._change = change
@@ -81,14 +81,14 @@ class CaptureTrial:
             if images_match(earlier, shown) or images_match(later, shown):
                 return
             earlier = later
-        raise CaptureError(f"{self._line.serial}: it does not match other captures")
+        raise CaptureError(f"{self._transport.serial}: it does not match other captures")
 
     def _other(self, capture: Capture) -> Capture | None:
         """A capture to compare with: raw for the others, PNG for raw; None if none works."""
         if self._within is not None and isinstance(capture, RawCapture):
             return None  # a PNG takes seconds on some phones
         if self._witness is None or type(self._witness) is type(capture):
-            others: list[Capture] = [RawCapture(self._line), PngCapture(self._line)]
+            others: list[Capture] = [RawCapture(self._transport), PngCapture(self._transport)]
             others = [other for other in others if type(other) is not type(capture)]
             self._witness = next((other for other in others if self._works(other)), None)
         return self._witness
@@ -108,6 +108,6 @@ class CaptureTrial:
         while images_match(before, self._frame(capture)):
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{self._line.serial}: stale: a change did not show within {_FRESH_S:g} s"
+                    f"{self._transport.serial}: stale: a change did not show within {_FRESH_S:g} s"
                 )
             time.sleep(_POLL_S)

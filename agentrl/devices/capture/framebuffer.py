@@ -39,12 +39,12 @@ class FramebufferCapture:
 
     def __init__(self, line: DeviceTransport) -> None:
         """The buffer is allocated with the first frame and reused."""
-        self._line = line
+        self._transport = line
         self._buffer = bytearray()
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
-        with self._line.opened("framebuffer:", deadline, "framebuffer") as link:
+        with self._transport.opened("framebuffer:", deadline, "framebuffer") as link:
             return self.read(link)
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class FramebufferCapture:
         Raises:
             CaptureError: the picture is incomplete or black.
         """
-        serial = self._line.serial
+        serial = self._transport.serial
         header = _read_header(link, serial)
         if header.form not in _BYTES:
             raise CaptureError(f"{serial}: unsupported pixel format of framebuffer: {header.form}")

@@ -51,7 +51,7 @@ class StreamCapture:
     def __init__(self, line: DeviceTransport, lag_s: float = 0.25) -> None:
         check_decoder()
         self.lag_s = lag_s
-        self._line = line
+        self._transport = line
         self._raw = RawCapture(line)
         self._run: ScreenRecording | None = None
         self._checked: Image = np.zeros((1, 1, 3), np.uint8)
@@ -69,12 +69,12 @@ class StreamCapture:
                 self._checked, self._check_at_s = picture, time.monotonic() + _CHECK_EVERY_S
         except TimeoutError as error:
             raise to_device_error(
-                error, f"{self._line.serial}: screenrecord", deadline.seconds
+                error, f"{self._transport.serial}: screenrecord", deadline.seconds
             ) from error
         except CaptureError:
             self.close()
             raise
-        return check_lit(self._line.serial, picture, dark=_DARK).copy()
+        return check_lit(self._transport.serial, picture, dark=_DARK).copy()
 
     def close(self) -> None:
         """Stop the recording."""
@@ -101,15 +101,15 @@ class StreamCapture:
             if frame is not None:
                 return rgb(frame)
             why = run.why_ended()
-        self._line.check_online()
-        raise CaptureError(f"{self._line.serial}: screenrecord returned no frame: {why}")
+        self._transport.check_online()
+        raise CaptureError(f"{self._transport.serial}: screenrecord returned no frame: {why}")
 
     def _start(self, deadline: Deadline) -> ScreenRecording:
         self.close()
         try:
-            link = self._line.open(f"exec:{_RECORD} 2>/dev/null", deadline)
+            link = self._transport.open(f"exec:{_RECORD} 2>/dev/null", deadline)
         except FAILURES as error:
-            raise self._line.failure(error, "screenrecord", deadline.seconds) from error
+            raise self._transport.failure(error, "screenrecord", deadline.seconds) from error
         self._run = ScreenRecording(link)
         return self._run
 
@@ -126,7 +126,7 @@ class StreamCapture:
                 self.close()
                 picture = self.newest(deadline)
         raise CaptureError(
-            f"{self._line.serial}: the {_sides(picture)} stream does not show the "
+            f"{self._transport.serial}: the {_sides(picture)} stream does not show the "
             f"{_sides(real)} screen; use devices.capture=auto"
         )
 

@@ -21,15 +21,17 @@ class PngCapture:
 
     def __init__(self, line: DeviceTransport) -> None:
         """Keeps nothing between frames."""
-        self._line = line
+        self._transport = line
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
         data = bytearray()
-        with self._line.opened("exec:screencap -p 2>/dev/null", deadline, "screencap -p") as link:
+        with self._transport.opened(
+            "exec:screencap -p 2>/dev/null", deadline, "screencap -p"
+        ) as link:
             while chunk := link.receive():
                 data += chunk
-        return decode(bytes(data), self._line.serial)
+        return decode(bytes(data), self._transport.serial)
 
     def close(self) -> None:
         """Does nothing."""

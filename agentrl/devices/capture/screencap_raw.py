@@ -22,13 +22,13 @@ class RawCapture:
 
     def __init__(self, line: DeviceTransport) -> None:
         """The buffer is allocated with the first frame and reused."""
-        self._line = line
+        self._transport = line
         self._buffer = bytearray(_LONG_HEADER)
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
         # Phones with two screens write a warning before the frame.
-        with self._line.opened("exec:screencap 2>/dev/null", deadline, "screencap") as link:
+        with self._transport.opened("exec:screencap 2>/dev/null", deadline, "screencap") as link:
             return self.read(link)
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class RawCapture:
         Raises:
             CaptureError: the picture is incomplete or black.
         """
-        serial = self._line.serial
+        serial = self._transport.serial
         got = link.read_into(memoryview(self._buffer)[:_SHORT_HEADER])
         if got < _SHORT_HEADER:
             raise no_frame(serial, bytes(self._buffer[:got]))

@@ -19,7 +19,7 @@ _FRESH_S = 3.0
 
 
 def measure_lag_s(
-    line: DeviceTransport,
+    transport: DeviceTransport,
     stream: StreamCapture,
     change: Callable[[], None],
     rounds: int,
@@ -28,7 +28,7 @@ def measure_lag_s(
     """The largest lag of a stream behind raw captures, with a margin.
 
     Args:
-        line: to the phone, for the raw captures.
+        transport: to the phone, for the raw captures.
         stream: of the same phone.
         change: changes something on the screen.
         rounds: how often it is changed.
@@ -41,15 +41,18 @@ def measure_lag_s(
     """
     stream.frame(deadline)
     stream.lag_s = 0.0
-    lags = [_once(line, stream, change, deadline) for _ in range(rounds)]
+    lags = [_once(transport, stream, change, deadline) for _ in range(rounds)]
     return max(_LEAST_S, _MARGIN * max(lags))
 
 
 def _once(
-    line: DeviceTransport, stream: StreamCapture, change: Callable[[], None], deadline: Deadline
+    transport: DeviceTransport,
+    stream: StreamCapture,
+    change: Callable[[], None],
+    deadline: Deadline,
 ) -> float:
     """Seconds from the last raw capture without the change to the stream showing it."""
-    raw = _Raw(line, deadline)
+    raw = _Raw(transport, deadline)
     before = stream.newest(deadline)
     while not images_match(before, raw.before):
         time.sleep(min(_POLL_S, deadline.left_s()))
@@ -61,7 +64,7 @@ def _once(
             time.sleep(_POLL_S)
             if time.monotonic() >= end_s:
                 raise CaptureError(
-                    f"{line.serial}: stale: a change did not show within {_FRESH_S:g} s"
+                    f"{transport.serial}: stale: a change did not show within {_FRESH_S:g} s"
                 )
         shown_s = time.monotonic()
     return shown_s - raw.unchanged_s
@@ -70,8 +73,8 @@ def _once(
 class _Raw:
     """Takes raw captures in a thread until the screen has changed."""
 
-    def __init__(self, line: DeviceTransport, deadline: Deadline) -> None:
-        self._capture = RawCapture(line)
+    def __init__(self, transport: DeviceTransport, deadline: Deadline) -> None:
+        self._capture = RawCapture(transport)
         self._deadline = deadline
         self.unchanged_s = time.monotonic()
         """When the last capture without the change was begun."""

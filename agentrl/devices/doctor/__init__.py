@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.app_launch import has_package
+from agentrl.devices.adb.app_commands import has_package
 from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture_benchmark import screen_toggler

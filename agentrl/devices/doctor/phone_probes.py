@@ -48,13 +48,13 @@ def check_commands(phone: AdbPhone) -> Finding:
         tried = len(seconds) + len(failures)
         detail = f"{len(failures)} of {tried} failed: {failures[-1]}"
         if isinstance(failures[-1], DeviceTimeout):
-            return wrong("check_commands", detail, "it hangs: replug it, or adb reboot")
-        return wrong("check_commands", detail, _CABLE)
+            return wrong("commands", detail, "it hangs: replug it, or adb reboot")
+        return wrong("commands", detail, _CABLE)
     median_ms, worst_ms = 1000 * statistics.median(seconds), 1000 * max(seconds)
     detail = f"{median_ms:.1f} ms, at most {worst_ms:.0f} ms"
     if median_ms > _SLOW_MS:
-        return note("check_commands", f"slow: {detail}", _CABLE)
-    return ok("check_commands", detail)
+        return note("commands", f"slow: {detail}", _CABLE)
+    return ok("commands", detail)
 
 
 class PhoneProbe:

@@ -43,7 +43,7 @@ class AppExit:
     by: ExitCause
     evidence: str
 
-    def told(self) -> dict[str, Any]:
+    def to_info(self) -> dict[str, Any]:
         """For an environment's `info["guard"]`; no frame is recorded once the agent has left."""
         info: dict[str, Any] = {
             "kind": self.kind, "package": self.package, "by": self.by, "evidence": self.evidence,
@@ -113,7 +113,7 @@ class AppGuard:
             self._device.key(_AWAY["call"])
             self._until(lambda: self._device.window().kind != "call")
 
-    def act(self, action: Action, *, before: Image, **settling: Any) -> GuardedResult:
+    def perform(self, action: Action, *, before: Image, **settling: Any) -> GuardedResult:
         """Perform an action, wait until the screen has settled, and check what is in front.
 
         A window that came from the world is dismissed once; the episode goes on if the app is then
@@ -130,18 +130,20 @@ class AppGuard:
             ScreenTurned: the screen was rotated meanwhile, not by the app.
             DeviceError: as `act_and_settle`.
         """
-        guarded = self._act(action, before, settling)
+        guarded = self._perform_guarded(action, before, settling)
         if guarded.settled is not None:
             if not self._turns and not touches_nothing(action):
                 self._check_upright(action, before, guarded.settled.frame)
             self._last = guarded.settled
         return guarded
 
-    def _act(self, action: Action, before: Image, settling: Mapping[str, Any]) -> GuardedResult:
+    def _perform_guarded(
+        self, action: Action, before: Image, settling: Mapping[str, Any]
+    ) -> GuardedResult:
         """Clear what was in front before, perform the action, and dismiss what came with it."""
         earlier: tuple[AppExit, ...] = ()
         try:
-            settled, came, evidence = self._perform(action, before, settling, self._allowed)
+            settled, came, evidence = self._settle_in_app(action, before, settling, self._allowed)
         except NotInFront:
             if (came := self._outside()) is not None:
                 event = self._judged(came, ExitEvidence(action=None))
@@ -150,7 +152,7 @@ class AppGuard:
             # The check on the phone does not recognize popups of an app, such as a menu.
             is_known = self._device.focus() in self._allowed
             only_in = self._allowed if is_known else None
-            settled, came, evidence = self._perform(action, before, settling, only_in)
+            settled, came, evidence = self._settle_in_app(action, before, settling, only_in)
         if came is None:
             assert settled is not None, "without a window in front, the action must have settled"
             return GuardedResult(settled=settled, events=earlier)
@@ -165,7 +167,7 @@ class AppGuard:
         remaining = self._send_away(came, event, known, evidence)
         if remaining is not None:
             return GuardedResult(settled=None, events=(*earlier, event, remaining))
-        settled, came, _ = self._perform(Wait(0.0), before, settling)
+        settled, came, _ = self._settle_in_app(Wait(0.0), before, settling)
         if came is not None or settled is None:
             raise self._void(event, "and it came back after it was dismissed")
         return GuardedResult(settled=settled, events=(*earlier, event))
@@ -175,7 +177,7 @@ class AppGuard:
         """What the app published when the screen last settled."""
         return None if self._last is None else self._last.state
 
-    def _perform(
+    def _settle_in_app(
         self,
         action: Action,
         before: Image,

@@ -5,7 +5,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterable
 
-from agentrl.devices.adb.app_launch import package_name
+from agentrl.devices.adb.app_commands import package_name
 from agentrl.devices.adb.shell_script import Gate, Snippet, quote_command
 from agentrl.devices.device import Device
 from agentrl.devices.foreground_window import Window

@@ -41,7 +41,7 @@ class ScreenWatch:
         self.captures = 0
         self.effect_s: float | None = None
         """From the start to the first capture that differs from `before`; None if none does."""
-        self._same = comparison.same
+        self._same = comparison.matches
         self._min_captures = min_captures
         self._start = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
@@ -58,7 +58,7 @@ class ScreenWatch:
             self.pause("")
             frame = self._try()
         if self.effect_s is None and self.differs(frame):
-            self.effect_s = self.past_s()
+            self.effect_s = self.elapsed_s()
         return frame
 
     def differs(self, frame: Image) -> bool:
@@ -70,7 +70,7 @@ class ScreenWatch:
         while True:
             following = self.capture()
             still = self.captures >= self._min_captures and self._same(frame, following)
-            if still or (or_last and self.past_s() >= self.settle_s):
+            if still or (or_last and self.elapsed_s() >= self.settle_s):
                 return following
             self.pause(f"{self.device.serial}: the screen did not settle")
             frame = following
@@ -79,7 +79,7 @@ class ScreenWatch:
         """As `until_still`, once the screen has changed; the unchanged screen if it does not."""
         frame = self.capture()
         while self.effect_s is None:
-            if self.past_s() >= self.settle_s:
+            if self.elapsed_s() >= self.settle_s:
                 return frame
             self.pause("")
             frame = self.capture()
@@ -92,13 +92,13 @@ class ScreenWatch:
             frame: a settled capture.
             quiet_s: how long to wait for a further effect.
         """
-        end_s = self.past_s() + quiet_s
-        while self.past_s() < min(end_s, self.settle_s):
+        end_s = self.elapsed_s() + quiet_s
+        while self.elapsed_s() < min(end_s, self.settle_s):
             self.pause("")
             following = self.capture()
             if not self._same(frame, following):
                 following = self.until_still(following, or_last=True)
-                end_s = self.past_s() + quiet_s
+                end_s = self.elapsed_s() + quiet_s
             frame = following
         return frame
 
@@ -111,7 +111,7 @@ class ScreenWatch:
         Raises:
             DeviceTimeout: the deadline has passed.
         """
-        if failure and self.past_s() >= self.settle_s:
+        if failure and self.elapsed_s() >= self.settle_s:
             raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
         time.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
@@ -120,12 +120,12 @@ class ScreenWatch:
         try:
             return self.device.screenshot()
         except CaptureError as error:
-            if self.past_s() >= self.settle_s:
+            if self.elapsed_s() >= self.settle_s:
                 raise
             log.info("%s", error)  # black during a transition, or a connection was lost
             return None
 
-    def past_s(self) -> float:
+    def elapsed_s(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._start
 
@@ -144,4 +144,4 @@ def ignore_moving_regions(
     while time.monotonic() < end_s:
         pictures.append(device.screenshot())
         time.sleep(_LONGEST_PAUSE_S)
-    return comparison.without(moving_regions(pictures))
+    return comparison.ignoring(moving_regions(pictures))

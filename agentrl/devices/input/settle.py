@@ -1,11 +1,21 @@
-"""Performs an action on a screen and waits until its effect has settled."""
+"""Performs an action on a screen and waits until its effect has settled.
+
+If the app publishes its state, the wait is for the app to handle the touch: its screen and state
+change together, so any later capture shows the effect and two equal captures show it settled.
+Otherwise the wait is for a capture that differs from the one before, then for a second effect.
+
+An action that leaves the app, such as a tap on the navigation bar, is never counted by it: as soon
+as another package is in front, that is returned with the app's last state and the settled screen,
+or the screen at the deadline. The screen from before the effect is never returned, unless the app
+publishes nothing and nothing changed within the deadline: an action without effect looks like that.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.actions.screen_actions import Action, Wait, dispatch_action, touches_nothing
-from agentrl.devices.device import AppState, Device
+from agentrl.actions.screen_actions import Action, Wait, touches_nothing
+from agentrl.devices.device import AppState, Device, dispatch_action
 from agentrl.devices.input.screen_watch import ScreenWatch, ignore_moving_regions
 from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
 from agentrl.errors import CaptureError
@@ -56,14 +66,7 @@ def act_and_settle(
 ) -> Settled:
     """Perform an action and wait until its effect has settled on the screen.
 
-    If the app publishes its state, wait for the app to handle the touch: its screen and state
-    change together, so any later capture shows the effect and two equal captures show it settled.
-    Otherwise wait for a capture that differs from `before`, then `quiet_s` for a second effect.
-    An action that leaves the app, such as a tap on the navigation bar, is never counted by it: as
-    soon as another package is in front, return that with the app's last state and the settled
-    screen, or the screen at the deadline. The screen from before the effect is never returned,
-    unless the app publishes nothing and nothing changed within the deadline: an action without
-    effect looks like that.
+    See `agentrl.devices.input.settle` for how the wait ends.
 
     Args:
         device: the phone.
@@ -73,22 +76,18 @@ def act_and_settle(
         settle_s: overall deadline, on top of a Wait's own seconds; None takes the device's.
         mask_top: fraction of the height to ignore at the top: the status bar with its clock.
         ignore: more regions to ignore, such as an app's own clock.
-        watch_s: how long to watch the screen before the action; small regions that move meanwhile
-            (a cursor blinks once a second) are ignored.
+        watch_s: time to watch the screen before the action, to ignore blinking cursors etc.
         min_captures: minimum number of captures.
         quiet_s: how long to wait for a second effect if the app publishes nothing.
-        state_shows: every change of the published state is visible: then a new state with an
-            unchanged screen means a stale capture.
-        before_state: the state when `before` was taken; None reads it right before the action.
-        only_in: packages; the action is only performed if one of them is in front. None: always.
-        moving: the screen never rests: return the first capture after the action was handled, or
-            after the action if the app publishes nothing.
+        state_shows: every new state is visible, so that an unchanged screen is a stale capture.
+        before_state: the state when `before` was taken; None reads it before the action.
+        only_in: packages; the action is only performed if one is in front. None: always.
+        moving: the screen never rests: take the first capture after the action was handled.
 
     Raises:
         NotInFront: no package of `only_in` was in front; nothing was done.
         CaptureError: no capture succeeded in time, or the captures are stale.
-        DeviceTimeout: the app is in front but did not handle the touch in time, or its screen
-            never settled.
+        DeviceTimeout: the app did not handle the touch in time, or its screen never settled.
         DeviceError: the phone failed.
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
@@ -97,22 +96,14 @@ def act_and_settle(
     watch = ScreenWatch(
         device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
     )
-    done = _act(watch, action, package, before_state, only_in)
-    if done.left:
-        return _settled(watch, watch.until_changed_and_still(or_last=True), done)
-    if moving:
+    done = _send_action(watch, action, package, before_state, only_in)
+    if moving and not done.left:
         frame = watch.capture()
-    elif done.state is not None or touches_nothing(action):
-        frame = watch.until_still(watch.capture())
-        if state_shows and done.news and not watch.differs(frame):
-            frame = _until_shown(watch)
     else:
-        frame = watch.until_changed_and_still()
-        if watch.effect_s is not None:
-            frame = watch.until_quiet(frame, quiet_s)
-    if done.state is None and not touches_nothing(action):
+        frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
+    if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
-        done = _Handled(front=front, front_s=watch.past_s())
+        done = _Handled(front=front, front_s=watch.elapsed_s())
     return _settled(watch, frame, done)
 
 
@@ -131,7 +122,7 @@ class _Handled:
     """Whether another package came to the front before the app handled the action."""
 
 
-def _act(
+def _send_action(
     watch: ScreenWatch,
     action: Action,
     package: str | None,
@@ -143,27 +134,42 @@ def _act(
     if package is None:
         dispatch_action(device, action)
         return _Handled()
-    before, now = device.act(action, package, only_in)
+    before, now = device.send_action(action, package, only_in)
     known = known or before.state
     if touches_nothing(action):
         # There is nothing to count.
         news = _is_news(known, now.state)
-        return _Handled(state=now.state, front=now.front, front_s=watch.past_s(), news=news)
+        return _Handled(state=now.state, front=now.front, front_s=watch.elapsed_s(), news=news)
     if before.state is None:
         return _Handled()
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
         if now.front not in (None, package):
             # Look again: it may have handled the action since the last look.
             state = device.look(package).state or now.state
-            front_s = watch.past_s()
+            front_s = watch.elapsed_s()
             return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
         watch.pause(f"{device.serial}: {package} did not handle {action}")
         now = device.look(package)
     if now.state is None:
         return _Handled()
     news = _is_news(known, now.state)
-    front_s = watch.past_s()
+    front_s = watch.elapsed_s()
     return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
+
+
+def _wait_for_effect(
+    watch: ScreenWatch, action: Action, done: _Handled, quiet_s: float, state_shows: bool
+) -> Image:
+    """The settled screen, by what is known about the action."""
+    if done.left:
+        return watch.until_changed_and_still(or_last=True)
+    if done.state is not None or touches_nothing(action):
+        frame = watch.until_still(watch.capture())
+        if state_shows and done.news and not watch.differs(frame):
+            frame = _until_shown(watch)
+        return frame
+    frame = watch.until_changed_and_still()
+    return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
 
 
 def _until_shown(watch: ScreenWatch) -> Image:
@@ -175,8 +181,8 @@ def _until_shown(watch: ScreenWatch) -> Image:
     frame = watch.until_changed_and_still()
     if watch.effect_s is None:
         raise CaptureError(
-            f"{watch.device.serial}: the app published a new state {watch.past_s():.1f} s ago but "
-            "its screen did not change: the captures are stale"
+            f"{watch.device.serial}: the app published a new state {watch.elapsed_s():.1f} s ago "
+            "but its screen did not change: the captures are stale"
         )
     return frame
 
@@ -201,7 +207,7 @@ def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
         front=done.front,
         front_s=done.front_s,
         handled=done.handled,
-        seconds=watch.past_s(),
+        seconds=watch.elapsed_s(),
         effect_s=watch.effect_s,
         captures=watch.captures,
     )

@@ -1,8 +1,8 @@
 """A pool that leases phones to episodes, recovers failed ones, and rejects stale holders.
 
-`ledger` holds the state of leases and phones, `keeper` acts on it, `ladder` recovers failed
-phones, `lease` is what an episode holds, `borrowing` is how it gets one, and `lending` is the
-protocol between the two sides.
+`lease_ledger` holds the state of leases and phones, `pool_manager` acts on it, `recovery` recovers
+failed phones, `lease` is what an episode holds, `device_pool` is how it gets one, and `lender` is
+the protocol between the two sides.
 """
 
 from agentrl.devices.pool.device_pool import Borrower, DevicePool

@@ -37,7 +37,7 @@ class ConnectionRoutes:
 
     def devices(self) -> list[LeasableDevice]:
         """The devices of all phones."""
-        return [device for ways in list(self._to.values()) for device in ways]
+        return [device for routes in list(self._to.values()) for device in routes]
 
     def device(self, serial: str) -> LeasableDevice:
         """The device with that serial, which must exist."""
@@ -50,18 +50,18 @@ class ConnectionRoutes:
             DeviceError: the device failed.
         """
         known = list(self._to.items())
-        return next((phone for phone, ways in known if is_same_phone(ways, device)), None)
+        return next((phone for phone, routes in known if is_same_phone(routes, device)), None)
 
     def add(self, device: LeasableDevice, *, phone: str | None = None) -> None:
         """Add a device, as a new phone or as another route to a known one."""
         self._to.setdefault(device.serial if phone is None else phone, []).append(device)
 
-    def prefer(self, phone: str, way: int | None) -> None:
+    def prefer(self, phone: str, route: int | None) -> None:
         """Make the route with that index the preferred one; None changes nothing."""
-        if way:
-            ways = self._to[phone]
-            ways.insert(0, ways.pop(way))
-            log.warning("%s is now reached as %s", phone, ways[0].serial)
+        if route:
+            routes = self._to[phone]
+            routes.insert(0, routes.pop(route))
+            log.warning("%s is now reached as %s", phone, routes[0].serial)
 
 
 def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
@@ -72,29 +72,29 @@ def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
     """
     phones: list[list[D]] = []
     for device in devices:
-        for ways in phones:
-            if is_same_phone(ways, device):
-                log.warning("%s is another route to %s", device.serial, ways[0].serial)
-                ways.append(device)
+        for routes in phones:
+            if is_same_phone(routes, device):
+                log.warning("%s is another route to %s", device.serial, routes[0].serial)
+                routes.append(device)
                 break
         else:
             phones.append([device])
     return phones
 
 
-def is_same_phone(ways: Sequence[Device], device: Device) -> bool:
+def is_same_phone(routes: Sequence[Device], device: Device) -> bool:
     """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline.
 
     Raises:
         DeviceError: the device failed.
     """
-    if device.serialno() != ways[0].serialno():
+    if device.serialno() != routes[0].serialno():
         return False
     # Emulators of one image share their serialno: write a file by one route, look by another.
     note = f"/data/local/tmp/agentrl.{secrets.token_hex(8)}"
     device.shell("touch", note)
     try:
-        return ways[0].batch(("ls", note))[0].code == 0
+        return routes[0].batch(("ls", note))[0].code == 0
     except DeviceError:
         return True
     finally:

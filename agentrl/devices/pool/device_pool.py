@@ -60,7 +60,7 @@ class Borrower(ABC):
                 succeed.
             PoolEmpty: all phones are in quarantine.
         """
-        grant = await self._lender.take(deadline_s)
+        grant = await self._lender.acquire(deadline_s)
         ending = LeaseEnd()
         lease: LeasedDevice | None = None
         try:
@@ -77,7 +77,7 @@ class Borrower(ABC):
             raise
         finally:
             # Shielded: a canceled episode must still return its phone.
-            await asyncio.shield(self._tasks.start(self._give_back(grant, lease, ending)))
+            await asyncio.shield(self._tasks.start(self._release(grant, lease, ending)))
 
     async def _reached(self, grant: LeaseGrant) -> LeasedDevice:
         try:
@@ -85,7 +85,7 @@ class Borrower(ABC):
         except (DeviceError, ConfigError) as error:
             raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
 
-    async def _give_back(
+    async def _release(
         self, grant: LeaseGrant, lease: LeasedDevice | None, ending: LeaseEnd
     ) -> None:
         if lease is not None:
@@ -93,7 +93,7 @@ class Borrower(ABC):
             await asyncio.to_thread(lease.end)
             ending = replace(ending, busy_s=lease.busy_s, launched=tuple(lease.launched))
         self._leases.pop(grant.token, None)
-        await self._lender.give_back(grant.token, ending)
+        await self._lender.release(grant.token, ending)
 
 
 class DevicePool(Borrower):
@@ -106,32 +106,32 @@ class DevicePool(Borrower):
 
     def __init__(self, keeper: PoolManager) -> None:
         """A pool of the keeper's phones; closing the pool closes the keeper."""
-        self.keeper = keeper
+        self.manager = keeper
         super().__init__(keeper)
 
     def __len__(self) -> int:
-        return len(self.keeper)
+        return len(self.manager)
 
     @property
     def grows(self) -> bool:
         """Whether more phones may join."""
-        return self.keeper.grows
+        return self.manager.grows
 
     @property
     def serials(self) -> tuple[str, ...]:
         """Of all phones, including those in quarantine."""
-        return self.keeper.ledger.phones
+        return self.manager.ledger.phones
 
     def stats(self) -> list[DeviceStats]:
         """One row per phone."""
         running = {token: lease.busy_s for token, lease in list(self._leases.items())}
-        return self.keeper.ledger.stats(running)
+        return self.manager.ledger.stats(running)
 
     def close(self) -> None:
         """End all leases and close the phones; ends virtual phones started for the pool."""
         for lease in list(self._leases.values()):
             lease.end()
-        self.keeper.close()
+        self.manager.close()
 
     def __enter__(self) -> "DevicePool":
         return self
@@ -140,6 +140,6 @@ class DevicePool(Borrower):
         self.close()
 
     async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
-        device = self.keeper.ways.device(grant.serial)
-        device.send_under(grant.token)
+        device = self.manager.routes.device(grant.serial)
+        device.set_lease(grant.token)
         return LeasedDevice(device, grant.name)

@@ -21,10 +21,10 @@ _leases: "dict[str, LeasedDevice]" = {}
 class LeasableDevice(Device, Protocol):
     """A phone that can refuse commands sent under a lease that has ended."""
 
-    def hold(self, token: int) -> None:
+    def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
 
-    def send_under(self, token: int | None) -> None:
+    def set_lease(self, token: int | None) -> None:
         """Send all further commands under this lease; None sends them whatever the lease."""
 
 
@@ -149,11 +149,11 @@ class LeasedDevice:
         """See `Device.look`."""
         return self._call(lambda: self._device.look(package))
 
-    def act(
+    def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """See `Device.act`."""
-        return self._call(lambda: self._device.act(action, package, only_in))
+        """See `Device.send_action`."""
+        return self._call(lambda: self._device.send_action(action, package, only_in))
 
     def shell(self, *arguments: str) -> str:
         """See `Device.shell`."""

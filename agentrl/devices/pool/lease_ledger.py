@@ -26,7 +26,7 @@ class DeviceStats:
     """Seconds spent in calls."""
     busy_share: float
     """Fraction of the time spent in calls, in [0, 1]."""
-    mended: Mapping[str, int] = field(default_factory=dict)
+    recoveries: Mapping[str, int] = field(default_factory=dict)
     """How often each step of the recovery ladder was taken."""
 
 
@@ -37,7 +37,7 @@ class GrantedLease:
     phone: str
     token: int
     """Unique to this lease; later leases have larger tokens."""
-    place: int
+    position: int
     """Queue position of the caller that got the phone."""
 
 
@@ -45,9 +45,9 @@ class PhoneState(Enum):
     """State of a phone."""
 
     FREE = "free"
-    LENT = "leased"
-    MENDED = "recovering"
-    ASIDE = "in quarantine"
+    LEASED = "leased"
+    RECOVERING = "recovering"
+    QUARANTINED = "in quarantine"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class _PhoneRecord:
     failures_in_a_row: int = 0
     leased_s: float = 0.0
     busy_s: float = 0.0
-    mended: Counter[str] = field(default_factory=Counter)
+    recoveries: Counter[str] = field(default_factory=Counter)
 
 
 class LeaseLedger:
@@ -105,7 +105,7 @@ class LeaseLedger:
         self._rows: dict[str, _PhoneRecord] = {}
         self._lent: dict[int, str] = {}
         self._free: deque[str] = deque()
-        self._line: deque[int] = deque()
+        self._transport: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -121,29 +121,31 @@ class LeaseLedger:
             self._rows[phone] = _PhoneRecord()
             self._free.append(phone)
 
-    def line_up(self) -> int:
+    def join_queue(self) -> int:
         """Join the queue; returns the position."""
         self._place += 1
-        self._line.append(self._place)
+        self._transport.append(self._place)
         return self._place
 
-    def leave(self, place: int) -> None:
+    def leave_queue(self, position: int) -> None:
         """Leave the queue; does nothing if a phone was granted to that position."""
-        if place in self._line:
-            self._line.remove(place)
+        if position in self._transport:
+            self._transport.remove(position)
 
-    def lend(self) -> list[GrantedLease]:
+    def grant_free(self) -> list[GrantedLease]:
         """Grant free phones to waiting callers."""
         entries = []
-        while self._free and self._line:
+        while self._free and self._transport:
             phone, now = self._free.popleft(), self._clock()
             self._token += 1
             row = self._rows[phone]
-            row.state, row.token = PhoneState.LENT, self._token
+            row.state, row.token = PhoneState.LEASED, self._token
             row.since_s, row.until_s = now, now + self.expiry_s
             row.leases += 1
             self._lent[self._token] = phone
-            entries.append(GrantedLease(phone=phone, token=self._token, place=self._line.popleft()))
+            entries.append(
+                GrantedLease(phone=phone, token=self._token, position=self._transport.popleft())
+            )
         return entries
 
     def renew(self, token: int) -> bool:
@@ -182,9 +184,9 @@ class LeaseLedger:
             return True
         row.failures += 1
         row.failures_in_a_row += 1
-        phone = self._take_back(token, PhoneState.MENDED)
+        phone = self._take_back(token, PhoneState.RECOVERING)
         if row.failures_in_a_row >= self._quarantine_after:
-            self._put_aside(phone)
+            self._quarantine(phone)
         return True
 
     def phone_of(self, token: int) -> str | None:
@@ -199,41 +201,43 @@ class LeaseLedger:
         """Since the last good lease."""
         return self._rows[phone].failures_in_a_row
 
-    def mended(self, phone: str, rungs: Iterable[str], *, answers: bool) -> None:
+    def record_recovery(self, phone: str, rungs: Iterable[str], *, answers: bool) -> None:
         """Record a recovery attempt; a phone that still does not answer is quarantined."""
         row = self._rows[phone]
-        row.mended.update(rungs)
-        if row.state is PhoneState.MENDED:
+        row.recoveries.update(rungs)
+        if row.state is PhoneState.RECOVERING:
             if answers:
                 self._make_free(phone)
             else:
-                self._put_aside(phone)
+                self._quarantine(phone)
 
-    def away(self, phone: str) -> None:
+    def mark_disconnected(self, phone: str) -> None:
         """Quarantine a free phone that was disconnected, due for a probe at once."""
         if self._rows[phone].state is PhoneState.FREE:
             self._free.remove(phone)
-            self._put_aside(phone)
-            self.hurry(phone)
+            self._quarantine(phone)
+            self.make_due(phone)
 
-    def hurry(self, phone: str) -> None:
+    def make_due(self, phone: str) -> None:
         """Make a quarantined phone due for a probe at once."""
-        if self._rows[phone].state is PhoneState.ASIDE:
+        if self._rows[phone].state is PhoneState.QUARANTINED:
             self._rows[phone].until_s = self._clock()
 
-    def due(self) -> list[str]:
+    def due_for_probe(self) -> list[str]:
         """The quarantined phones that are due for a probe."""
         now = self._clock()
-        aside = ((phone, row) for phone, row in self._rows.items() if row.state is PhoneState.ASIDE)
+        aside = (
+            (phone, row) for phone, row in self._rows.items() if row.state is PhoneState.QUARANTINED
+        )
         return [phone for phone, row in aside if row.until_s <= now]
 
-    def tried(self, phone: str, *, answers: bool) -> None:
+    def record_probe(self, phone: str, *, answers: bool) -> None:
         """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
-        if self._rows[phone].state is PhoneState.ASIDE:
+        if self._rows[phone].state is PhoneState.QUARANTINED:
             if answers:
                 self._make_free(phone)
             else:
-                self._put_aside(phone)
+                self._quarantine(phone)
 
     def count(self, state: PhoneState) -> int:
         """Number of phones in a state."""
@@ -251,7 +255,7 @@ class LeaseLedger:
         now = self._clock()
         past_s = max(now - self._opened_s, 1e-9)
         leased_s, busy_s = row.leased_s, row.busy_s
-        if row.state is PhoneState.LENT:
+        if row.state is PhoneState.LEASED:
             leased_s += now - row.since_s
             busy_s += running.get(row.token, 0.0)
         return DeviceStats(
@@ -259,11 +263,11 @@ class LeaseLedger:
             leases=row.leases,
             failures=row.failures,
             state=row.state.value,
-            quarantined=row.state is PhoneState.ASIDE,
+            quarantined=row.state is PhoneState.QUARANTINED,
             leased_share=min(leased_s / past_s, 1.0),
             busy_s=busy_s,
             busy_share=min(busy_s / past_s, 1.0),
-            mended=dict(row.mended),
+            recoveries=dict(row.recoveries),
         )
 
     def _holder(self, token: int) -> _PhoneRecord | None:
@@ -285,8 +289,8 @@ class LeaseLedger:
         self._rows[phone].state = PhoneState.FREE
         self._free.append(phone)
 
-    def _put_aside(self, phone: str) -> None:
+    def _quarantine(self, phone: str) -> None:
         row = self._rows[phone]
         pause_s = self._pause_s * min(2**row.pauses, _LONGEST_PAUSE)
-        row.state, row.until_s = PhoneState.ASIDE, self._clock() + pause_s
+        row.state, row.until_s = PhoneState.QUARANTINED, self._clock() + pause_s
         row.pauses = min(row.pauses + 1, _LONGEST_PAUSE)

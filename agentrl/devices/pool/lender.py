@@ -39,11 +39,11 @@ class LeaseEnd:
 class Lender(Protocol):
     """Leases phones, from this process or another."""
 
-    async def take(self, deadline_s: float) -> LeaseGrant:
-        """See agentrl.devices.pool.pool_manager.PoolManager.take."""
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
+        """See agentrl.devices.pool.pool_manager.PoolManager.acquire."""
 
-    async def give_back(self, token: int, ending: LeaseEnd) -> None:
-        """See agentrl.devices.pool.pool_manager.PoolManager.give_back."""
+    async def release(self, token: int, ending: LeaseEnd) -> None:
+        """See agentrl.devices.pool.pool_manager.PoolManager.release."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.device_tracking import DeviceTracker
 from agentrl.devices.pool.background_tasks import BackgroundTasks
 from agentrl.devices.pool.connection_routes import ConnectionRoutes
-from agentrl.devices.pool.device_arrivals import DeviceArrivals
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneState
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, PoolOptions
@@ -52,7 +52,7 @@ class PoolManager:
             open_newcomer: connects a serial that appears in that list; None admits none.
             on_close: called last when this is closed.
         """
-        self.ways = ConnectionRoutes(phones)
+        self.routes = ConnectionRoutes(phones)
         self._options = options
         self.ledger = LeaseLedger(
             time.monotonic,
@@ -62,20 +62,20 @@ class PoolManager:
             # Larger than the tokens of earlier jobs, whose late commands may still arrive.
             first_token=time.time_ns() // 1_000_000,
         )
-        for name in self.ways:
+        for name in self.routes:
             self.ledger.add(name)
         self._waiting: dict[int, asyncio.Future[LeaseGrant]] = {}
         self._closing = threading.Event()
         self._ladder = RecoveryLadder(reboot=options.reboot, closing=self._closing)
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ladder")
         self._tasks = BackgroundTasks()
-        self._tending: asyncio.Future[None] | None = None
-        self._mending: set[str] = set()
+        self._periodic_work: asyncio.Future[None] | None = None
+        self._recovering: set[str] = set()
         self._none_since_s: float | None = None
         self._last_failure = ""
         self._on_close = on_close
         self._open_newcomer = open_newcomer
-        self._arrivals = DeviceArrivals(server, self._closing) if server is not None else None
+        self._tracker = DeviceTracker(server, self._closing) if server is not None else None
         self._away: set[str] = set()
         """Phones that are missing from the server's list."""
         # Newcomers join one at a time: two at once may be routes to the same phone.
@@ -91,7 +91,7 @@ class PoolManager:
     def __len__(self) -> int:
         return len(self.ledger)
 
-    async def take(self, deadline_s: float) -> LeaseGrant:
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
         """Lease a phone, which refuses its earlier holders from then on.
 
         Args:
@@ -102,56 +102,56 @@ class PoolManager:
             PoolEmpty: all phones have been in quarantine for longer than `patience_s`.
         """
         end = time.monotonic() + deadline_s
-        if self._tending is None:
-            self._tending = self._tasks.start(self._tend())
+        if self._periodic_work is None:
+            self._periodic_work = self._tasks.start(self._run_periodic_work())
         while True:
             grant = await self._next(max(0.0, end - time.monotonic()), deadline_s)
-            holding = self._tasks.start(asyncio.to_thread(self._hold, grant))
+            holding = self._tasks.start(asyncio.to_thread(self._claim, grant))
             try:
                 await asyncio.shield(holding)
                 if self.ledger.renew(grant.token):
                     return grant
             except DeviceError as error:
-                await self.give_back(grant.token, LeaseEnd(error=str(error)))
+                await self.release(grant.token, LeaseEnd(error=str(error)))
             except asyncio.CancelledError:
                 # Only once the token is written: it must not overwrite that of the next holder.
-                self._tasks.start(self._give_back_after(holding, grant))
+                self._tasks.start(self._release_after(holding, grant))
                 raise
 
     def renew(self, tokens: Collection[int]) -> list[int]:
         """Extend leases; returns the tokens that are still valid."""
         return [token for token in tokens if self.ledger.renew(token)]
 
-    async def give_back(self, token: int, ending: LeaseEnd) -> None:
+    async def release(self, token: int, ending: LeaseEnd) -> None:
         """End a lease; does nothing if it had ended or expired."""
         phone = self.ledger.phone_of(token)
         failed = ending.error is not None
         ended = self.ledger.end(token, good=ending.good, failed=failed, busy_s=ending.busy_s)
         if phone is not None and ended and failed and not self._closing.is_set():
             self._last_failure = f"{phone}: {ending.error}"
-            self._mending.add(phone)
-            self._tasks.start(self._mend(phone, ending))
-        self._hand_out()
+            self._recovering.add(phone)
+            self._tasks.start(self._recover(phone, ending))
+        self._grant_free_phones()
 
     def close(self) -> None:
         """Close the phones; ends virtual phones started for the pool."""
         self._closing.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._tending is not None:
-            self._tending.cancel()
-        for device in self.ways.devices():
-            device.send_under(None)
+        if self._periodic_work is not None:
+            self._periodic_work.cancel()
+        for device in self.routes.devices():
+            device.set_lease(None)
             device.close()
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
     async def _next(self, wait_s: float, deadline_s: float) -> LeaseGrant:
         """The next free phone, in order of arrival."""
-        place = self.ledger.line_up()
+        position = self.ledger.join_queue()
         future: asyncio.Future[LeaseGrant] = asyncio.get_running_loop().create_future()
-        self._waiting[place] = future
+        self._waiting[position] = future
         try:
-            self._hand_out()
+            self._grant_free_phones()
             await asyncio.wait({future}, timeout=wait_s)
             if not future.done():
                 raise NoDevice(self._shortage(f"none became free in {deadline_s:g} s"))
@@ -159,82 +159,82 @@ class PoolManager:
         except asyncio.CancelledError:
             # Granted at the moment of cancellation: pass it on to the next in line.
             if future.done() and future.exception() is None:
-                self._tasks.start(self.give_back(future.result().token, LeaseEnd()))
+                self._tasks.start(self.release(future.result().token, LeaseEnd()))
             raise
         finally:
-            self._waiting.pop(place, None)
-            self.ledger.leave(place)
+            self._waiting.pop(position, None)
+            self.ledger.leave_queue(position)
 
-    def _hand_out(self) -> None:
+    def _grant_free_phones(self) -> None:
         """Grant free phones to waiting callers, or fail these once all phones have failed."""
-        for entry in self.ledger.lend():
-            serial = self.ways.to(entry.phone)[0].serial
-            self._waiting[entry.place].set_result(LeaseGrant(serial=serial, token=entry.token))
+        for entry in self.ledger.grant_free():
+            serial = self.routes.to(entry.phone)[0].serial
+            self._waiting[entry.position].set_result(LeaseGrant(serial=serial, token=entry.token))
         now = time.monotonic()
-        if self.ledger.count(PhoneState.ASIDE) < len(self.ledger):
+        if self.ledger.count(PhoneState.QUARANTINED) < len(self.ledger):
             self._none_since_s = None
             return
         self._none_since_s = now if self._none_since_s is None else self._none_since_s
         if now - self._none_since_s >= self._options.patience_s:
-            for place, future in self._waiting.items():
-                self.ledger.leave(place)
+            for position, future in self._waiting.items():
+                self.ledger.leave_queue(position)
                 if not future.done():
                     future.set_exception(PoolEmpty(self._shortage("all phones have failed")))
 
-    def _hold(self, grant: LeaseGrant) -> None:
-        self.ways.device(grant.serial).hold(grant.token)
+    def _claim(self, grant: LeaseGrant) -> None:
+        self.routes.device(grant.serial).claim(grant.token)
 
-    async def _give_back_after(self, holding: asyncio.Future[None], grant: LeaseGrant) -> None:
+    async def _release_after(self, holding: asyncio.Future[None], grant: LeaseGrant) -> None:
         await asyncio.gather(holding, return_exceptions=True)
-        await self.give_back(grant.token, LeaseEnd())
+        await self.release(grant.token, LeaseEnd())
 
-    async def _mend(self, phone: str, ending: LeaseEnd) -> None:
-        ways, failures = self._take_over(phone), self.ledger.failures_in_a_row(phone)
+    async def _recover(self, phone: str, ending: LeaseEnd) -> None:
+        routes, failures = self._unlease(phone), self.ledger.failures_in_a_row(phone)
         try:
             climb = await self._in_thread(
-                self._ladder.climb, ways, failures, ending.launched, ending.taken
+                self._ladder.recover, routes, failures, ending.launched, ending.taken
             )
         finally:
-            self._mending.discard(phone)
-        self.ways.prefer(phone, climb.way)
-        self.ledger.mended(phone, climb.rungs, answers=climb.way is not None)
-        if self.ledger.state(phone) is PhoneState.ASIDE:
+            self._recovering.discard(phone)
+        self.routes.prefer(phone, climb.route)
+        self.ledger.record_recovery(phone, climb.steps, answers=climb.route is not None)
+        if self.ledger.state(phone) is PhoneState.QUARANTINED:
             log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
-        self._hand_out()
+        self._grant_free_phones()
 
-    async def _knock(self, phone: str) -> None:
-        ways = self._take_over(phone)
+    async def _probe(self, phone: str) -> None:
+        routes = self._unlease(phone)
         try:
-            way = await self._in_thread(self._ladder.knock, ways)
+            route = await self._in_thread(self._ladder.probe, routes)
         finally:
-            self._mending.discard(phone)
-        self.ways.prefer(phone, way)
-        self.ledger.tried(phone, answers=way is not None)
-        if way is not None:
+            self._recovering.discard(phone)
+        self.routes.prefer(phone, route)
+        self.ledger.record_probe(phone, answers=route is not None)
+        if route is not None:
             log.warning("%s has returned from quarantine", phone)
-        self._hand_out()
+        self._grant_free_phones()
 
-    def _take_over(self, phone: str) -> list[LeasableDevice]:
+    def _unlease(self, phone: str) -> list[LeasableDevice]:
         """The routes to a phone without a holder, for our own commands."""
-        ways = self.ways.to(phone)
-        for device in ways:
-            device.send_under(None)
-        return ways
+        routes = self.routes.to(phone)
+        for device in routes:
+            device.set_lease(None)
+        return routes
 
-    async def _tend(self) -> None:
+    async def _run_periodic_work(self) -> None:
         """Periodic work: expired leases, quarantine, newcomers."""
         while True:
             await asyncio.sleep(_LOOK_S)
             for phone in self.ledger.expire():
                 log.warning("%s: its lease expired without renewal; it is free again", phone)
-            for phone in self.ledger.due():
-                if phone not in self._mending:
-                    self._mending.add(phone)
-                    self._tasks.start(self._knock(phone))
-            known = self._arrivals.known if self._arrivals is not None else None
+            for phone in self.ledger.due_for_probe():
+                if phone not in self._recovering:
+                    self._recovering.add(phone)
+                    self._tasks.start(self._probe(phone))
+            known = self._tracker.known if self._tracker is not None else None
             if known is not None:
                 self._compare({serial for serial, state in known.items() if state == "device"})
-            self._hand_out()
+            self._grant_free_phones()
 
     def _compare(self, ready: set[str]) -> None:
         """Update which phones are present, and admit newcomers.
@@ -242,16 +242,16 @@ class PoolManager:
         Args:
             ready: serials that the adb server lists as ready.
         """
-        for phone in self.ways:
-            if ready.isdisjoint(way.serial for way in self.ways.to(phone)):
+        for phone in self.routes:
+            if ready.isdisjoint(route.serial for route in self.routes.to(phone)):
                 if phone not in self._away:
                     self._away.add(phone)
-                    self.ledger.away(phone)
+                    self.ledger.mark_disconnected(phone)
             elif phone in self._away:
                 self._away.discard(phone)
-                self.ledger.hurry(phone)
+                self.ledger.make_due(phone)
         now = time.monotonic()
-        known = {device.serial for device in self.ways.devices()}
+        known = {device.serial for device in self.routes.devices()}
         for serial in ready - known if self.grows else ():
             if self._seen.get(serial, 0.0) <= now:
                 self._seen[serial] = float("inf")
@@ -272,26 +272,28 @@ class PoolManager:
                 await self._in_thread(device.close)
             return
         self._seen.pop(serial, None)
-        self._hand_out()
+        self._grant_free_phones()
 
     async def _join(self, device: LeasableDevice) -> None:
-        same = await self._in_thread(self.ways.phone_of, device)
+        same = await self._in_thread(self.routes.phone_of, device)
         if self._closing.is_set():
             device.close()
         elif same is None:
             log.warning("%s joins the pool", device.serial)
-            self.ways.add(device)
+            self.routes.add(device)
             self.ledger.add(device.serial)
         else:
             log.warning("%s is another route to %s", device.serial, same)
-            self.ways.add(device, phone=same)
+            self.routes.add(device, phone=same)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
     def _shortage(self, why: str) -> str:
         """The message of NoDevice and PoolEmpty."""
-        counts = map(self.ledger.count, (PhoneState.LENT, PhoneState.MENDED, PhoneState.ASIDE))
+        counts = map(
+            self.ledger.count, (PhoneState.LEASED, PhoneState.RECOVERING, PhoneState.QUARANTINED)
+        )
         leased, recovering, quarantined = counts
         last = f" Last failure: {self._last_failure}" if self._last_failure else ""
         return (

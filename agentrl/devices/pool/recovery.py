@@ -23,9 +23,9 @@ _DOWN_S = 15.0
 class Recovery:
     """Result of a recovery."""
 
-    way: int | None
+    route: int | None
     """Index of the route that answers; None if none does."""
-    rungs: Sequence[str]
+    steps: Sequence[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class RecoveryLadder:
     closing: threading.Event = field(default_factory=threading.Event)
     """Ends all waiting once it is set."""
 
-    def climb(
+    def recover(
         self,
-        ways: Sequence[Device],
+        routes: Sequence[Device],
         failures: int,
         packages: Iterable[str] = (),
         taken: bool = False,
@@ -47,51 +47,53 @@ class RecoveryLadder:
         """Recover a phone, starting with the step that fits its failures, until it answers.
 
         Args:
-            ways: routes to the phone, the preferred one first.
+            routes: routes to the phone, the preferred one first.
             failures: in a row; from the second on, an answer alone is not enough.
             packages: apps that were started on it.
             taken: another job uses the phone: no app is stopped and nothing is rebooted.
         """
-        start, rungs = time.monotonic(), ["retry"]
-        way = 0 if _answers(ways[0]) else None
-        if way is None or failures > 1:
-            rungs.append("reconnect")
-            way = self._until(ways, ways[0].deadlines.connect_s, _connects)
-        if way is not None and failures > 1 and not taken:
-            rungs.append("stop")
-            way = _stopped(ways, way, packages)
-        if self.reboot and not taken and (way is None or failures > 2):
-            rungs.append("reboot")
-            way = self._rebooted(ways)
+        start, steps = time.monotonic(), ["retry"]
+        route = 0 if _answers(routes[0]) else None
+        if route is None or failures > 1:
+            steps.append("reconnect")
+            route = self._until(routes, routes[0].deadlines.connect_s, _connects)
+        if route is not None and failures > 1 and not taken:
+            steps.append("stop")
+            route = _stopped(routes, route, packages)
+        if self.reboot and not taken and (route is None or failures > 2):
+            steps.append("reboot")
+            route = self._rebooted(routes)
         log.warning(
             "%s failed (%d in a row) and %s after %s, %.1f s",
-            ways[0].serial,
+            routes[0].serial,
             failures,
-            "does not answer" if way is None else f"answers as {ways[way].serial}",
-            ", ".join(rungs),
+            "does not answer" if route is None else f"answers as {routes[route].serial}",
+            ", ".join(steps),
             time.monotonic() - start,
         )
-        return Recovery(way=way, rungs=tuple(rungs))
+        return Recovery(route=route, steps=tuple(steps))
 
-    def knock(self, ways: Sequence[Device]) -> int | None:
+    def probe(self, routes: Sequence[Device]) -> int | None:
         """Check once whether a quarantined phone works again; the index of the route, or None."""
-        return next((n for n, way in enumerate(ways) if _connects(way) and _shows(way)), None)
+        return next(
+            (n for n, route in enumerate(routes) if _connects(route) and _shows(route)), None
+        )
 
-    def _rebooted(self, ways: Sequence[Device]) -> int | None:
-        if not any(_works(way.reboot) for way in ways):
+    def _rebooted(self, routes: Sequence[Device]) -> int | None:
+        if not any(_works(route.reboot) for route in routes):
             return None
         # It keeps answering for a moment, which must not be mistaken for a finished reboot.
-        self._until(ways, _DOWN_S, lambda way: not _answers(way))
-        return self._until(ways, _REBOOT_S, _has_started)
+        self._until(routes, _DOWN_S, lambda route: not _answers(route))
+        return self._until(routes, _REBOOT_S, _has_started)
 
     def _until(
-        self, ways: Sequence[Device], deadline_s: float, holds: Callable[[Device], bool]
+        self, routes: Sequence[Device], deadline_s: float, holds: Callable[[Device], bool]
     ) -> int | None:
         """The index of the first route for which a condition holds within the deadline."""
         end = time.monotonic() + deadline_s
         while not self.closing.is_set():
-            for number, way in enumerate(ways):
-                if holds(way):
+            for number, route in enumerate(routes):
+                if holds(route):
                     return number
             if time.monotonic() >= end:
                 break
@@ -120,9 +122,9 @@ def _shows(device: Device) -> bool:
     return _works(device.screenshot)
 
 
-def _stopped(ways: Sequence[Device], way: int, packages: Iterable[str]) -> int | None:
-    stopped = all(_works(partial(ways[way].stop, name)) for name in packages)
-    return way if stopped and _answers(ways[way]) else None
+def _stopped(routes: Sequence[Device], route: int, packages: Iterable[str]) -> int | None:
+    stopped = all(_works(partial(routes[route].stop, name)) for name in packages)
+    return route if stopped and _answers(routes[route]) else None
 
 
 def _has_started(device: Device) -> bool:

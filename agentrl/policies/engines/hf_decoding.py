@@ -1,4 +1,4 @@
-"""Answer a batch of prompts with a transformers model and its key-value cache."""
+"""Batched generation with a transformers model and its key-value cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,49 +9,49 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.engines.token_sampling import Draws
-from agentrl.policies.models import Kit
+from agentrl.policies.engines.token_sampling import TokenSampler
+from agentrl.policies.models import ModelAdapter
 from agentrl.types import Prompt
 
 
 @dataclass(slots=True, kw_only=True)
-class Drawn:
-    """A reply while it grows."""
+class SampledReply:
+    """A reply during generation."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
 
 @torch.inference_mode()
-def answer(
+def generate_batch(
     model: nn.Module,
-    kit: Kit,
+    model_adapter: ModelAdapter,
     prompts: Sequence[Prompt],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
     names: Sequence[bytes] | None = None,
-) -> list[Drawn]:
-    """Sample one reply for each prompt; equal ones, as siblings' first are, are read once.
+) -> list[SampledReply]:
+    """Sample one reply per prompt; equal prompts, such as siblings' first ones, are prefilled once.
 
     Args:
         model: of transformers, in evaluation mode.
-        kit: of the model.
+        model_adapter: of the model.
         prompts: B of them.
-        samplings: one for each.
-        eos_token_ids: end a reply.
-        names: of the prompts, where they are known; see `name_of`.
+        samplings: one per prompt.
+        eos_token_ids: tokens that end a reply.
+        names: digests of the prompts, if known; see `prompt_digest`.
 
     Returns:
         B replies.
     """
     device = next(model.parameters()).device
-    replies = [Drawn() for _ in prompts]
-    draws = Draws(samplings, device)
+    replies = [SampledReply() for _ in prompts]
+    draws = TokenSampler(samplings, device)
     rows = torch.arange(len(prompts), device=device)
-    distinct, index = _distinct(prompts, names or list(map(name_of, prompts)))
+    distinct, index = _distinct(prompts, names or list(map(prompt_digest, prompts)))
     ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
     images = [image for prompt in distinct for image in prompt.images]
-    inputs: dict[str, Any] = dict(kit.forward_inputs(ids, mask, images))
+    inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
     if not images:
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
@@ -62,7 +62,7 @@ def answer(
         out.past_key_values.batch_select_indices(which)
         logits, mask, position = logits[which], mask[which], position[which]
     while True:
-        tokens, logprobs = draws.draw(logits, kit.banned_token_ids, rows)
+        tokens, logprobs = draws.draw(logits, model_adapter.banned_token_ids, rows)
         open_rows = _record(replies, samplings, eos_token_ids, rows, tokens, logprobs)
         if not open_rows:
             return replies
@@ -81,8 +81,8 @@ def answer(
         logits, position = out.logits[:, -1], position + 1
 
 
-def name_of(prompt: Prompt) -> bytes:
-    """Equal for equal prompts."""
+def prompt_digest(prompt: Prompt) -> bytes:
+    """Digest of a prompt's tokens and images."""
     digest = blake2b(repr(prompt.token_ids).encode(), digest_size=16)
     for image in prompt.images:
         digest.update(repr(image.shape).encode() + image.tobytes())
@@ -90,20 +90,20 @@ def name_of(prompt: Prompt) -> bytes:
 
 
 def _distinct(prompts: Sequence[Prompt], names: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
-    """Prompts without repetitions, and for each given one its place among them."""
-    found: list[Prompt] = []
-    places: dict[bytes, int] = {}
-    index = []
+    """The distinct prompts, and for each given prompt its index among them."""
+    distinct: list[Prompt] = []
+    known: dict[bytes, int] = {}
+    indices = []
     for prompt, name in zip(prompts, names, strict=True):
-        place = places.setdefault(name, len(found))
-        if place == len(found):
-            found.append(prompt)
-        index.append(place)
-    return found, index
+        index = known.setdefault(name, len(distinct))
+        if index == len(distinct):
+            distinct.append(prompt)
+        indices.append(index)
+    return distinct, indices
 
 
 def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64[B, P] ids padded on the left, and bool[B, P] where they are no padding."""
+    """int64[B, P] ids padded on the left, and bool[B, P], False on padding."""
     longest = max(map(len, prompts))
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
     mask = torch.zeros(len(prompts), longest, dtype=torch.bool)
@@ -114,7 +114,7 @@ def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Ten
 
 
 def _next_position(model: nn.Module, mask: Tensor, with_images: bool) -> Tensor:
-    """int64[B], of the first token of the replies; a picture takes fewer positions than tokens."""
+    """int64[B], position of each reply's first token; an image has fewer positions than tokens."""
     position = mask.long().sum(-1)
     if with_images:
         base: Any = model.base_model
@@ -123,20 +123,20 @@ def _next_position(model: nn.Module, mask: Tensor, with_images: bool) -> Tensor:
 
 
 def _as_positions(position: Tensor, with_images: bool) -> Tensor:
-    """int64[B, 1], or int64[3, B, 1] where positions are those of pictures."""
+    """int64[B, 1], or int64[3, B, 1] for M-RoPE if there are images."""
     flat = position.unsqueeze(-1)
     return flat.unsqueeze(0).expand(3, -1, -1) if with_images else flat
 
 
 def _record(
-    replies: list[Drawn],
+    replies: list[SampledReply],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
     rows: Tensor,
     tokens: Tensor,
     logprobs: Tensor,
 ) -> list[int]:
-    """Append what was drawn; the indices in the batch of replies that go on."""
+    """Append the sampled tokens; the batch indices of replies that continue."""
     still_open = []
     drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
     for index, (row, token, logprob) in enumerate(drawn):
@@ -150,6 +150,6 @@ def _record(
     return still_open
 
 
-def _ended(reply: Drawn, limit: int, eos_token_ids: Sequence[int]) -> bool:
+def _ended(reply: SampledReply, limit: int, eos_token_ids: Sequence[int]) -> bool:
     ids = reply.token_ids
     return len(ids) >= limit or (bool(ids) and ids[-1] in eos_token_ids)

@@ -22,7 +22,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_arguments import LORA_RANKS
 from agentrl.policies.engines.weight_shapes import check_fit, check_shapes
-from agentrl.policies.models import skeleton, torch_companions
+from agentrl.policies.models import load_on_meta, torch_companions
 from agentrl.types import Prompt, Reply
 
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
@@ -113,7 +113,7 @@ class VLLMEngine:
             EngineError: it did not start.
         """
         self._encoder = ChatEncoder(self._path)
-        torch_companions.mend()
+        torch_companions.patch_broken_imports()
         # In this thread: Linux takes the end of the starting thread for the death of the parent.
         with _environment(self._start_deadline_s, self._serialization):
             engine_class, arguments = self._configure()
@@ -131,7 +131,7 @@ class VLLMEngine:
         except ImportError as error:
             raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
         defaults: dict[str, Any] = {}
-        if self._encoder.kit.image_token_id is not None:
+        if self._encoder.model_adapter.image_token_id is not None:
             # Images are already scaled to the size that their tokens were counted for.
             defaults["mm_processor_kwargs"] = {"do_resize": False}
             defaults["limit_mm_per_prompt"] = {"video": 0}
@@ -181,7 +181,9 @@ class VLLMEngine:
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
-        collapsed = self._encoder.kit.collapse(prompt.token_ids, prompt.images)
+        collapsed = self._encoder.model_adapter.collapse_image_tokens(
+            prompt.token_ids, prompt.images
+        )
         request: dict[str, Any] = {"prompt_token_ids": collapsed}
         if prompt.images:
             request["multi_modal_data"] = {"image": list(prompt.images)}
@@ -198,7 +200,7 @@ class VLLMEngine:
             max_tokens=sampling.max_new_tokens,
             seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
             logprobs=0,
-            logit_bias=dict.fromkeys(self._encoder.kit.banned_token_ids, -torch.inf),
+            logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -torch.inf),
             stop_token_ids=list(self._encoder.eos_token_ids),
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -221,10 +223,10 @@ class VLLMEngine:
             if self._in_flight == 0:
                 self._idle.set()
 
-    def enter(self) -> None:
+    def begin_episode(self) -> None:
         """No-op: vLLM batches prompts as they arrive."""
 
-    def leave(self) -> None:
+    def end_episode(self) -> None:
         """No-op."""
 
     async def load_weights(self, path: Path, version: int) -> None:
@@ -259,15 +261,15 @@ class VLLMEngine:
                 raise EngineError("vLLM rejected them")
             self._adapter = LoRARequest(**named)
 
-    async def receive(
+    async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Prepare for weights by vLLM's weight transfer: then `call` it, and end with `received`.
+        """Prepare for weights by `call_weight_transfer`, which `finish_weight_update` ends.
 
         Args:
             version: of the weights.
             shapes: of all tensors that will arrive, by their Hugging Face names.
-            checked: see `WeightLoader.watch_weights`.
+            checked: see `WeightLoader.start_recording_weights`.
 
         Raises:
             EngineError: as `load_weights`.
@@ -280,12 +282,12 @@ class VLLMEngine:
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
                     await self._wake("weights")
-                    await self._engine.collective_rpc("watch_weights", args=(checked,))
+                    await self._engine.collective_rpc("start_recording_weights", args=(checked,))
         except BaseException:
             self._open.set()
             raise
 
-    async def call(self, method: str, *arguments: Any) -> None:
+    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
         """One call of vLLM's weight-transfer API, such as `update_weights`.
 
         Raises:
@@ -303,11 +305,13 @@ class VLLMEngine:
             async with asyncio.timeout(self._deadline_s):
                 await getattr(self._engine, method)(*arguments)
 
-    async def received(self, version: int, names: Sequence[str], digest: str | None) -> None:
-        """Use the weights that arrived since `receive`, and drop the caches of the old ones.
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Use the weights that have arrived, and drop all caches of the old ones.
 
         Args:
-            version: as in `receive`.
+            version: as in `begin_weight_update`.
             names: of all tensors that were sent.
             digest: of what was sent; None to skip the comparison.
 
@@ -315,7 +319,7 @@ class VLLMEngine:
             EngineError: other weights have arrived. The engine refuses requests from now on.
         """
         async with self._changing(version, f"weights of version {version}", "sent by the learner"):
-            await self._engine.collective_rpc("finish_watching", args=(list(names), digest))
+            await self._engine.collective_rpc("verify_recorded_weights", args=(list(names), digest))
 
     @contextlib.asynccontextmanager
     async def _changing(self, version: int, what: str, source: str) -> AsyncIterator[None]:
@@ -356,7 +360,7 @@ class VLLMEngine:
 
     @cached_property
     def _skeleton(self) -> nn.Module:
-        return skeleton(self._path)
+        return load_on_meta(self._path)
 
     async def _forget(self) -> None:
         """Drop everything computed with the old weights."""
@@ -392,7 +396,7 @@ def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[N
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
     always = {
         "AGENTRL_VLLM_PROCESS": "1",
-        "AGENTRL_WITHOUT": ",".join(torch_companions.left_out()),
+        "AGENTRL_WITHOUT": ",".join(torch_companions.hidden_packages()),
         "PYTHONPATH": os.pathsep.join(folders),
     }
     settings = {

@@ -46,7 +46,7 @@ class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
     """A safetensors file in shared memory; it is removed once `update_weights` has returned."""
 
 
-class Named(Protocol):
+class NamedWeights(Protocol):
     """Weights by their Hugging Face names."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -61,9 +61,9 @@ class Named(Protocol):
 
 
 class _Source(WeightSource):  # type: ignore[misc]
-    """Adapts `Named` to vLLM's interface."""
+    """Adapts `NamedWeights` to vLLM's interface."""
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, named: NamedWeights) -> None:
         self._named = named
 
     def metadata(self) -> list[ParamMeta]:
@@ -191,7 +191,7 @@ def register() -> None:
 def open_trainer(
     kind: str,
     rank: int,
-    source: Named,
+    source: NamedWeights,
     client: VLLMWeightSyncClient,
     *,
     workers: int,

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from agentrl.policies.engines import vllm_transfer
-from agentrl.policies.engines.weight_digest import check_digest, digest_of, joined
+from agentrl.policies.engines.weight_digest import check_digest, join_digests, tensor_digest
 
 vllm_transfer.register()
 
@@ -44,7 +44,7 @@ class WeightLoader:
         self.weights_are_torn = False
         return len(weights)
 
-    def watch_weights(self, checked: bool) -> None:
+    def start_recording_weights(self, checked: bool) -> None:
         """Record the tensors that vLLM's weight transfer delivers from now on.
 
         Args:
@@ -61,13 +61,13 @@ class WeightLoader:
 
         def noted(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
             for name, tensor in weights:
-                seen[name] = digest_of(tensor) if checked else ""
+                seen[name] = tensor_digest(tensor) if checked else ""
                 yield name, tensor
 
         # Every transfer engine delivers weights through this method.
         model.load_weights = lambda weights: load(model, noted(weights))
 
-    def finish_watching(self, names: list[str], digest: str | None) -> None:
+    def verify_recorded_weights(self, names: list[str], digest: str | None) -> None:
         """Verify that all weights have arrived.
 
         Args:
@@ -81,9 +81,9 @@ class WeightLoader:
         del model.load_weights
         if missing := sorted(set(names) - seen.keys()):
             raise RuntimeError(f"{len(missing)} weights did not arrive, such as {missing[0]}")
-        if digest is not None and joined(seen) != digest:
+        if digest is not None and join_digests(seen) != digest:
             raise RuntimeError(
-                f"the engine's weights have the checksum {joined(seen)}, the published ones "
+                f"the engine's weights have the checksum {join_digests(seen)}, the published ones "
                 f"{digest} (train.check_weights)"
             )
         _pack_tied_heads(model)

@@ -20,10 +20,10 @@ def digest(tensors: "Mapping[str, Tensor]") -> str:
     Args:
         tensors: by name, in any order, on any device.
     """
-    return joined({name: digest_of(tensor) for name, tensor in tensors.items()})
+    return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
 
 
-def digest_of(tensor: "Tensor") -> str:
+def tensor_digest(tensor: "Tensor") -> str:
     """Checksum of one tensor: its dtype, shape and every bit."""
     import torch
 
@@ -33,7 +33,7 @@ def digest_of(tensor: "Tensor") -> str:
     return found.hexdigest()
 
 
-def joined(digests: Mapping[str, str]) -> str:
+def join_digests(digests: Mapping[str, str]) -> str:
     """The checksum of several tensors, given each one's checksum by name, in any order."""
     lines = (f"{name} {digests[name]}\n" for name in sorted(digests))
     return blake2b("".join(lines).encode(), digest_size=16).hexdigest()

@@ -1,5 +1,10 @@
 """Adapters of model families: how images become tokens and tensors."""
 
-from agentrl.policies.models.model_adapter import Kit, kit_for, load_model, skeleton
+from agentrl.policies.models.model_adapter import (
+    ModelAdapter,
+    adapter_for,
+    load_model,
+    load_on_meta,
+)
 
-__all__ = ["Kit", "kit_for", "load_model", "skeleton"]
+__all__ = ["ModelAdapter", "adapter_for", "load_model", "load_on_meta"]

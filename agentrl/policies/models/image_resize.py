@@ -33,7 +33,7 @@ def target_size(
     return columns * side, rows * side
 
 
-def scale(image: Image, size: tuple[int, int]) -> Image:
+def resize_image(image: Image, size: tuple[int, int]) -> Image:
     """Resize an image by area averaging; always a new array, as environments reuse their buffers.
 
     OpenCV is fast at halving, so a large image is halved first: that takes a third of the time for

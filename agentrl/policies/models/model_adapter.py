@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Kit(Protocol):
+class ModelAdapter(Protocol):
     """How a model family turns images into tokens and tensors."""
 
     @property
@@ -47,7 +47,7 @@ class Kit(Protocol):
             ValueError: its size is not one that `scale` returns.
         """
 
-    def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+    def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
         """The ids with one image token per image, as vLLM expects them.
 
         Raises:
@@ -72,7 +72,7 @@ class Kit(Protocol):
         """
 
 
-def kit_for(path: Path) -> Kit:
+def adapter_for(path: Path) -> ModelAdapter:
     """The adapter of the model in a folder, chosen by its config.json.
 
     Raises:
@@ -88,7 +88,7 @@ def check_family(path: Path) -> str:
     """The family of the model in a folder, which needs only a config.json.
 
     Raises:
-        ConfigError: as `kit_for`.
+        ConfigError: as `adapter_for`.
     """
     from agentrl.policies.models.qwen_vl import QwenVL
 
@@ -137,7 +137,7 @@ def load_model(
     loader = _loader(path)
     import torch
 
-    from agentrl.policies.models.vision_tower import quicken
+    from agentrl.policies.models.vision_tower import patch_vision_attention
 
     try:
         model: nn.Module = loader.from_pretrained(
@@ -148,11 +148,11 @@ def load_model(
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
-    quicken(model)
+    patch_vision_attention(model)
     return model.to(device)
 
 
-def skeleton(path: Path) -> nn.Module:
+def load_on_meta(path: Path) -> nn.Module:
     """Build a model on the meta device: parameter names and shapes without weights.
 
     Args:
@@ -179,7 +179,7 @@ def _loader(path: Path) -> Any:
     """The transformers class that loads the model of a folder."""
     from agentrl.policies.models import torch_companions
 
-    torch_companions.mend()
+    torch_companions.patch_broken_imports()
     import transformers
 
     transformers.utils.logging.disable_progress_bar()

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentrl.policies.models.image_resize import scale, target_size
+from agentrl.policies.models.image_resize import resize_image, target_size
 from agentrl.policies.models.model_adapter import read_json, token_ids_of
-from agentrl.policies.models.vision_patches import Patching
+from agentrl.policies.models.vision_patches import PatchLayout
 from agentrl.types import Image
 
 _PLACEHOLDERS = (
@@ -35,7 +35,7 @@ class QwenVL:
     vision_start_id: int
     vision_end_id: int
     banned_token_ids: tuple[int, ...]
-    patching: Patching
+    patching: PatchLayout
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -47,7 +47,7 @@ class QwenVL:
         config = read_json(path / "config.json")
         processor = read_json(path / "preprocessor_config.json")
         vision = config["vision_config"]
-        patching = Patching(
+        patching = PatchLayout(
             patch=vision.get("patch_size", 14),
             merge=vision.get("spatial_merge_size", 2),
             temporal=vision.get("temporal_patch_size", 2),
@@ -73,14 +73,14 @@ class QwenVL:
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
         """Resize an image to a multiple of a token's side."""
         size = (image.shape[1], image.shape[0])
-        return scale(image, target_size(size, image_size, max_pixels, self.patching.side))
+        return resize_image(image, target_size(size, image_size, max_pixels, self.patching.side))
 
     def num_image_tokens(self, image: Image) -> int:
         """Number of squares of patches."""
         _, rows, columns = self.patching.grid(image)
         return rows * columns // self.patching.merge**2
 
-    def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+    def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
         """Reduce each image's run of image tokens to a single one."""
         collapsed: list[int] = []
         runs: list[int] = []

@@ -27,7 +27,7 @@ class TextOnly:
         """Always an error."""
         raise ValueError("a text-only model received an image")
 
-    def collapse(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+    def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
         """The ids unchanged."""
         if images:
             raise ValueError("a text-only model received an image")
@@ -39,12 +39,12 @@ class TextOnly:
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """No keyword arguments."""
-        self.collapse((), images)
+        self.collapse_image_tokens((), images)
         return {}
 
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
         """Ids and mask."""
-        self.collapse((), images)
+        self.collapse_image_tokens((), images)
         return {"input_ids": token_ids, "attention_mask": attention_mask.long()}

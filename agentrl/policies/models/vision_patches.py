@@ -15,7 +15,7 @@ from agentrl.types import Image
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Patching:
+class PatchLayout:
     """How a vision tower divides images into patches."""
 
     patch: int

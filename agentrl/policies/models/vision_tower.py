@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def quicken(model: nn.Module) -> None:
+def patch_vision_attention(model: nn.Module) -> None:
     """Patch a model in place to process all images at once, where transformers loops over them."""
     for module in model.modules():
         conv = getattr(module, "proj", None)

@@ -5,7 +5,7 @@ from functools import cache, partial
 from threading import Thread
 
 from agentrl.config import EnvConfig
-from agentrl.errors import AgentRLError, told
+from agentrl.errors import AgentRLError, describe_error
 from agentrl.findings import Finding, wrong
 from agentrl.rollout.env_arguments import configured_game
 from agentrl.rollout.env_check import checks
@@ -66,7 +66,7 @@ def _within(deadline_s: float, what: str, find: Callable[[], Finding]) -> Findin
             found.append(find())
         except BaseException as error:
             fix = "fix it" if isinstance(error, AgentRLError) else "it must not raise"
-            found.append(wrong(what, told(error), fix))
+            found.append(wrong(what, describe_error(error), fix))
 
     thread = Thread(target=work, daemon=True)
     thread.start()

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.config import EnvConfig
-from agentrl.errors import ActionError, told
+from agentrl.errors import ActionError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_arguments import configured_game
 from agentrl.rollout.env_check.random_play import (
@@ -171,7 +171,9 @@ def replies(config: EnvConfig) -> Finding:
         except ActionError:
             continue
         except Exception as error:
-            return wrong("replies", f"{quoted(reply, 60)}: {told(error)}", "raise ActionError")
+            return wrong(
+                "replies", f"{quoted(reply, 60)}: {describe_error(error)}", "raise ActionError"
+            )
         finally:
             worst = max(worst, time.perf_counter() - started)
         if not space.contains(action):
@@ -225,7 +227,7 @@ def _play_elsewhere(config: EnvConfig, steps: int, answer: Any) -> None:
     try:
         answer.send(play_randomly(config, steps))
     except Exception as error:
-        answer.send(told(error))
+        answer.send(describe_error(error))
 
 
 def player(config: EnvConfig, name: str) -> Finding:

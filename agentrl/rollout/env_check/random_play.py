@@ -35,8 +35,8 @@ def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpis
     translator = open_translator(config)
     played = RandomEpisode()
     with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
-        if (meet := getattr(translator, "meet", None)) is not None:
-            meet(made)
+        if (attach_env := getattr(translator, "attach_env", None)) is not None:
+            attach_env(made)
         actions = deepcopy(made.action_space)  # instances of a class may share theirs
         actions.seed(seed)
         started = time.perf_counter()

@@ -18,7 +18,7 @@ from agentrl.training.batching.prefix_tree import Tokens, Tree
 from agentrl.types import Batch, Episode, Image, Sample, Turn
 
 if TYPE_CHECKING:
-    from agentrl.policies.models import Kit
+    from agentrl.policies.models import ModelAdapter
 
 _PER_TOKEN = (
     "places", "logprobs", "advantages", "turns", "versions", "old_logprobs", "reference_logprobs",
@@ -203,7 +203,7 @@ class Pictures:
 def to_batch(
     samples: Sequence[Sample],
     rows: Sequence[Sequence[Tree]],
-    kit: "Kit",
+    model_adapter: "ModelAdapter",
     *,
     weights: Sequence[float] | None = None,
     device: torch.device | str = "cpu",
@@ -213,7 +213,7 @@ def to_batch(
     Args:
         samples: all those that the trees were grown from.
         rows: B rows of trees; the longest has L tokens.
-        kit: the model family's.
+        model_adapter: the model family's.
         weights: what a token of each sample weighs in the loss; None for 1.
         device: where the tensors go.
 
@@ -237,18 +237,18 @@ def to_batch(
                 path = tree.paths[sample_index]
                 there = path[shared:] + start
                 ids[number, there] = sample.token_ids[shared : len(path)]
-                counted = kit.positions(sample.token_ids, sample.images)
+                counted = model_adapter.positions(sample.token_ids, sample.images)
                 if positions is None:
                     positions = np.tile(np.arange(width), (*counted.shape[:-1], len(rows), 1))
                 positions[..., number, there] = counted[..., shared : len(path)]
                 index += [
                     pictures.place(image)
-                    for image in _images_from(sample, shared, kit.image_token_id)
+                    for image in _images_from(sample, shared, model_adapter.image_token_id)
                 ]
                 places[sample_index] = number * width + start + path
             start += tree.length
     chosen = list(places)
-    inputs = kit.pixels(pictures.distinct)
+    inputs = model_adapter.pixels(pictures.distinct)
     if len(pictures.distinct) < len(index):
         inputs["image_index"] = torch.tensor(index)
     columns = _columns([samples[i] for i in chosen])

@@ -18,7 +18,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
-from agentrl.files import working_in
+from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_group import RolloutGroup, open_rollouts
 from agentrl.training import plan, seeds
@@ -171,7 +171,7 @@ def evaluate(
 
     Returns:
         The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; `run` is the
-        folder with the recorded episodes, for `agentrl replay`. With a server's model, `model` is
+        folder with the recorded episodes, for `agentrl view`. With a server's model, `model` is
         its name there. If the environment checks its screen reading against the truth, `audit`
         has for each fact how often it `agreed`, `of` how many, and the 95% interval of that
         share, from `low` to `high`.
@@ -220,7 +220,7 @@ def evaluate(
         "greedy": greedy,
     }
     step = 0 if player is not None or served else trained_steps(run, kept)
-    with working_in(folder.path):
+    with lock_folder(folder.path):
         folder.write_summary(header)  # the viewer shows it while episodes are played
         found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
         folder.write_summary({**header, **found})

@@ -154,7 +154,7 @@ async def _play(
 def _instructions(translator: Translator, *, is_human: bool) -> str:
     """The instructions; a person always gets at least the format of an answer."""
     instructions = translator.instructions()
-    how: Callable[[], str] | None = getattr(translator, "how", None)
+    how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     needs_how = is_human and not instructions and how is not None
     return without_tags(how()) if needs_how and how is not None else instructions
 

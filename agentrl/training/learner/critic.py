@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.config import AlgorithmConfig
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner import token_scores
 from agentrl.training.learner.metric_accumulator import Tally
@@ -39,7 +39,7 @@ class Critic:
         optimizer: of the critic alone.
         config: `critic_lr` and `critic_clip` are used.
         packing: how samples are laid out in micro-batches.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
     """
 
@@ -49,18 +49,23 @@ class Critic:
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
-        kit: Kit,
+        model_adapter: ModelAdapter,
         rank: Rank,
     ) -> None:
         self._model, self.optimizer = model, optimizer
-        self._config, self._packing, self._kit, self._rank = config, packing, kit, rank
+        self._config, self._packing, self._model_adapter, self._rank = (
+            config,
+            packing,
+            model_adapter,
+            rank,
+        )
         self.began = False
         """Whether its weights have been initialized from the policy."""
 
     def judge(self, samples: Sequence[Sample]) -> tuple[list[tuple[float, ...]], list[float]]:
         """The values before each sampled token, and after the last token of each sample."""
         return token_scores.per_token(
-            self._model.look, samples, self._packing, self._kit, self._rank
+            self._model.look, samples, self._packing, self._model_adapter, self._rank
         )
 
     def step(self, weighed: Sequence[Weighed], tally: Tally) -> tuple[float, float]:
@@ -70,7 +75,7 @@ class Critic:
             Loss and gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weighed, self._packing, self._kit, self._rank):
+        for part in share(weighed, self._packing, self._model_adapter, self._rank):
             values, _ = self._model.scorer(part.batch)
             columns = part.batch.columns
             loss = part.loss(

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import AlgorithmConfig
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner import token_scores
 from agentrl.training.learner.micro_batches import Weighed, share
@@ -47,7 +47,7 @@ class ImplicitReward:
         optimizer: of the reward model alone.
         config: `prime_lr` is used.
         packing: how samples are laid out in micro-batches.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
         temperature: that tokens are sampled with.
     """
@@ -58,12 +58,12 @@ class ImplicitReward:
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
-        kit: Kit,
+        model_adapter: ModelAdapter,
         rank: Rank,
         temperature: float,
     ) -> None:
         self._model, self.optimizer, self._config = model, optimizer, config
-        self._packing, self._kit, self._rank = packing, kit, rank
+        self._packing, self._model_adapter, self._rank = packing, model_adapter, rank
         self._temperature = temperature
 
     def judge(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
@@ -72,7 +72,9 @@ class ImplicitReward:
         def look(batch: Batch) -> tuple[Tensor, None]:
             return self._model.look(batch, self._temperature).logprobs, None
 
-        return token_scores.per_token(look, samples, self._packing, self._kit, self._rank)[0]
+        return token_scores.per_token(
+            look, samples, self._packing, self._model_adapter, self._rank
+        )[0]
 
     def step(self, weighed: Sequence[Weighed]) -> tuple[float, float]:
         """One optimizer step on the cross-entropy of outcomes.
@@ -85,7 +87,7 @@ class ImplicitReward:
             the gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weighed, self._packing, self._kit, self._rank):
+        for part in share(weighed, self._packing, self._model_adapter, self._rank):
             loss = part.loss(self._model.scorer(part.batch, self._temperature).logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * part.told

@@ -63,7 +63,7 @@ class Learner:
             rank, world_size, rendezvous, config.train.deadline_s, config.train.sequence_parallel
         )
         self._parts = Parts(config, folder, self._rank)
-        self._model, self._kit = self._parts.policy, self._parts.kit
+        self._model, self._model_adapter = self._parts.policy, self._parts.model_adapter
         self._packing = self._parts.packing
         self._skips_in_a_row = 0
         self._sender: Sender | None = None
@@ -111,7 +111,9 @@ class Learner:
         def look(batch: Batch) -> tuple[Tensor, None]:
             return model.look(batch, self._config.rollout.temperature).logprobs, None
 
-        return token_scores.per_token(look, samples, self._packing, self._kit, self._rank)[0]
+        return token_scores.per_token(
+            look, samples, self._packing, self._model_adapter, self._rank
+        )[0]
 
     def _with_logprobs(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """With those of the policy as it is, and of the reference, where the loss asks for them."""
@@ -210,7 +212,7 @@ class Learner:
         return logprob_mismatch.measure(
             samples,
             self._model,
-            self._kit,
+            self._model_adapter,
             self._rank,
             temperature=self._config.rollout.temperature,
             packing=self._packing,
@@ -230,7 +232,7 @@ class Learner:
         if not weighed:
             return
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weighed, self._packing, self._kit, self._rank):
+        for part in share(weighed, self._packing, self._model_adapter, self._rank):
             loss = part.loss(self._token_losses(part.batch, tally, part.told, kl_coefficient))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * part.told

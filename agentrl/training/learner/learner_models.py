@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agentrl.algorithms import requirements
 from agentrl.config import Config, OptimConfig, WarmStartConfig
-from agentrl.policies.models import kit_for
+from agentrl.policies.models import adapter_for
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.critic import Critic
 from agentrl.training.learner.implicit_reward import ImplicitReward
@@ -32,7 +32,7 @@ class Parts:
     """
 
     def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
-        self.config, self.rank, self.kit = config, rank, kit_for(folder)
+        self.config, self.rank, self.model_adapter = config, rank, adapter_for(folder)
         self._folder = folder
         self.policy = self._policy(frozen=False)
         self.packing = Packing(
@@ -67,7 +67,7 @@ class Parts:
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer."""
         optimizer = self._optimizer_of(self.policy, config)
-        self.cloner = Cloner(self.policy, optimizer, self.kit, self.rank, self.packing)
+        self.cloner = Cloner(self.policy, optimizer, self.model_adapter, self.rank, self.packing)
 
     def make_reference(self) -> Sharded[TokenScorer]:
         """A frozen policy, with the weights of the starting model."""
@@ -81,7 +81,7 @@ class Parts:
             self._optimizer_of(model, config.optim),
             config.algorithm,
             self.packing,
-            self.kit,
+            self.model_adapter,
             self.rank,
             config.rollout.temperature,
         )
@@ -91,11 +91,11 @@ class Parts:
         model = Sharded(ValueScorer, config, self._folder, self.rank)
         optimizer = self._optimizer_of(model, config.optim)
         packing = replace(self.packing, lasts=True)
-        return Critic(model, optimizer, config.algorithm, packing, self.kit, self.rank)
+        return Critic(model, optimizer, config.algorithm, packing, self.model_adapter, self.rank)
 
     def _policy(self, frozen: bool) -> Sharded[TokenScorer]:
         def scorer(policy: nn.Module) -> TokenScorer:
-            return TokenScorer(policy, self.kit.banned_token_ids)
+            return TokenScorer(policy, self.model_adapter.banned_token_ids)
 
         return Sharded(scorer, self.config, self._folder, self.rank, frozen)
 

@@ -11,7 +11,7 @@ import torch
 from agentrl.algorithms import requirements
 from agentrl.config import Config, LoraConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import skeleton
+from agentrl.policies.models import load_on_meta
 from agentrl.training.checkpoints import tensor_shards
 from agentrl.training.learner import lora_adapters, qlora
 from agentrl.training.learner.learner_models import Parts
@@ -113,7 +113,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         _check_same(tensor_shards.plain(folder), _LORA, _lora_identity(lora))
     except (KeyError, TypeError) as error:
         raise _not_whole(folder, error) from error
-    model = skeleton(source)
+    model = load_on_meta(source)
     asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
     # A tied weight is saved under its second name, too, if the model's files hold both.
     both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}

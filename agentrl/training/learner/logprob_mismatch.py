@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from agentrl.algorithms.kl import k3, log_ratio
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import batches
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.micro_batches import share, weigh
@@ -22,7 +22,7 @@ MAX_TOKENS = 16_384
 def measure(
     samples: Sequence[Sample],
     model: Sharded[TokenScorer],
-    kit: Kit,
+    model_adapter: ModelAdapter,
     rank: Rank,
     *,
     temperature: float,
@@ -35,7 +35,7 @@ def measure(
     Args:
         samples: shuffled, the same on every rank.
         model: with the weights that the engine has.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
         temperature: that the engine sampled with.
         packing: how samples are laid out in micro-batches.
@@ -47,7 +47,7 @@ def measure(
     """
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
-    for part in share(weigh(_first(samples), "token_mean"), packing, kit, rank):
+    for part in share(weigh(_first(samples), "token_mean"), packing, model_adapter, rank):
         logprobs, entropy, _ = model.look(part.batch, temperature)
         engine = part.batch.columns["logprobs"]
         ratio = log_ratio(engine, logprobs)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.extras import GET_LORA, GET_QLORA
-from agentrl.policies.models import skeleton
+from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import qlora
@@ -69,7 +69,7 @@ def check(model: ModelConfig) -> None:
         raise ConfigError(f"model.lora.base=nf4 needs bitsandbytes, not installed: {GET_QLORA}")
     if not is_on_hub(model):
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            policy = skeleton(resolve_model(model, 0, Path(scratch) / "tiny"))
+            policy = load_on_meta(resolve_model(model, 0, Path(scratch) / "tiny"))
             _check_served(targets_of(policy, model.lora), model.lora)
 
 

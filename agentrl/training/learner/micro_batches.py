@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.losses import token_weights
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import batches, prefix_tree
 from agentrl.training.batching.batches import Packing
 from agentrl.training.batching.prefix_tree import Tree
@@ -49,7 +49,9 @@ def weigh(samples: Sequence[Sample], aggregate: str, constant: float = 1.0) -> l
     ]
 
 
-def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) -> Iterator[Share]:
+def share(
+    weighed: Sequence[Weighed], packing: Packing, model_adapter: ModelAdapter, rank: Rank
+) -> Iterator[Share]:
     """This rank's passes over samples that every rank is given.
 
     All ranks make the same number of passes, as they wait for each other in each; a rank with
@@ -59,28 +61,32 @@ def share(weighed: Sequence[Weighed], packing: Packing, kit: Kit, rank: Rank) ->
     Args:
         weighed: the same on every rank.
         packing: how they are laid out.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
     """
     samples, weights = [s for s, _ in weighed], [weight for _, weight in weighed]
-    parts = batches.micro_batches(samples, packing, kit.image_token_id)
+    parts = batches.micro_batches(samples, packing, model_adapter.image_token_id)
     for start in range(0, len(parts), rank.groups):
         mine = start + rank.group
         real = 1.0 if mine < len(parts) else 0.0
         rows = parts[min(mine, len(parts) - 1)]
         yield Share(
-            batch=batches.to_batch(samples, rows, kit, weights=weights, device=rank.device),
+            batch=batches.to_batch(
+                samples, rows, model_adapter, weights=weights, device=rank.device
+            ),
             rows=rows,
             real=real,
             told=real if rank.speaks else 0.0,
         )
 
 
-def whole(samples: Sequence[Sample], kit: Kit, device: torch.device | str = "cpu") -> Batch:
+def whole(
+    samples: Sequence[Sample], model_adapter: ModelAdapter, device: torch.device | str = "cpu"
+) -> Batch:
     """One batch of some samples, each in a row of its own."""
     longest = max(len(sample.token_ids) for sample in samples)
     trees = [
         prefix_tree.alone(index, len(sample.token_ids)) for index, sample in enumerate(samples)
     ]
     (rows,) = prefix_tree.rows(trees, longest * len(samples), fill=False)
-    return batches.to_batch(samples, rows, kit, device=device)
+    return batches.to_batch(samples, rows, model_adapter, device=device)

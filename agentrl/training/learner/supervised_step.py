@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.metric_accumulator import Tally
 from agentrl.training.learner.micro_batches import share, weigh
@@ -22,7 +22,7 @@ class Cloner:
     Args:
         model: the policy, trained in place.
         optimizer: of the supervised steps alone.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
         packing: how samples are laid out in micro-batches.
     """
@@ -31,13 +31,13 @@ class Cloner:
         self,
         model: Sharded[TokenScorer],
         optimizer: Optimizer,
-        kit: Kit,
+        model_adapter: ModelAdapter,
         rank: Rank,
         packing: Packing,
     ) -> None:
         self._model = model
         self.optimizer = optimizer
-        self._kit = kit
+        self._model_adapter = model_adapter
         self._rank = rank
         self._packing = packing
 
@@ -46,7 +46,9 @@ class Cloner:
         started = time.perf_counter()
         tally = Tally(self._rank)
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weigh(samples, "token_mean"), self._packing, self._kit, self._rank):
+        for part in share(
+            weigh(samples, "token_mean"), self._packing, self._model_adapter, self._rank
+        ):
             logprobs, entropy, hits = self._model.scorer(part.batch, 1.0)
             loss = part.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from agentrl.policies.models import Kit
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import Packing
 from agentrl.training.learner.micro_batches import share, weigh
 from agentrl.training.learner.parallel import Rank
@@ -37,7 +37,7 @@ def per_token(
     look: Callable[[Batch], tuple[Tensor, Tensor | None]],
     samples: Sequence[Sample],
     packing: Packing,
-    kit: Kit,
+    model_adapter: ModelAdapter,
     rank: Rank,
 ) -> tuple[list[tuple[float, ...]], list[float]]:
     """One number for every sampled token and, where it is told, one for every sample.
@@ -48,7 +48,7 @@ def per_token(
         look: [N] numbers of a batch's tokens, and [S] of its samples, without gradient.
         samples: the same on every rank, each with sampled tokens.
         packing: how they are laid out.
-        kit: the model family's.
+        model_adapter: the model family's.
         rank: this rank.
 
     Returns:
@@ -58,7 +58,7 @@ def per_token(
     offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
     tokens = torch.zeros(offsets[-1], device=rank.device)
     ends = torch.zeros(len(samples), device=rank.device)
-    for part in share(weigh(samples, "token_sum"), packing, kit, rank):
+    for part in share(weigh(samples, "token_sum"), packing, model_adapter, rank):
         found, last = look(part.batch)
         chosen = [index for row in part.rows for tree in row for index, _ in tree.tokens]
         places = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in chosen])

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.policies.engines.weight_digest import digest_of, joined
+from agentrl.policies.engines.weight_digest import join_digests, tensor_digest
 from agentrl.policies.models import torch_companions
 from agentrl.training.learner.sharded_model import Sharded
 from agentrl.weight_sync import weight_files
@@ -25,7 +25,7 @@ class Sender:
     """
 
     def __init__(self, kind: str, model: Sharded[Any], link: Link, *, rank: int, host: str) -> None:
-        torch_companions.mend()
+        torch_companions.patch_broken_imports()
         from agentrl.policies.engines.vllm_transfer import open_trainer
 
         self._source = _ChecksummedWeights(model)
@@ -45,7 +45,7 @@ class Sender:
         """
         self._source.begin(checked=checked)
         self._trainer.send_weights()
-        return joined(self._source.digests) if checked else None
+        return join_digests(self._source.digests) if checked else None
 
     def close(self) -> None:
         """Disconnect from the engines."""
@@ -77,5 +77,5 @@ class _ChecksummedWeights:
         """See `Sharded.each`."""
         for name, tensor in self._model.each():
             if self._checked:
-                self.digests[name] = digest_of(tensor)
+                self.digests[name] = tensor_digest(tensor)
             yield name, tensor

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agentrl.files import replacing
+from agentrl.files import atomic_replace
 from agentrl.training.monitoring.loggers import METRICS_FILE, read_metrics
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def draw_curve(run: Path) -> Path | None:
         return None
     figure = plot_curves(curves)
     figure.suptitle(run.name)
-    with replacing(run / CURVE_FILE) as partial:
+    with atomic_replace(run / CURVE_FILE) as partial:
         figure.savefig(partial, format="png")
     return run / CURVE_FILE
 

@@ -46,5 +46,5 @@ def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
         f"{share:.0%} of the model's replies contain no valid action, and groups in which every "
         "episode fails give no learning signal. More warm_start.steps, a larger "
         "rollout.max_new_tokens or clearer instructions (env.prompt, env.translator_kwargs) may "
-        "help; agentrl replay shows the replies"
+        "help; agentrl view shows the replies"
     )

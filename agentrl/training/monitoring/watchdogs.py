@@ -118,7 +118,7 @@ class Watchdogs:
         return (
             f"the training reward rises ({fmean(then):.3g} to {fmean(now):.3g}) while the reward "
             f"on held-out seeds falls ({best:.3g} to {later[-1]:.3g}): possible reward hacking. "
-            "agentrl replay shows what the policy does"
+            "agentrl view shows what the policy does"
         )
 
     def _length(self) -> str | None:

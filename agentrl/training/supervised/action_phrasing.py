@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator
 
 from agentrl.actions.action_grammar import FORMS
-from agentrl.actions.tags import between
-from agentrl.actions.tool_calls import Calls
+from agentrl.actions.tags import tag_content
+from agentrl.actions.tool_calls import ActionSet
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
-from agentrl.replay.episode_encoding import plain
+from agentrl.replay.episode_encoding import to_plain
 from agentrl.text import quoted
 from agentrl.types import Episode, Turn
 
@@ -87,7 +87,7 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                     translator.to_action(reply)
                 except ActionError:
                     reply = to_reply(translator, bare_action(reply))
-            action = plain(translator.to_action(reply))
+            action = to_plain(translator.to_action(reply))
         except ActionError as error:
             if turn.parse_error is not None:
                 return turn.reply
@@ -115,7 +115,7 @@ def bare_action(reply: str) -> str:
     """The action of a reply, without the tags around it."""
     for tag in _TAGS:
         try:
-            said = between(reply, tag).strip()
+            said = tag_content(reply, tag).strip()
         except ActionError:
             continue
         return _call(said) if tag == _TOOL else said
@@ -127,8 +127,8 @@ def _ways(said: str) -> Iterator[str]:
     for tag in _TAGS:
         yield f"<{tag}>{said}</{tag}>"
     try:
-        touch = Calls(FORMS.values()).read(f"<action>{said}</action>")
-        yield Calls(FORMS.values(), "tool").say(touch.name, *touch.arguments)
+        touch = ActionSet(FORMS.values()).parse(f"<action>{said}</action>")
+        yield ActionSet(FORMS.values(), "tool").format(touch.name, *touch.arguments)
     except ActionError:  # not a gesture: the bare name of some other tool
         yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
 

@@ -13,7 +13,7 @@ from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.make_env import instructions_for, open_translator
-from agentrl.text import counted
+from agentrl.text import pluralize
 from agentrl.training import seeds
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.action_phrasing import convert_replies
@@ -59,8 +59,8 @@ class DemonstrationSelection:
 
     def __str__(self) -> str:
         turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
-        trained = counted(turns - self.context_turns, "turn")
-        text = f"{counted(len(self.episodes), 'episode')} with {trained}"
+        trained = pluralize(turns - self.context_turns, "turn")
+        text = f"{pluralize(len(self.episodes), 'episode')} with {trained}"
         if self.context_turns:
             text += (
                 f", and {self.context_turns} used only as context: their replies are not actions"
@@ -85,7 +85,7 @@ class DemonstrationFilter:
         self._told = instructions_for(config.env, self._translator)
         most = max(config.eval.episodes, config.eval.episodes_during)
         self._held_out = frozenset(seeds.evaluation_seeds(config, most))
-        self._names = {config.env.id, env.game(config.env.id).id}
+        self._names = {config.env.id, env.find_env(config.env.id).id}
 
     def judge(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:
         """Yield, for each episode of one run, what to train on or the reason for skipping it.

@@ -70,7 +70,7 @@ def select_demonstrations(config: Config) -> DemonstrationSelection:
         filters = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
             f"warm_start.recorded={warm.recorded}: no episode can be used: {choice}. "
-            f"{f'The filter is {filters}; ' if filters else ''}agentrl replay RUN --list shows "
+            f"{f'The filter is {filters}; ' if filters else ''}agentrl episodes RUN shows "
             "the episodes"
         )
     return choice

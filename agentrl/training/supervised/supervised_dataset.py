@@ -14,7 +14,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.policy import Answer
-from agentrl.policies.scripted_policy import as_sampled
+from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.make_env import instructions_for, open_translator
 from agentrl.training.batching.batches import evenly, to_samples
@@ -63,7 +63,7 @@ def rerender_demonstrations(
             message = Message(role="user", text=turn.shown, images=_images(selected.run, turn))
             # A reply that serves only as context may be longer than the model's limit.
             limit = config.rollout.max_new_tokens if _has_action(turn) else None
-            answer = as_sampled(conversation, encoder, message, reply, limit)
+            answer = encode_as_sampled(conversation, encoder, message, reply, limit)
             turns.append(_with_answer(turn, answer))
         episode = replace(selected.episode, turns=tuple(turns))
         demonstrations.append(Demonstration(episode=episode, by_player=selected.by_player))

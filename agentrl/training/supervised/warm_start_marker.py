@@ -44,7 +44,7 @@ def write_marker(config: Config, folder: Path) -> None:
 
 def _game(config: Config) -> str:
     """The environment's registered id, however the configuration names it."""
-    return env.game(config.env.id).id
+    return env.find_env(config.env.id).id
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Publisher:
 
     async def _send(self, version: int) -> None:
         shapes = await asyncio.to_thread(self._learner.shapes)
-        await self._rollouts.receive(version, shapes, self._config.train.check_weights)
+        await self._rollouts.begin_weight_update(version, shapes, self._config.train.check_weights)
         link = self._rollouts.link()
         digest = await asyncio.to_thread(self._learner.send_weights, self._kind, link)
-        await self._rollouts.received(version, list(shapes), digest)
+        await self._rollouts.finish_weight_update(version, list(shapes), digest)

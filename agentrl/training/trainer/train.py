@@ -16,8 +16,8 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.files import sweep, working_in
-from agentrl.policies.models.model_source import origin_of, resolve_model
+from agentrl.files import lock_folder, remove_partial_files
+from agentrl.policies.models.model_source import model_origin, resolve_model
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_group import open_rollouts
@@ -70,7 +70,7 @@ def train(
         if begun is not None:
             begun(settings)
     run = folder.path
-    with working_in(run):
+    with lock_folder(run):
         if resume is not None:
             if _is_finished(settings, folder):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
@@ -78,7 +78,7 @@ def train(
             demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
             _check_model(settings, folder)
             for killed in (run, run / "episodes"):
-                sweep(killed)
+                remove_partial_files(killed)
         try:
             asyncio.run(
                 _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
@@ -104,7 +104,7 @@ def _check_model(config: Config, folder: RunFolder) -> None:
         ConfigError: it names another one.
     """
     own = configuration.load(folder.path / "config.yaml").model
-    if not folder.start.is_dir() or origin_of(own) == origin_of(config.model):
+    if not folder.start.is_dir() or model_origin(own) == model_origin(config.model):
         return
     key = "path" if own.path != config.model.path else "tiny"
     raise ConfigError(

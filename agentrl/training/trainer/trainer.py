@@ -257,7 +257,7 @@ class Trainer:
         )
         episodes = [scored for group in groups for scored in group]
         for scored, credits in zip(episodes, taught.advantages, strict=True):
-            self._recorder.credit(scored, credits, step=step)
+            self._recorder.record_advantages(scored, credits, step=step)
         return taught
 
     def _adapt(self, learned: Mapping[str, float]) -> None:

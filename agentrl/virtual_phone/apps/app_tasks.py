@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 MIDNIGHT_S = EPOCH_S - EPOCH_S % 86_400
 """The phone's date, always the same, in seconds since 1970."""
 _FIRST_PID = 4000
-_MOST_PAGES = 200
+_MAX_PAGES = 200
 HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
 
 
@@ -43,7 +43,7 @@ class AppTasks:
         self.log = DeviceLog(lambda: MIDNIGHT_S + self.clock_s)
         self.on_change: Callable[[], None] = lambda: None
         """Called when the visible state may have changed."""
-        self.on_fresh: Callable[[str], None] = lambda package: None
+        self.on_process_change: Callable[[str], None] = lambda package: None
         """Called with a package whose process has ended or restarted."""
         self._seed = seed
         self._pids: dict[str, int] = {}
@@ -91,10 +91,10 @@ class AppTasks:
         if package in self.apps:
             self.running.add(package)
         self.log.add("ActivityTaskManager", f"START u0 {installed.component}")
-        self.on_fresh(package)
+        self.on_process_change(package)
         self._to_front(package)
 
-    def bring(self, package: str, activity: str | None = None, *, text: str = "") -> None:
+    def bring_to_front(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         """Bring any package to the front; one that is not installed becomes a page.
 
         Args:
@@ -117,7 +117,7 @@ class AppTasks:
         self.crashed.discard(package)
         if package in self.stack:
             self.stack.remove(package)
-        self.on_fresh(package)
+        self.on_process_change(package)
         self.on_change()
 
     def back(self) -> None:
@@ -182,7 +182,7 @@ class AppTasks:
         self._pids.clear()
 
     def _make_page(self, package: str, activity: str | None) -> None:
-        if len(self.pages) >= _MOST_PAGES:
+        if len(self.pages) >= _MAX_PAGES:
             self.pages = {name: self.pages[name] for name in self.stack if name in self.pages}
         self.pages[package] = InstalledApp(app=TextPage(package, activity))
 

@@ -1,59 +1,124 @@
 """Commands that start and stop apps: am, monkey."""
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.apps.installed_app import component_name
-from agentrl.virtual_phone.apps.intent import Intent, read_intent
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, LAUNCHER, SETTINGS
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.shell.command_context import CommandContext
-from agentrl.virtual_phone.system.adb_keyboard import broadcast
-from agentrl.virtual_phone.system.http_browser import fetch_title
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.network import fetch_title
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
+
+_EXTRAS = frozenset((
+    "--es", "-e", "--ei", "--ez", "--el", "--ef", "--ed", "--eu", "--ecn", "--eia", "--esa",
+    "--ela", "--efa",
+))  # fmt: skip
+_VALUES = frozenset((
+    "-n", "-a", "-c", "-d", "-f", "-t", "-p", "--user", "--display", "--windowingMode",
+    "--activityType",
+))  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class Intent:
+    """What `am` starts or broadcasts."""
+
+    component: str = ""
+    action: str = ""
+    category: str = ""
+    data: str = ""
+    package: str = ""
+    extras: dict[str, str] = field(default_factory=dict)
+    flags: set[str] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        """As `am` prints it."""
+        named = {"act": self.action, "cat": self.category and f"[{self.category}]"}
+        named |= {"dat": self.data, "pkg": self.package, "cmp": self.component}
+        parts = [f"{key}={value}" for key, value in named.items() if value]
+        return f"Intent {{ {' '.join([*parts, *(['(has extras)'] if self.extras else [])])} }}"
+
+
+def read_intent(arguments: list[str]) -> Intent:
+    """Parse the arguments of `am`.
+
+    Raises:
+        ValueError: the value of an option is missing.
+    """
+    intent, left = Intent(), iter(arguments)
+    names = {"-n": "component", "-a": "action", "-c": "category", "-d": "data", "-p": "package"}
+    for option in left:
+        if option == "--esn":
+            intent.extras[_next(left, option)] = ""
+        elif option in _EXTRAS:
+            key = _next(left, option)
+            intent.extras[key] = _next(left, option)
+        elif option in _VALUES:
+            value = _next(left, option)
+            if option in names:
+                setattr(intent, names[option], value)
+        elif option.startswith("-"):
+            intent.flags.add(option)
+        elif "/" in option and "://" not in option:
+            intent.component = option
+        elif ":" in option:
+            intent.data = option
+        else:
+            intent.package = option
+    return intent
+
+
+def _next(left: Iterator[str], option: str) -> str:
+    value = next(left, None)
+    if value is None:
+        raise ValueError(f"Argument expected after {option!r}")
+    return value
 
 
 @command("am")
-async def am(call: CommandContext) -> int:
+async def am(ctx: CommandContext) -> int:
     """`am start|force-stop|kill|broadcast`."""
-    verb, *arguments = call.arguments or [""]
+    verb, *arguments = ctx.arguments or [""]
     try:
         intent = read_intent(arguments)
     except ValueError as error:
-        return call.fail(f"Error: {error}", 255)
+        return ctx.fail(f"Error: {error}", 255)
     if verb in ("start", "start-activity"):
-        return await _start(call, intent)
+        return await _start(ctx, intent)
     if verb in ("force-stop", "kill", "stop-app") and intent.package:
-        if call.phone.tasks.find(intent.package) is not None:
-            call.phone.tasks.stop(intent.package)
+        if ctx.phone.tasks.find(intent.package) is not None:
+            ctx.phone.tasks.stop(intent.package)
         return 0
     if verb == "kill-all":
         return 0
     if verb == "broadcast":
-        call.say(f"Broadcasting: {intent}")
-        result = broadcast(call.phone, intent.action, intent.extras)
-        return call.say(f"Broadcast completed: {result}")
-    return call.fail(f"Unknown command: {verb}", 255)
+        ctx.print(f"Broadcasting: {intent}")
+        result = ctx.phone.input.receive_broadcast(intent.action, intent.extras)
+        return ctx.print(f"Broadcast completed: {result}")
+    return ctx.fail(f"Unknown command: {verb}", 255)
 
 
-async def _start(call: CommandContext, intent: Intent) -> int:
+async def _start(ctx: CommandContext, intent: Intent) -> int:
     """`am start [-S] [-W] [-n package/activity] [-a action] [-d uri] [--es key value]...`."""
-    phone = call.phone
-    slow_s = phone.faults.number("slow_start_s")
-    call.say(f"Starting: {intent}")
+    phone = ctx.phone
+    slow_s = phone.faults.draw("slow_start_s")
+    ctx.print(f"Starting: {intent}")
     if slow_s:
         await asyncio.sleep(slow_s)
     if intent.component:
         package, _, activity = intent.component.partition("/")
-        if not launch(call, package, activity, intent.extras):
+        if not launch(ctx, package, activity, intent.extras):
             return 1
     elif not _resolve(phone, intent):
-        call.fail(f"Error: Activity not started, unable to resolve {intent}")
+        ctx.fail(f"Error: Activity not started, unable to resolve {intent}")
         return 1
     if "-W" in intent.flags:
-        await phone.display.at_rest()
+        await phone.display.wait_until_idle()
         component = phone.tasks.component
-        call.say(f"Status: ok\nLaunchState: COLD\nActivity: {component}\nTotalTime: 1")
-        call.say("WaitTime: 1\nComplete")
+        ctx.print(f"Status: ok\nLaunchState: COLD\nActivity: {component}\nTotalTime: 1")
+        ctx.print("WaitTime: 1\nComplete")
     return 0
 
 
@@ -63,14 +128,14 @@ def _resolve(phone: VirtualPhone, intent: Intent) -> bool:
     if intent.category.endswith(".HOME"):
         phone.tasks.go_home()
     elif intent.action.endswith(".VIEW") and intent.data.startswith(("http://", "https://")):
-        phone.tasks.bring(BROWSER, text=intent.data)
+        phone.tasks.bring_to_front(BROWSER, text=intent.data)
         phone.in_background(_load(phone, intent.data))
     elif intent.action.startswith("android.settings."):
-        phone.tasks.bring(SETTINGS, text=intent.action)
+        phone.tasks.bring_to_front(SETTINGS, text=intent.action)
     elif package in phone.tasks.apps:
         phone.tasks.launch(package, intent.extras)
     elif package in ACTIVITIES:
-        phone.tasks.bring(package)
+        phone.tasks.bring_to_front(package)
     else:
         return False
     return True
@@ -80,25 +145,25 @@ async def _load(phone: VirtualPhone, url: str) -> None:
     """Load a page in the browser, and show it if the browser is still in front."""
     title = await fetch_title(phone.network, url)
     if phone.tasks.front == BROWSER:
-        phone.tasks.bring(BROWSER, text=f"{url}  {title}")
+        phone.tasks.bring_to_front(BROWSER, text=f"{url}  {title}")
 
 
-def launch(call: CommandContext, package: str, activity: str, extras: dict[str, str]) -> bool:
+def launch(ctx: CommandContext, package: str, activity: str, extras: dict[str, str]) -> bool:
     """Start an app or print an error; returns whether the app was started."""
-    tasks = call.phone.tasks
+    tasks = ctx.phone.tasks
     known = tasks.apps.get(package)
     if known is None and _is_of_the_system(package, activity):
-        tasks.bring(package)
+        tasks.bring_to_front(package)
         return True
     component = component_name(package, activity)
     if known is None or not known.is_enabled or (activity and component not in known.components):
-        call.fail("Error type 3")
-        call.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
+        ctx.fail("Error type 3")
+        ctx.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return False
     try:
         tasks.launch(package, extras)
     except ValueError as error:
-        call.fail(f"Error: {package} refuses its extras: {error}")
+        ctx.fail(f"Error: {package} refuses its extras: {error}")
         return False
     return True
 
@@ -113,11 +178,11 @@ def _is_of_the_system(package: str, activity: str) -> bool:
 
 
 @command("monkey")
-def monkey(call: CommandContext) -> int:
+def monkey(ctx: CommandContext) -> int:
     """`monkey -p package ... 1`: start the app."""
-    if "-p" not in call.arguments[:-1]:
-        return call.fail("** Error: no package given", 251)
-    package = call.arguments[call.arguments.index("-p") + 1]
-    if package not in call.phone.tasks.apps:
-        return call.fail("** No activities found to run, monkey aborted.", 252)
-    return 0 if launch(call, package, "", {}) and call.say("Events injected: 1") == 0 else 1
+    if "-p" not in ctx.arguments[:-1]:
+        return ctx.fail("** Error: no package given", 251)
+    package = ctx.arguments[ctx.arguments.index("-p") + 1]
+    if package not in ctx.phone.tasks.apps:
+        return ctx.fail("** No activities found to run, monkey aborted.", 252)
+    return 0 if launch(ctx, package, "", {}) and ctx.print("Events injected: 1") == 0 else 1

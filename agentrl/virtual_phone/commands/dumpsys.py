@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 Section = Callable[[VirtualPhone, list[str]], str]
 SECTIONS: dict[str, Section] = {}
@@ -23,16 +23,16 @@ def section(name: str) -> Callable[[Section], Section]:
 
 
 @command("dumpsys")
-def dumpsys(call: CommandContext) -> int:
+def dumpsys(ctx: CommandContext) -> int:
     """`dumpsys [-l] [service [arguments]]`."""
-    name, *arguments = call.arguments or ["-l"]
+    name, *arguments = ctx.arguments or ["-l"]
     if name == "-l":
         listed = "".join(f"  {service}\n" for service in sorted(SECTIONS))
-        return call.say(f"Currently running services:\n{listed.rstrip()}")
+        return ctx.print(f"Currently running services:\n{listed.rstrip()}")
     describe = SECTIONS.get(name)
     if describe is None:
-        return call.fail(f"Can't find service: {name}", 0)
-    return call.say(describe(call.phone, arguments).rstrip("\n"))
+        return ctx.fail(f"Can't find service: {name}", 0)
+    return ctx.print(describe(ctx.phone, arguments).rstrip("\n"))
 
 
 def _record(phone: VirtualPhone) -> str:

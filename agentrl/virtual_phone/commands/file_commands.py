@@ -1,113 +1,116 @@
-"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod."""
+"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, stat, md5sum, base64, du, df."""
 
+import base64
+import hashlib
 import stat as modes
 import time
 from collections.abc import Callable, Sequence
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.file_system import FileNode
 
 _CHUNK = 1 << 20
 _BLOCK = 4096
+_NOMINAL = 64 << 30
 
 
-def each(call: CommandContext, paths: Sequence[str], act: Callable[[str], None]) -> int:
+def each(ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None]) -> int:
     """Apply a function to every path; print an error for each one that fails."""
     code = 0
     for path in paths:
         try:
-            act(call.path(path))
+            act(ctx.path(path))
         except OSError as error:
-            code = call.fail(f"{call.name}: {path}: {error.strerror}")
+            code = ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
     return code
 
 
 @command("cat")
-async def cat(call: CommandContext) -> int:
+async def cat(ctx: CommandContext) -> int:
     """`cat [files]`."""
-    paths = [path for path in split_options(call, "")[1] if path != "-"]
+    paths = [path for path in split_options(ctx, "")[1] if path != "-"]
     if not paths:
-        while chunk := await call.io.read():
-            call.out(chunk)
-            await call.io.drained()
+        while chunk := await ctx.io.read():
+            ctx.out(chunk)
+            await ctx.io.drain()
     code = 0
     for path in paths:
         try:
-            content = memoryview(call.phone.files.read(call.path(path)))
+            content = memoryview(ctx.phone.files.read(ctx.path(path)))
         except OSError as error:
-            code = call.fail(f"cat: {path}: {error.strerror}")
+            code = ctx.fail(f"cat: {path}: {error.strerror}")
             continue
         for start in range(0, len(content), _CHUNK):
-            call.out(content[start : start + _CHUNK])
-            await call.io.drained()
+            ctx.out(content[start : start + _CHUNK])
+            await ctx.io.drain()
     return code
 
 
 @command("ls")
-def ls(call: CommandContext) -> int:
+def ls(ctx: CommandContext) -> int:
     """`ls [-l] [-a] [-d] [-1] [paths]`, one name per line."""
-    options, paths = split_options(call, "")
-    files = call.phone.files
+    options, paths = split_options(ctx, "")
+    files = ctx.phone.files
 
     def show(path: str) -> None:
         node = files.find(path)
         if node is not None and ("d" in options or not node.is_folder):
-            call.say(_line(path, node) if "l" in options else path)
+            ctx.print(_line(path, node) if "l" in options else path)
             return
         names = files.names(path)
         if "l" in options:
-            call.say(f"total {len(names) * _BLOCK // 1024}")
+            ctx.print(f"total {len(names) * _BLOCK // 1024}")
         for name in names:
             inside = files.find(f"{path}/{name}")
             if inside is not None and ("a" in options or name[0] != "."):
-                call.say(_line(name, inside) if "l" in options else name)
+                ctx.print(_line(name, inside) if "l" in options else name)
 
-    return each(call, paths or [call.environment["PWD"]], show)
+    return each(ctx, paths or [ctx.environment["PWD"]], show)
 
 
 @command("rm")
-def rm(call: CommandContext) -> int:
+def rm(ctx: CommandContext) -> int:
     """`rm [-r] [-f] paths`."""
-    options, paths = split_options(call, "")
-    files = call.phone.files
+    options, paths = split_options(ctx, "")
+    files = ctx.phone.files
 
     def remove(path: str) -> None:
         if files.find(path) is not None or "f" not in options:
             files.remove(path, recursive="r" in options or "R" in options)
 
-    return each(call, paths, remove)
+    return each(ctx, paths, remove)
 
 
 @command("rmdir")
-def rmdir(call: CommandContext) -> int:
+def rmdir(ctx: CommandContext) -> int:
     """`rmdir folders`: remove empty folders."""
-    files = call.phone.files
+    files = ctx.phone.files
 
     def remove(path: str) -> None:
         if files.names(path):
             raise OSError(39, "Directory not empty")
         files.remove(path, recursive=True)
 
-    return each(call, split_options(call, "")[1], remove)
+    return each(ctx, split_options(ctx, "")[1], remove)
 
 
 @command("mkdir")
-def mkdir(call: CommandContext) -> int:
+def mkdir(ctx: CommandContext) -> int:
     """`mkdir [-p] paths`."""
-    options, paths = split_options(call, "m")
-    files = call.phone.files
-    return each(call, paths, files.make_folders if "p" in options else files.make_folder)
+    options, paths = split_options(ctx, "m")
+    files = ctx.phone.files
+    return each(ctx, paths, files.make_folders if "p" in options else files.make_folder)
 
 
 @command("cp", "mv")
-def cp(call: CommandContext) -> int:
+def cp(ctx: CommandContext) -> int:
     """`cp file target`, `mv file target`; the target is a file or a folder."""
-    _, paths = split_options(call, "")
+    _, paths = split_options(ctx, "")
     if len(paths) < 2:
-        return call.fail(f"{call.name}: Needs 2 arguments")
-    files, goal = call.phone.files, call.path(paths[-1])
+        return ctx.fail(f"{ctx.name}: Needs 2 arguments")
+    files, goal = ctx.phone.files, ctx.path(paths[-1])
     node = files.find(goal)
 
     def copy(path: str) -> None:
@@ -116,31 +119,31 @@ def cp(call: CommandContext) -> int:
         content = files.read(path)
         if target != path:
             files.write(target, content)
-            if call.name == "mv":
+            if ctx.name == "mv":
                 files.remove(path)
 
-    return each(call, paths[:-1], copy)
+    return each(ctx, paths[:-1], copy)
 
 
 @command("touch")
-def touch(call: CommandContext) -> int:
+def touch(ctx: CommandContext) -> int:
     """`touch paths`: create empty files."""
-    files = call.phone.files
+    files = ctx.phone.files
 
     def make(path: str) -> None:
         if files.find(path) is None:
             files.write(path, b"")
 
-    return each(call, split_options(call, "td")[1], make)
+    return each(ctx, split_options(ctx, "td")[1], make)
 
 
 @command("chmod")
-def chmod(call: CommandContext) -> int:
+def chmod(ctx: CommandContext) -> int:
     """`chmod MODE paths`: MODE is octal; of symbolic modes, only `+x` has an effect."""
-    words = [word for word in call.arguments if word != "-R"]
+    words = [word for word in ctx.arguments if word != "-R"]
     if len(words) < 2:
-        return call.fail("chmod: Needs 2 arguments")
-    mode, files = words[0], call.phone.files
+        return ctx.fail("chmod: Needs 2 arguments")
+    mode, files = words[0], ctx.phone.files
 
     def change(path: str) -> None:
         node = files.find(path)
@@ -151,7 +154,7 @@ def chmod(call: CommandContext) -> int:
         elif "+" in mode and "x" in mode:
             node.mode |= 0o111
 
-    return each(call, words[1:], change)
+    return each(ctx, words[1:], change)
 
 
 def size_of(node: FileNode) -> int:
@@ -163,3 +166,88 @@ def _line(name: str, node: FileNode) -> str:
     """A line of `ls -l`."""
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
     return f"{modes.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
+
+
+@command("stat")
+def stat(ctx: CommandContext) -> int:
+    """`stat [-c FORMAT] paths`, FORMAT of %n, %s, %Y, %a and %F."""
+    options, paths = split_options(ctx, "c")
+    form = options.get("c", "  File: %n\n  Size: %s\n  Mode: %a\nModify: %Y")
+
+    def show(path: str) -> None:
+        node = ctx.phone.files.find(path)
+        if node is None:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        kind = "directory" if node.is_folder else "regular file"
+        text = form
+        for letter, value in (
+            ("%s", str(size_of(node))),
+            ("%Y", str(node.mtime)),
+            ("%a", f"{modes.S_IMODE(node.mode):o}"),
+            ("%F", kind),
+            ("%n", path),
+        ):
+            text = text.replace(letter, value)
+        ctx.print(text)
+
+    return each(ctx, paths, show)
+
+
+@command("md5sum", "sha1sum", "sha256sum")
+async def md5sum(ctx: CommandContext) -> int:
+    """`md5sum [files]`."""
+    name = ctx.name.removesuffix("sum")
+    paths = split_options(ctx, "")[1]
+
+    def show(content: bytes, path: str) -> None:
+        ctx.print(f"{hashlib.new(name, content, usedforsecurity=False).hexdigest()}  {path}")
+
+    if not paths:
+        show(await ctx.read_all(), "-")
+    read = ctx.phone.files.read
+    return each(ctx, paths, lambda path: show(read(path), path))
+
+
+@command("base64")
+async def base64_(ctx: CommandContext) -> int:
+    """`base64 [-d] [file]`."""
+    options, paths = split_options(ctx, "w")
+    content = ctx.phone.files.read(ctx.path(paths[0])) if paths else await ctx.read_all()
+    if "d" not in options:
+        ctx.out(base64.encodebytes(content))
+        return 0
+    try:
+        ctx.out(base64.b64decode(content))
+    except ValueError:
+        return ctx.fail("base64: bad input")
+    return 0
+
+
+@command("du")
+def du(ctx: CommandContext) -> int:
+    """`du [-s] [paths]`: disk usage of folders, in blocks of 1024 bytes."""
+    everything = ctx.phone.files.all()
+
+    def show(path: str) -> None:
+        inside = f"{path.rstrip('/')}/"
+        used = sum(size_of(n) for p, n in everything if p == path or p.startswith(inside))
+        ctx.print(f"{-(-used // 1024)}\t{path}")
+
+    return each(ctx, split_options(ctx, "d")[1] or ["."], show)
+
+
+@command("df")
+def df(ctx: CommandContext) -> int:
+    """`df [-h] [paths]`: free space, in blocks of 1024 bytes."""
+    options, _ = split_options(ctx, "")
+    files = ctx.phone.files
+    # Unless a fault limits the space, report the size of a real phone: the actual capacity is
+    # what this process can spare, and nothing should warn of that.
+    total = files.capacity if files.is_limited else _NOMINAL
+    used = files.capacity - files.num_free
+    numbers = (total, used, total - used)
+    shown = [f"{n / 1e6:.1f}M" if "h" in options else str(n // 1024) for n in numbers]
+    share = -(-100 * used // max(1, total))
+    ctx.print("Filesystem       1K-blocks      Used Available Use% Mounted on")
+    columns = " ".join(f"{text:>9}" for text in shown)
+    return ctx.print(f"/dev/block/dm-5  {columns} {share:>3}% /data")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.grep_patterns import compile_pattern
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.commands.grep import compile_pattern
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 
 _DIVIDER = "--------- beginning of main"
@@ -69,7 +69,7 @@ class _LogcatOptions:
     levels: dict[str, str] = field(default_factory=dict)
     """Lowest level shown, by tag; `*` for all other tags."""
 
-    def wants(self, entry: LogEntry) -> bool:
+    def shows(self, entry: LogEntry) -> bool:
         """Whether an entry is shown."""
         lowest = self.levels.get(entry.tag, self.levels.get("*", "V"))
         return (
@@ -85,84 +85,84 @@ def _rank(level: str) -> int:
 
 
 @command("logcat")
-async def logcat(call: CommandContext) -> int:
+async def logcat(ctx: CommandContext) -> int:
     """`logcat [-d] [-c] [-v FORMAT] [-t N] [-s] [-e PATTERN] [TAG:LEVEL]...`.
 
     Without -d, -t or -m it prints new entries until the client disconnects.
     """
     try:
-        wish = _read(call)
+        options = _read(ctx)
     except ValueError as error:
-        return call.fail(f"logcat: {error}")
-    log = call.phone.log
-    if wish.clears:
+        return ctx.fail(f"logcat: {error}")
+    log = ctx.phone.log
+    if options.clears:
         log.entries.clear()
         return 0
-    call.say(_DIVIDER)
+    ctx.print(_DIVIDER)
     entries = list(log.entries)
-    seen, left = log.num_written, wish.most
-    shown = [entry for entry in entries if wish.wants(entry)]
-    shown = shown if wish.last is None else shown[max(0, len(shown) - wish.last) :]
+    seen, left = log.num_written, options.most
+    shown = [entry for entry in entries if options.shows(entry)]
+    shown = shown if options.last is None else shown[max(0, len(shown) - options.last) :]
     while True:
         for entry in shown if left is None else shown[:left]:
-            call.say(wish.form(entry))
+            ctx.print(options.form(entry))
         left = None if left is None else left - len(shown)
-        if not wish.follows or (left is not None and left <= 0):
+        if not options.follows or (left is not None and left <= 0):
             return 0
-        await call.io.drained()
+        await ctx.io.drain()
         await log.wait(seen)
-        shown = [entry for entry in log.since(seen) if wish.wants(entry)]
+        shown = [entry for entry in log.since(seen) if options.shows(entry)]
         seen = log.num_written
 
 
-def _read(call: CommandContext) -> _LogcatOptions:
+def _read(ctx: CommandContext) -> _LogcatOptions:
     """Parse the arguments.
 
     Raises:
         ValueError: an option is invalid.
     """
-    wish, words = _LogcatOptions(), _spelled_out(call.arguments)
+    options, words = _LogcatOptions(), _spelled_out(ctx.arguments)
     while words:
         word = words.pop(0)
         if word in ("-d", "--dump"):
-            wish.follows = False
+            options.follows = False
         elif word in ("-c", "--clear"):
-            wish.clears = True
+            options.clears = True
         elif word in ("-s",):
-            wish.levels["*"] = "S"
+            options.levels["*"] = "S"
         elif word in ("-v", "-t", "-T", "-e", "-m", "--pid", "-b", "-f", "-n", "-r"):
             if not words:
                 raise ValueError(f"option requires an argument -- {word}")
-            _option(wish, word, words.pop(0))
+            _option(options, word, words.pop(0))
         elif word in ("-g", "-S", "-D", "-L", "-B", "-p"):
-            wish.follows = False
+            options.follows = False
         elif word.startswith("-"):
             raise ValueError(f"unrecognized option {word}")
         else:
             tag, _, level = word.partition(":")
-            wish.levels[tag] = (level or "V").upper()[:1]
-    for spec in call.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
+            options.levels[tag] = (level or "V").upper()[:1]
+    for spec in ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
         tag, _, level = spec.partition(":")
-        wish.levels.setdefault(tag, (level or "V").upper()[:1])
-    return wish
+        options.levels.setdefault(tag, (level or "V").upper()[:1])
+    return options
 
 
-def _option(wish: _LogcatOptions, option: str, value: str) -> None:
+def _option(options: _LogcatOptions, option: str, value: str) -> None:
     if option == "-v":
         if value not in _FORMATS and value not in _MODIFIERS:
             raise ValueError(f"Invalid parameter {value} to -v")
-        wish.form = _FORMATS.get(value, wish.form)
+        options.form = _FORMATS.get(value, options.form)
     elif option == "-e":
-        wish.pattern = compile_pattern(value, "E")
+        options.pattern = compile_pattern(value, "E")
     elif option in ("-t", "-T", "-m", "--pid"):
         number = int(value[-9:]) if value.isascii() and value.isdecimal() else None
         if option == "-m":
-            wish.most = number
+            options.most = number
         elif option == "--pid":
-            wish.pid = number
+            options.pid = number
         else:
-            wish.last = number
-            wish.follows = wish.follows and option == "-T"
+            options.last = number
+            options.follows = options.follows and option == "-T"
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:
@@ -180,12 +180,12 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
 
 @command("log")
-def log_(call: CommandContext) -> int:
+def log_(ctx: CommandContext) -> int:
     """`log [-p LEVEL] [-t TAG] message`: write a log entry."""
-    words, tag, priority = list(call.arguments), "log", "I"
+    words, tag, priority = list(ctx.arguments), "log", "I"
     while len(words) > 1 and words[0] in ("-p", "-t"):
         option, value, *words = words
         tag, priority = (value, priority) if option == "-t" else (tag, value.upper()[:1])
     level: Level = next((known for known in LEVELS if known == priority), "I")
-    call.phone.log.add(tag, " ".join(words), level)
+    ctx.phone.log.add(tag, " ".join(words), level)
     return 0

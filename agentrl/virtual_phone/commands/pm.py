@@ -1,19 +1,12 @@
-"""The package manager command: pm."""
+"""The package manager command: pm, including the installation of apps."""
 
 from collections.abc import Awaitable, Callable
 
-from agentrl.virtual_phone.apps.installed_app import component_name
-from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, KEYBOARD_PACKAGE, PACKAGES
-from agentrl.virtual_phone.commands.app_installation import (
-    abandon,
-    commit,
-    create,
-    install,
-    uninstall,
-    write,
-)
+from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
+from agentrl.virtual_phone.apps.installed_app import InstalledApp, component_name
+from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, KEYBOARD_PACKAGE, PACKAGES, TextPage
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _FEATURES = (
     "reqGlEsVersion=0x30002",
@@ -25,101 +18,216 @@ _FEATURES = (
 
 
 Verb = Callable[[CommandContext, list[str]], "int | Awaitable[int]"]
+_MAX_APK_BYTES = 256 << 20
+_WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
+_SESSION = 1_000_000_001
 
 
 @command("pm")
-def pm(call: CommandContext) -> int | Awaitable[int]:
+def pm(ctx: CommandContext) -> int | Awaitable[int]:
     """`pm list|path|clear|grant|install|uninstall|...`."""
-    verb, *arguments = call.arguments or [""]
+    verb, *arguments = ctx.arguments or [""]
     run = _VERBS.get(verb)
-    return call.fail(f"Unknown command: {verb}", 255) if run is None else run(call, arguments)
+    return ctx.fail(f"Unknown command: {verb}", 255) if run is None else run(ctx, arguments)
 
 
-def _packages(call: CommandContext) -> dict[str, str]:
+def _packages(ctx: CommandContext) -> dict[str, str]:
     """Every package with the path of its APK."""
-    apps = dict.fromkeys((KEYBOARD_PACKAGE, *call.phone.tasks.apps), "/data/app/{}/base.apk")
+    apps = dict.fromkeys((KEYBOARD_PACKAGE, *ctx.phone.tasks.apps), "/data/app/{}/base.apk")
     system = dict.fromkeys(PACKAGES, "/system/app/{0}/{0}.apk")
     return {name: path.format(name) for name, path in sorted({**system, **apps}.items())}
 
 
-def _list(call: CommandContext, arguments: list[str]) -> int:
+def _list(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm list packages [-f] [-3] [-s] [-d] [-e] [-i] [FILTER]`, `features`, `users`."""
     what, *options = arguments or [""]
     if what == "features":
         for feature in _FEATURES:
-            call.say(f"feature:{feature}")
+            ctx.print(f"feature:{feature}")
     elif what == "users":
-        call.say("Users:\n\tUserInfo{0:Owner:c13} running")
+        ctx.print("Users:\n\tUserInfo{0:Owner:c13} running")
     elif what in ("permissions", "permission-groups", "instrumentation", "libraries"):
         return 0
     elif what == "packages":
         filters = [word for word in options if not word.startswith("-") and word != "0"]
-        for package, path in _packages(call).items():
-            if _is_wanted(call, package, options) and all(f in package for f in filters):
+        for package, path in _packages(ctx).items():
+            if _is_wanted(ctx, package, options) and all(f in package for f in filters):
                 line = f"package:{path}={package}" if "-f" in options else f"package:{package}"
-                call.say(line + ("  installer=null" if "-i" in options else ""))
+                ctx.print(line + ("  installer=null" if "-i" in options else ""))
     else:
-        return call.fail(f"Error: unknown list type '{what}'", 255)
+        return ctx.fail(f"Error: unknown list type '{what}'", 255)
     return 0
 
 
-def _is_wanted(call: CommandContext, package: str, options: list[str]) -> bool:
-    installed = call.phone.tasks.apps.get(package)
+def _is_wanted(ctx: CommandContext, package: str, options: list[str]) -> bool:
+    installed = ctx.phone.tasks.apps.get(package)
     is_enabled = installed is None or installed.is_enabled
     if ("-s" in options and package not in PACKAGES) or ("-3" in options and package in PACKAGES):
         return False
     return not ("-d" in options and is_enabled) and not ("-e" in options and not is_enabled)
 
 
-def _path(call: CommandContext, arguments: list[str]) -> int:
-    path = _packages(call).get(arguments[-1] if arguments else "")
-    return 1 if path is None else call.say(f"package:{path}")
+def _path(ctx: CommandContext, arguments: list[str]) -> int:
+    path = _packages(ctx).get(arguments[-1] if arguments else "")
+    return 1 if path is None else ctx.print(f"package:{path}")
 
 
-def _clear(call: CommandContext, arguments: list[str]) -> int:
+def _clear(ctx: CommandContext, arguments: list[str]) -> int:
     package = arguments[-1] if arguments else ""
-    if package not in _packages(call):
-        return call.say("Failed") + 1
-    if package in call.phone.tasks.apps:
-        call.phone.tasks.stop(package)
-    return call.say("Success")
+    if package not in _packages(ctx):
+        return ctx.print("Failed") + 1
+    if package in ctx.phone.tasks.apps:
+        ctx.phone.tasks.stop(package)
+    return ctx.print("Success")
 
 
-def _permission(call: CommandContext, arguments: list[str]) -> int:
+def _permission(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm grant|revoke PACKAGE PERMISSION`: every app has all permissions."""
     words = [word for word in arguments if not word.startswith("-")]
-    if not words or words[0] not in _packages(call):
-        return call.fail(f"Error: Unknown package: {' '.join(words[:1])}", 255)
+    if not words or words[0] not in _packages(ctx):
+        return ctx.fail(f"Error: Unknown package: {' '.join(words[:1])}", 255)
     return 0
 
 
 def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
-    def run(call: CommandContext, arguments: list[str]) -> int:
+    def run(ctx: CommandContext, arguments: list[str]) -> int:
         package = (arguments[-1] if arguments else "").partition("/")[0]
-        installed = call.phone.tasks.apps.get(package)
+        installed = ctx.phone.tasks.apps.get(package)
         if installed is not None:
             installed.is_enabled = enable
             if not enable:
-                call.phone.tasks.stop(package)
-        elif package not in _packages(call):
-            return call.fail(
+                ctx.phone.tasks.stop(package)
+        elif package not in _packages(ctx):
+            return ctx.fail(
                 f"Error: java.lang.IllegalArgumentException: Unknown package: {package}"
             )
         state = "enabled" if enable else "disabled-user"
-        return call.say(f"Package {package} new state: {state}")
+        return ctx.print(f"Package {package} new state: {state}")
 
     return run
 
 
-def _resolve(call: CommandContext, arguments: list[str]) -> int:
+def _resolve(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm resolve-activity [--brief] PACKAGE`: the activity that starts the app."""
     package = arguments[-1] if arguments else ""
-    installed, known = call.phone.tasks.apps.get(package), ACTIVITIES.get(package)
+    installed, known = ctx.phone.tasks.apps.get(package), ACTIVITIES.get(package)
     component = installed.component if installed else component_name(package, known or "")
     if installed is None and known is None:
-        return call.say("No activity found")
-    call.say("priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true")
-    return call.say(component)
+        return ctx.print("No activity found")
+    ctx.print("priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true")
+    return ctx.print(component)
+
+
+async def _install(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
+    try:
+        return _add(ctx, read_manifest(await _apk(ctx, arguments, 0)))
+    except ValueError as error:
+        return ctx.print(f"Failure [{error}]") + 1
+
+
+def _create_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-create`: start a session; only one exists at a time."""
+    ctx.phone.staged = None
+    return ctx.print(f"Success: created install session [{_SESSION}]")
+
+
+async def _write_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-write -S SIZE SESSION NAME [PATH|-]`: the first APK is the base APK."""
+    try:
+        apk = await _apk(ctx, arguments, 2)
+        if ctx.phone.staged is None:
+            ctx.phone.staged = read_manifest(apk)
+    except ValueError as error:
+        return ctx.print(f"Failure [{error}]") + 1
+    return ctx.print(f"Success: streamed {len(apk)} bytes")
+
+
+def _commit_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-commit SESSION`."""
+    manifest, ctx.phone.staged = ctx.phone.staged, None
+    if manifest is None:
+        return ctx.print("Failure [INSTALL_FAILED_SESSION_INVALID: nothing was written]") + 1
+    return _add(ctx, manifest)
+
+
+def _abandon_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-abandon SESSION`."""
+    ctx.phone.staged = None
+    return ctx.print("Success")
+
+
+def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm uninstall [-k] PACKAGE`."""
+    _, words = _split(arguments)
+    package = words[0] if words else ""
+    if ctx.phone.tasks.uninstall(package):
+        return ctx.print("Success")
+    known = package in PACKAGES
+    error = "DELETE_FAILED_DEVICE_POLICY_MANAGER" if known else "DELETE_FAILED_INTERNAL_ERROR"
+    return ctx.print(f"Failure [{error}]") + 1
+
+
+async def _apk(ctx: CommandContext, arguments: list[str], num_words: int) -> bytes:
+    """The APK at the path that follows `num_words` words, or on standard input.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    options, words = _split(arguments)
+    if len(words) > num_words and words[-1] != "-":
+        try:
+            return ctx.phone.files.read(ctx.path(words[-1]))
+        except OSError as error:
+            raise ValueError(f"INSTALL_FAILED_INVALID_URI: {error.strerror}") from error
+    size = options.get("-S", "")
+    num_bytes = int(size) if size.isascii() and size.isdecimal() and len(size) < 12 else -1
+    try:
+        if not 0 <= num_bytes <= _MAX_APK_BYTES:
+            raise OSError(27, "bad size")
+        ctx.phone.files.reserve(num_bytes)
+    except OSError as error:
+        raise ValueError(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
+    try:
+        return await _exactly(ctx, num_bytes)
+    finally:
+        ctx.phone.files.release(num_bytes)
+
+
+async def _exactly(ctx: CommandContext, num_bytes: int) -> bytes:
+    content = bytearray()
+    while len(content) < num_bytes and (chunk := await ctx.io.read()):
+        content += chunk
+    if len(content) < num_bytes:
+        raise ValueError(f"INSTALL_FAILED_INVALID_APK: got {len(content)} of {num_bytes} bytes")
+    return bytes(content)
+
+
+def _add(ctx: CommandContext, manifest: ApkManifest) -> int:
+    """Install an app from its manifest; a built-in app keeps its code."""
+    package, tasks = manifest.package, ctx.phone.tasks
+    if package in PACKAGES or package == KEYBOARD_PACKAGE:
+        return ctx.print(f"Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}]") + 1
+    known = tasks.apps.get(package)
+    if known is None or known.manifest is not None:
+        page = TextPage(package, manifest.activity)
+        tasks.install(InstalledApp(app=page, manifest=manifest))
+    return ctx.print("Success")
+
+
+def _split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Split arguments into options with their values and other words."""
+    options: dict[str, str] = {}
+    words: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        if argument in _WITH_VALUE:
+            options[argument] = next(left, "")
+        elif argument.startswith("-") and argument != "-":
+            options[argument] = ""
+        else:
+            words.append(argument)
+    return options, words
 
 
 _VERBS: dict[str, Verb] = {
@@ -132,10 +240,10 @@ _VERBS: dict[str, Verb] = {
     "disable-user": _enable(False),
     "disable": _enable(False),
     "resolve-activity": _resolve,
-    "install": install,
-    "uninstall": uninstall,
-    "install-create": create,
-    "install-write": write,
-    "install-commit": commit,
-    "install-abandon": abandon,
+    "install": _install,
+    "uninstall": _uninstall,
+    "install-create": _create_session,
+    "install-write": _write_session,
+    "install-commit": _commit_session,
+    "install-abandon": _abandon_session,
 }

@@ -1,75 +1,83 @@
-"""Commands for the screen: screencap, wm, uiautomator."""
+"""Commands for the screen: screencap, screenrecord, wm, uiautomator."""
 
+import asyncio
+
+from agentrl.virtual_phone.apps import view_hierarchy
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.command_context import CommandContext
-from agentrl.virtual_phone.system import screen_capture, view_hierarchy
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.shell.redirects import Write
+from agentrl.virtual_phone.system import screen_capture
+from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _DUMP = "/sdcard/window_dump.xml"
+_MAX_S = 180.0
+_BIT_RATE = 20_000_000
+_SIDES = range(16, 4097)
 
 
 @command("screencap")
-def screencap(call: CommandContext) -> int:
+def screencap(ctx: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
-    options, files = split_options(call, "d")
+    options, files = split_options(ctx, "d")
     is_png = "p" in options or any(file.endswith(".png") for file in files)
-    picture = screen_capture.png(call.phone) if is_png else screen_capture.raw(call.phone)
-    if picture is None:
-        return call.fail("Capturing failed.")
+    image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone)
+    if image is None:
+        return ctx.fail("Capturing failed.")
     if files:
-        call.phone.files.write(call.path(files[0]), bytes(picture))
+        ctx.phone.files.write(ctx.path(files[0]), bytes(image))
     else:
-        call.out(picture)
+        ctx.out(image)
     return 0
 
 
 @command("wm")
-def wm(call: CommandContext) -> int:
+def wm(ctx: CommandContext) -> int:
     """`wm size [WxH|reset]`, `wm density [N|reset]`, `wm dismiss-keyguard`, `wm user-rotation`."""
-    verb, *arguments = call.arguments or [""]
-    phone = call.phone
+    verb, *arguments = ctx.arguments or [""]
+    phone = ctx.phone
     try:
         if verb == "size":
-            return _size(call, arguments)
+            return _size(ctx, arguments)
         if verb == "density":
-            return _density(call, arguments)
+            return _density(ctx, arguments)
         if verb in ("user-rotation", "set-user-rotation"):
-            return _rotation(call, arguments)
+            return _rotation(ctx, arguments)
     except ValueError as error:
-        return call.fail(f"Error: {error}", 255)
+        return ctx.fail(f"Error: {error}", 255)
     if verb == "dismiss-keyguard":
         phone.unlock()
         return 0
-    return call.fail(f"Unknown command: {' '.join(call.arguments)}", 255)
+    return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)}", 255)
 
 
-def _size(call: CommandContext, arguments: list[str]) -> int:
-    geometry = call.phone.geometry
+def _size(ctx: CommandContext, arguments: list[str]) -> int:
+    geometry = ctx.phone.geometry
     if not arguments:
-        call.say(f"Physical size: {_by(geometry.physical)}")
-        return call.say(f"Override size: {_by(geometry.override)}") if geometry.override else 0
+        ctx.print(f"Physical size: {_by(geometry.physical)}")
+        return ctx.print(f"Override size: {_by(geometry.override)}") if geometry.override else 0
     if arguments[0] == "reset":
         geometry.set_size(None)
     else:
         width, _, height = arguments[0].partition("x")
         geometry.set_size((int(width[:9]), int(height[:9])))
-    call.phone.display.at_once()
+    ctx.phone.display.show_now()
     return 0
 
 
-def _density(call: CommandContext, arguments: list[str]) -> int:
-    geometry = call.phone.geometry
+def _density(ctx: CommandContext, arguments: list[str]) -> int:
+    geometry = ctx.phone.geometry
     if not arguments:
-        call.say(f"Physical density: {geometry.physical_density}")
+        ctx.print(f"Physical density: {geometry.physical_density}")
         override = geometry.density_override
-        return call.say(f"Override density: {override}") if override else 0
+        return ctx.print(f"Override density: {override}") if override else 0
     geometry.density_override = None if arguments[0] == "reset" else int(arguments[0][:9])
     return 0
 
 
-def _rotation(call: CommandContext, arguments: list[str]) -> int:
+def _rotation(ctx: CommandContext, arguments: list[str]) -> int:
     """`wm user-rotation [free | lock [0-3]]`."""
-    phone = call.phone
+    phone = ctx.phone
     verb, *value = arguments or [""]
     if verb == "free":
         phone.put_setting("system", "accelerometer_rotation", "1")
@@ -81,7 +89,7 @@ def _rotation(call: CommandContext, arguments: list[str]) -> int:
         phone.put_setting("system", "accelerometer_rotation", "0")
     elif not verb:
         is_free = phone.settings.get("system", "accelerometer_rotation") != "0"
-        return call.say("free" if is_free else f"lock {phone.geometry.rotation}")
+        return ctx.print("free" if is_free else f"lock {phone.geometry.rotation}")
     else:
         raise ValueError(f"expected free or lock, not {verb}")
     return 0
@@ -92,18 +100,104 @@ def _by(size: tuple[int, int]) -> str:
 
 
 @command("uiautomator")
-async def uiautomator(call: CommandContext) -> int:
+async def uiautomator(ctx: CommandContext) -> int:
     """`uiautomator dump [--compressed] [FILE]`, once the screen is idle."""
-    if call.arguments[:1] != ["dump"]:
-        return call.fail("Unsupported command: uiautomator " + " ".join(call.arguments), 1)
-    files = [word for word in call.arguments[1:] if not word.startswith("-")]
+    if ctx.arguments[:1] != ["dump"]:
+        return ctx.fail("Unsupported command: uiautomator " + " ".join(ctx.arguments), 1)
+    files = [word for word in ctx.arguments[1:] if not word.startswith("-")]
     target = files[0] if files else _DUMP
-    if not call.phone.power.awake:
-        return call.fail("ERROR: could not get idle state.")
-    await call.phone.display.at_rest()
-    xml = view_hierarchy.dump(call.phone).encode("utf-8", "replace")
+    if not ctx.phone.power.awake:
+        return ctx.fail("ERROR: could not get idle state.")
+    await ctx.phone.display.wait_until_idle()
+    xml = view_hierarchy.dump(ctx.phone).encode("utf-8", "replace")
     if target == "/dev/tty":
-        call.out(xml)
+        ctx.out(xml)
     else:
-        call.phone.files.write(call.path(target), xml)
-    return call.say(f"UI hierchary dumped to: {target}")  # codespell:ignore
+        ctx.phone.files.write(ctx.path(target), xml)
+    return ctx.print(f"UI hierchary dumped to: {target}")  # codespell:ignore
+
+
+@command("screenrecord")
+async def screenrecord(ctx: CommandContext) -> int:
+    """`screenrecord [--output-format=h264] [--size WxH] [--bit-rate N] [--time-limit N] FILE|-`."""
+    try:
+        options, target = _recording_options(ctx.arguments)
+        size = _video_size(options.get("size"), ctx.phone.geometry.size)
+        limit_s = min(float(options.get("time-limit", _MAX_S)), _MAX_S)
+        bit_rate = _bit_rate(options.get("bit-rate"))
+        is_stream = options.get("output-format") in ("h264", "raw-frames") or target == "-"
+    except ValueError as error:
+        return ctx.fail(f"screenrecord: {error}", 2)
+    try:
+        recorder = ScreenRecorder(size, bit_rate, container=not is_stream)
+    except EncoderMissing as error:
+        return ctx.fail(f"screenrecord: {error}")
+    written: list[bytes | memoryview] = []
+    write: Write = ctx.out if target == "-" else written.append
+    try:
+        async with asyncio.timeout(limit_s):
+            await _record(ctx, recorder, write)
+    except TimeoutError:
+        pass
+    finally:
+        written.append(recorder.close())
+        if target != "-":
+            ctx.phone.files.write(ctx.path(target), b"".join(written))
+    return 0
+
+
+async def _record(ctx: CommandContext, recorder: ScreenRecorder, write: Write) -> None:
+    """Encode a frame for every change; a slow client misses the ones in between."""
+    phone, loop = ctx.phone, asyncio.get_running_loop()
+    start_s, last = loop.time(), None
+    while True:
+        shown, frame = phone.shown, screen_capture.frame(phone)
+        if frame is not last:
+            write(await recorder.encode(frame, loop.time() - start_s))
+            last = frame
+        await ctx.io.drain()
+        await phone.display.wait_for_change(shown)
+
+
+def _recording_options(arguments: list[str]) -> tuple[dict[str, str], str]:
+    """Parse the arguments into options and the output file.
+
+    Raises:
+        ValueError: an option is unknown, or the output file is missing.
+    """
+    options: dict[str, str] = {}
+    words: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--"):
+            words.append(argument)
+        elif name in ("verbose", "rotate", "bugreport", "show-frame-time"):
+            options[name] = ""
+        elif name in ("size", "bit-rate", "time-limit", "output-format", "display-id"):
+            options[name] = value if equals else next(left, "")
+        else:
+            raise ValueError(f"unrecognized option {argument[:100]}")
+    if len(words) != 1:
+        raise ValueError("Must specify output file (see --help)")
+    return options, words[0]
+
+
+def _video_size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the video, rounded down to even numbers."""
+    if option is not None:
+        width, _, height = option.partition("x")
+        size = int(width[:9]), int(height[:9])
+    if not all(side in _SIDES for side in size):
+        raise ValueError(f"Invalid size {option}, must be width x height")
+    return size[0] // 2 * 2, size[1] // 2 * 2
+
+
+def _bit_rate(option: str | None) -> int:
+    """The bit rate in bits per second; `4M` is four million."""
+    if option is None:
+        return _BIT_RATE
+    rate = int(option[:-1][:9]) * 1_000_000 if option[-1:] in ("M", "m") else int(option[:9])
+    if not 100_000 <= rate <= 200_000_000:
+        raise ValueError(f"Bit rate {option[:20]} outside acceptable range [100000,200000000]")
+    return rate

@@ -1,16 +1,18 @@
-"""Commands for the phone itself: properties, settings, processes, power."""
+"""Commands for the phone itself: properties, settings, content, processes, power."""
 
+import itertools
 import math
+import re
 import time
 from collections.abc import Awaitable
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.faults import faults
-from agentrl.virtual_phone.faults.fault_effects import QUICK_REBOOT_S
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S
 
-_LONGEST_PROPERTY = 91
-_MOST_PROPERTIES = 1000
+_MAX_PROPERTY_LENGTH = 91
+_MAX_PROPERTIES = 1000
 _SERVICES = {
     "activity": "am",
     "agentrl": "agentrl",
@@ -21,91 +23,93 @@ _SERVICES = {
     "window": "wm",
 }
 _QUIET_SERVICES = frozenset(["appops", "deviceidle", "notification", "statusbar", "uimode", "wifi"])
+_SETTINGS = "content://settings/"
+_WHERE = re.compile(r"name=['\"]([^'\"]*)['\"]")
 
 
 @command("getprop")
-def getprop(call: CommandContext) -> int:
+def getprop(ctx: CommandContext) -> int:
     """`getprop [key [default]]`."""
-    phone = call.phone
+    phone = ctx.phone
     now = {faults.PREFIX + name: value for name, value in phone.faults}
-    if not call.arguments:
+    if not ctx.arguments:
         for key, value in sorted({**phone.properties, **now}.items()):
-            call.say(f"[{key}]: [{value}]")
+            ctx.print(f"[{key}]: [{value}]")
         return 0
-    key, default = (*call.arguments, "")[:2]
+    key, default = (*ctx.arguments, "")[:2]
     name = faults.name_of(key)
     value = phone.properties.get(key, default) if name is None else phone.faults.get(name)
-    return call.say(value or default)
+    return ctx.print(value or default)
 
 
 @command("setprop")
-def setprop(call: CommandContext) -> int:
+def setprop(ctx: CommandContext) -> int:
     """`setprop key value`; `debug.agentrl.fault.*` sets faults."""
-    if len(call.arguments) != 2:
-        return call.fail("usage: setprop NAME VALUE")
-    key, value = call.arguments
-    properties, name = call.phone.properties, faults.name_of(key)
+    if len(ctx.arguments) != 2:
+        return ctx.fail("usage: setprop NAME VALUE")
+    key, value = ctx.arguments
+    properties, name = ctx.phone.properties, faults.name_of(key)
     try:
         if name is not None:
-            call.phone.faults.set(name, value)
+            ctx.phone.faults.set(name, value)
             return 0
     except ValueError as error:
-        return call.fail(f"setprop: {error}")
-    many = len(properties) >= _MOST_PROPERTIES and key not in properties
-    if key.startswith("ro.") or not key or many or len(key) + len(value) > 2 * _LONGEST_PROPERTY:
-        return call.fail(f"Failed to set property '{key[:100]}' to '{value[:100]}'.")
+        return ctx.fail(f"setprop: {error}")
+    many = len(properties) >= _MAX_PROPERTIES and key not in properties
+    if key.startswith("ro.") or not key or many or len(key) + len(value) > 2 * _MAX_PROPERTY_LENGTH:
+        return ctx.fail(f"Failed to set property '{key[:100]}' to '{value[:100]}'.")
     properties[key] = value
     return 0
 
 
 @command("settings")
-def settings(call: CommandContext) -> int:
+def settings(ctx: CommandContext) -> int:
     """`settings get|put|delete|list namespace [key [value]]`."""
-    words = list(call.arguments)
+    words = list(ctx.arguments)
     if "--user" in words[:-1]:
         at = words.index("--user")
         del words[at : at + 2]
     verb, *rest = words or [""]
-    phone = call.phone
+    phone = ctx.phone
     if verb == "get" and len(rest) == 2:
         value = phone.settings.get(rest[0], rest[1])
-        return call.say("null" if value is None else value)
+        return ctx.print("null" if value is None else value)
     if verb == "put" and len(rest) >= 3:
         try:
             phone.put_setting(rest[0], rest[1], rest[2])
         except ValueError as error:
-            return call.fail(f"Error: {error}", 255)
+            return ctx.fail(f"Error: {error}", 255)
         return 0
     if verb == "delete" and len(rest) == 2:
-        return call.say(f"Deleted {int(phone.settings.delete(rest[0], rest[1]))} rows")
+        return ctx.print(f"Deleted {int(phone.settings.delete(rest[0], rest[1]))} rows")
     if verb == "list" and len(rest) == 1:
-        for key, value in phone.settings.of(rest[0]):
-            call.say(f"{key}={value}")
+        for key, value in phone.settings.in_namespace(rest[0]):
+            ctx.print(f"{key}={value}")
         return 0
-    return call.fail(f"Invalid command: settings {' '.join(call.arguments)[:200]}", 255)
+    return ctx.fail(f"Invalid command: settings {' '.join(ctx.arguments)[:200]}", 255)
 
 
 @command("cmd")
-def cmd(call: CommandContext) -> int | Awaitable[int]:
+def cmd(ctx: CommandContext) -> int | Awaitable[int]:
     """`cmd service ...`: an alternative name of the system's commands."""
-    words = [word for word in call.arguments if word not in ("-w", "-l")]
-    service, *call.arguments = words or [""]
+    words = [word for word in ctx.arguments if word not in ("-w", "-l")]
+    service, *ctx.arguments = words or [""]
     if service in _SERVICES:
-        call.name = _SERVICES[service]
-        return COMMANDS[call.name](call)
+        ctx.name = _SERVICES[service]
+        return COMMANDS[ctx.name](ctx)
     if service in _QUIET_SERVICES:
         return 0
     if service == "battery":
-        call.arguments = ["battery", *call.arguments]
-        return COMMANDS["dumpsys"](call)
-    return call.fail(f"cmd: Can't find service: {service}", 20)
+        ctx.arguments = ["battery", *ctx.arguments]
+        return COMMANDS["dumpsys"](ctx)
+    return ctx.fail(f"cmd: Can't find service: {service}", 20)
 
 
 @command("svc")
-def svc(call: CommandContext) -> int:
+def svc(ctx: CommandContext) -> int:
     """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
-    phone = call.phone
-    what, verb, *rest = (*call.arguments, "", "")[: max(2, len(call.arguments))]
+    phone = ctx.phone
+    what, verb, *rest = (*ctx.arguments, "", "")[: max(2, len(ctx.arguments))]
     switches = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
     if what in switches and verb in ("enable", "disable"):
         phone.settings.put("global", switches[what], str(int(verb == "enable")))
@@ -121,75 +125,113 @@ def svc(call: CommandContext) -> int:
     elif what == "power" and verb == "shutdown":
         phone.on_power("offline", math.inf)
     elif what not in ("usb", "nfc", "power"):
-        return call.fail("Available commands: power, data, wifi, usb, nfc, bluetooth", 1)
+        return ctx.fail("Available commands: power, data, wifi, usb, nfc, bluetooth", 1)
     return 0
 
 
 @command("locksettings")
-def locksettings(call: CommandContext) -> int:
+def locksettings(ctx: CommandContext) -> int:
     """`locksettings set-disabled true|false | get-disabled`: switch the lock screen off or on."""
-    power = call.phone.power
-    if call.arguments[:1] == ["get-disabled"]:
-        return call.say("false" if power.has_lock else "true")
-    if call.arguments[:1] == ["set-disabled"] and call.arguments[1:] in (["true"], ["false"]):
-        power.has_lock = call.arguments[1] == "false"
-        return call.say(f"Lock screen disabled set to {call.arguments[1]}")
-    return call.fail(f"Unknown command: {' '.join(call.arguments)[:200]}", 255)
+    power = ctx.phone.power
+    if ctx.arguments[:1] == ["get-disabled"]:
+        return ctx.print("false" if power.has_lock else "true")
+    if ctx.arguments[:1] == ["set-disabled"] and ctx.arguments[1:] in (["true"], ["false"]):
+        power.has_lock = ctx.arguments[1] == "false"
+        return ctx.print(f"Lock screen disabled set to {ctx.arguments[1]}")
+    return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)[:200]}", 255)
 
 
 @command("date")
-def date(call: CommandContext) -> int:
+def date(ctx: CommandContext) -> int:
     """`date [+FORMAT]`, by the phone's own clock, as shown in the status bar."""
-    now = time.gmtime(call.phone.log.now_s())
-    formats = [word[1:] for word in call.arguments if word.startswith("+")]
-    form = (formats or ["%a %b %e %H:%M:%S GMT %Y"])[0].replace("%s", str(call.phone.log.now_s()))
-    return call.say(time.strftime(form.replace("\0", ""), now))
+    now = time.gmtime(ctx.phone.log.now_s())
+    formats = [word[1:] for word in ctx.arguments if word.startswith("+")]
+    form = (formats or ["%a %b %e %H:%M:%S GMT %Y"])[0].replace("%s", str(ctx.phone.log.now_s()))
+    return ctx.print(time.strftime(form.replace("\0", ""), now))
 
 
 @command("uptime")
-def uptime(call: CommandContext) -> int:
+def uptime(ctx: CommandContext) -> int:
     """The uptime: the time since midnight by the phone's clock."""
-    clock = time.strftime("%H:%M:%S", time.gmtime(call.phone.log.now_s()))
-    return call.say(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
+    clock = time.strftime("%H:%M:%S", time.gmtime(ctx.phone.log.now_s()))
+    return ctx.print(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
 
 
 @command("id", "whoami")
-def id_(call: CommandContext) -> int:
+def id_(ctx: CommandContext) -> int:
     """The user of the shell."""
-    return call.say("uid=2000(shell) gid=2000(shell)" if call.name == "id" else "shell")
+    return ctx.print("uid=2000(shell) gid=2000(shell)" if ctx.name == "id" else "shell")
 
 
 @command("uname")
-def uname(call: CommandContext) -> int:
+def uname(ctx: CommandContext) -> int:
     """`uname [-a | -m]`."""
-    if "-a" in call.arguments:
-        return call.say("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
-    return call.say("x86_64" if "-m" in call.arguments else "Linux")
+    if "-a" in ctx.arguments:
+        return ctx.print("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
+    return ctx.print("x86_64" if "-m" in ctx.arguments else "Linux")
 
 
 @command("ps")
-def ps(call: CommandContext) -> int:
+def ps(ctx: CommandContext) -> int:
     """`ps [-A]`: list the processes."""
-    tasks = call.phone.tasks
-    call.say("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
+    tasks = ctx.phone.tasks
+    ctx.print("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
     fixed = {1: "init", 400: "adbd", 1000: "system_server", 1200: "com.android.systemui"}
     running = {tasks.pid(package): package for package in sorted(tasks.running)}
     for pid, name in {**fixed, **running}.items():
         user = "u0_a100" if pid in running else "root"
-        call.say(f"{user:<12} {pid:>5}     1 1000000  50000 0                   0 S {name}")
+        ctx.print(f"{user:<12} {pid:>5}     1 1000000  50000 0                   0 S {name}")
     return 0
 
 
 @command("pidof")
-def pidof(call: CommandContext) -> int:
+def pidof(ctx: CommandContext) -> int:
     """`pidof package`."""
-    tasks = call.phone.tasks
-    found = [str(tasks.pid(name)) for name in call.arguments if name in tasks.running]
-    return call.say(" ".join(found)) if found else 1
+    tasks = ctx.phone.tasks
+    found = [str(tasks.pid(name)) for name in ctx.arguments if name in tasks.running]
+    return ctx.print(" ".join(found)) if found else 1
 
 
 @command("reboot")
-def reboot(call: CommandContext) -> int:
+def reboot(ctx: CommandContext) -> int:
     """Reboot the phone, which drops the connection."""
-    call.phone.on_power("reboot", QUICK_REBOOT_S)
+    ctx.phone.on_power("reboot", QUICK_REBOOT_S)
+    return 0
+
+
+@command("content")
+def content(ctx: CommandContext) -> int:
+    """`content query|insert|delete --uri content://settings/NAMESPACE[/KEY] ...`."""
+    verb, *arguments = ctx.arguments or [""]
+    if verb not in ("query", "insert", "update", "delete") or "--uri" not in arguments[:-1]:
+        return ctx.fail("usage: adb shell content [subcommand] [options]", 1)
+    uri = arguments[arguments.index("--uri") + 1]
+    namespace, _, key = uri.removeprefix(_SETTINGS).partition("/")
+    if verb in ("insert", "update"):
+        return _put(ctx, arguments, namespace) if uri.startswith(_SETTINGS) else 0
+    where = arguments[arguments.index("--where") + 1] if "--where" in arguments[:-1] else ""
+    found = _WHERE.search(where)
+    key = found[1] if found else key
+    rows = ctx.phone.settings.in_namespace(namespace) if uri.startswith(_SETTINGS) else []
+    rows = [row for row in rows if not key or row[0] == key]
+    if verb == "delete":
+        for name, _ in rows:
+            ctx.phone.settings.delete(namespace, name)
+        return 0
+    for number, (name, value) in enumerate(rows):
+        ctx.print(f"Row: {number} _id={number + 1}, name={name}, value={value}")
+    return 0 if rows else ctx.print("No result found.")
+
+
+def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
+    """`--bind name:s:KEY --bind value:s:VALUE`."""
+    pairs = itertools.pairwise(arguments)
+    bound = [value.split(":", 2) for option, value in pairs if option == "--bind"]
+    named = {name: rest[1] for name, *rest in bound if len(rest) == 2}
+    if "name" not in named or "value" not in named:
+        return ctx.fail("Error: name and value must be bound")
+    try:
+        ctx.phone.put_setting(namespace, named["name"], named["value"])
+    except ValueError as error:
+        return ctx.fail(f"Error: {error}")
     return 0

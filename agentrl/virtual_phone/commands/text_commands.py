@@ -4,36 +4,36 @@ import re
 from collections import Counter
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.command_context import CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
-_MOST_FIELDS = 10_000
+_MAX_FIELDS = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
 
 
-async def read_lines(call: CommandContext, paths: list[str]) -> list[str]:
+async def read_lines(ctx: CommandContext, paths: list[str]) -> list[str]:
     """The lines of files, or of standard input if there are none.
 
     Raises:
         OSError: a file cannot be read.
     """
     if paths:
-        content = b"".join(call.phone.files.read(call.path(path)) for path in paths)
+        content = b"".join(ctx.phone.files.read(ctx.path(path)) for path in paths)
     else:
-        content = await call.read_all()
+        content = await ctx.read_all()
     text = content.decode("utf-8", "surrogateescape")
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def split_options(call: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
+def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
     """Split the arguments into options by letter and other words.
 
     Args:
-        call: invocation of the command.
+        ctx: invocation of the command.
         with_value: letters of options with a value, in the same word or the next.
     """
     options: dict[str, str] = {}
     words: list[str] = []
-    arguments = iter(call.arguments)
+    arguments = iter(ctx.arguments)
     for argument in arguments:
         if argument == "--":
             return options, [*words, *arguments]
@@ -49,128 +49,128 @@ def split_options(call: CommandContext, with_value: str) -> tuple[dict[str, str]
 
 
 @command("head")
-async def head(call: CommandContext) -> int:
+async def head(ctx: CommandContext) -> int:
     """`head [-n count | -count | -c bytes] [files]`; it stops reading when it has enough."""
-    call.arguments = _spelled_out(call.arguments)
-    options, files = split_options(call, "nc")
+    ctx.arguments = _spelled_out(ctx.arguments)
+    options, files = split_options(ctx, "nc")
     bytes_wanted = _count(options["c"]) if "c" in options else None
     lines_wanted = _count(options.get("n", "10"))
     if files:
-        content = b"".join(call.phone.files.read(call.path(file)) for file in files)
-        call.out(_start(content, lines_wanted, bytes_wanted))
+        content = b"".join(ctx.phone.files.read(ctx.path(file)) for file in files)
+        ctx.out(_start(content, lines_wanted, bytes_wanted))
         return 0
     read = b""
-    while chunk := await call.io.read():
+    while chunk := await ctx.io.read():
         read += chunk
         enough = read.count(b"\n") >= lines_wanted if bytes_wanted is None else False
         if enough or len(read) >= (bytes_wanted or 1 << 24):
             break
-    call.out(_start(read, lines_wanted, bytes_wanted))
+    ctx.out(_start(read, lines_wanted, bytes_wanted))
     return 0
 
 
 @command("tail")
-async def tail(call: CommandContext) -> int:
+async def tail(ctx: CommandContext) -> int:
     """`tail [-n count | -count | -c bytes] [files]`."""
-    call.arguments = _spelled_out(call.arguments)
-    options, files = split_options(call, "nc")
+    ctx.arguments = _spelled_out(ctx.arguments)
+    options, files = split_options(ctx, "nc")
     if "c" in options:
         count = _count(options["c"])
-        content = "\n".join(await read_lines(call, files)).encode("utf-8", "surrogateescape")
-        call.out(content[len(content) - min(count, len(content)) :])
+        content = "\n".join(await read_lines(ctx, files)).encode("utf-8", "surrogateescape")
+        ctx.out(content[len(content) - min(count, len(content)) :])
         return 0
-    lines, start = await read_lines(call, files), options.get("n", "10")
+    lines, start = await read_lines(ctx, files), options.get("n", "10")
     first = _count(start[1:]) - 1 if start.startswith("+") else max(0, len(lines) - _count(start))
     for line in lines[max(0, first) :]:
-        call.say(line)
+        ctx.print(line)
     return 0
 
 
 @command("wc")
-async def wc(call: CommandContext) -> int:
+async def wc(ctx: CommandContext) -> int:
     """`wc [-l] [-w] [-c] [files]`."""
-    options, files = split_options(call, "")
+    options, files = split_options(ctx, "")
     columns = [letter for letter in "lwc" if letter in options] or list("lwc")
-    contents = [(call.phone.files.read(call.path(file)), f" {file}") for file in files]
-    for content, name in contents or [(await call.read_all(), "")]:
+    contents = [(ctx.phone.files.read(ctx.path(file)), f" {file}") for file in files]
+    for content, name in contents or [(await ctx.read_all(), "")]:
         counts = {"l": content.count(b"\n"), "w": len(content.split()), "c": len(content)}
         numbers = [str(counts[letter]) for letter in columns]
-        call.say(" ".join(numbers if len(columns) == 1 else (f"{n:>7}" for n in numbers)) + name)
+        ctx.print(" ".join(numbers if len(columns) == 1 else (f"{n:>7}" for n in numbers)) + name)
     return 0
 
 
 @command("cut")
-async def cut(call: CommandContext) -> int:
+async def cut(ctx: CommandContext) -> int:
     """`cut -d X -f LIST | -c LIST [files]`, LIST as in `1,3-5`."""
-    options, files = split_options(call, "dfcb")
+    options, files = split_options(ctx, "dfcb")
     indices = _indices(options.get("f") or options.get("c") or options.get("b") or "")
     if not indices:
-        return call.fail("cut: needs one of -f, -c or -b")
+        return ctx.fail("cut: needs one of -f, -c or -b")
     separator = options.get("d", "\t")[:1] if "f" in options else ""
-    for line in await read_lines(call, files):
+    for line in await read_lines(ctx, files):
         if separator and separator not in line:
-            call.say(line)
+            ctx.print(line)
             continue
         pieces = line.split(separator) if separator else list(line)
-        call.say(separator.join(pieces[i] for i in indices if i < len(pieces)))
+        ctx.print(separator.join(pieces[i] for i in indices if i < len(pieces)))
     return 0
 
 
 @command("sort")
-async def sort(call: CommandContext) -> int:
+async def sort(ctx: CommandContext) -> int:
     """`sort [-n] [-r] [-u] [files]`."""
-    options, files = split_options(call, "kt")
-    lines = await read_lines(call, files)
+    options, files = split_options(ctx, "kt")
+    lines = await read_lines(ctx, files)
     if "u" in options:
         lines = list(dict.fromkeys(lines))
     ordered = sorted(lines, key=_leading_number) if "n" in options else sorted(lines)
     for line in reversed(ordered) if "r" in options else ordered:
-        call.say(line)
+        ctx.print(line)
     return 0
 
 
 @command("uniq")
-async def uniq(call: CommandContext) -> int:
+async def uniq(ctx: CommandContext) -> int:
     """`uniq [-c]`: omit repeated lines."""
-    options, files = split_options(call, "")
+    options, files = split_options(ctx, "")
     runs: list[list[str]] = []
-    for line in await read_lines(call, files):
+    for line in await read_lines(ctx, files):
         if runs and runs[-1][0] == line:
             runs[-1].append(line)
         else:
             runs.append([line])
     for run in runs:
-        call.say(f"{len(run):>7} {run[0]}" if "c" in options else run[0])
+        ctx.print(f"{len(run):>7} {run[0]}" if "c" in options else run[0])
     return 0
 
 
 @command("tr")
-async def tr(call: CommandContext) -> int:
+async def tr(ctx: CommandContext) -> int:
     r"""`tr [-d] SET [SET]`, for single characters and `\n`, `\r`, `\t`."""
-    options, sets = split_options(call, "")
+    options, sets = split_options(ctx, "")
     named = {"\\n": "\n", "\\r": "\r", "\\t": "\t"}
     sets = [re.sub(r"\\[nrt]", lambda found: named[found[0]], one) for one in sets]
-    text = (await call.read_all()).decode("utf-8", "surrogateescape")
+    text = (await ctx.read_all()).decode("utf-8", "surrogateescape")
     if "d" in options and sets:
         table = {ord(letter): None for letter in sets[0]}
-        call.out(text.translate(table).encode("utf-8", "surrogateescape"))
+        ctx.out(text.translate(table).encode("utf-8", "surrogateescape"))
         return 0
     if len(sets) != 2 or not sets[1]:
-        return call.fail("tr: needs two sets")
+        return ctx.fail("tr: needs two sets")
     padded = sets[1].ljust(len(sets[0]), sets[1][-1])
     swapped = text.translate(dict(zip(map(ord, sets[0]), padded, strict=False)))
-    call.out(swapped.encode("utf-8", "surrogateescape"))
+    ctx.out(swapped.encode("utf-8", "surrogateescape"))
     return 0
 
 
 @command("tee")
-async def tee(call: CommandContext) -> int:
+async def tee(ctx: CommandContext) -> int:
     """`tee files`: copy standard input to standard output and to files."""
-    _, files = split_options(call, "")
-    content = await call.read_all()
+    _, files = split_options(ctx, "")
+    content = await ctx.read_all()
     for file in files:
-        call.phone.files.write(call.path(file), content)
-    call.out(content)
+        ctx.phone.files.write(ctx.path(file), content)
+    ctx.out(content)
     return 0
 
 
@@ -202,6 +202,6 @@ def _indices(text: str) -> list[int]:
         if found is None or not (found[1] or found[3]):
             return []
         first = int(found[1] or 1)
-        last = int(found[3] or _MOST_FIELDS) if found[2] else first
-        indices.update(range(max(0, first - 1), min(last, _MOST_FIELDS)))
+        last = int(found[3] or _MAX_FIELDS) if found[2] else first
+        indices.update(range(max(0, first - 1), min(last, _MAX_FIELDS)))
     return sorted(indices)

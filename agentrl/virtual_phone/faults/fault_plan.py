@@ -14,6 +14,8 @@
           - {at_s: 60, fault: offline_s, value: 5}
 """
 
+import asyncio
+import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,10 +26,10 @@ import yaml
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 from agentrl.virtual_phone.faults import faults
-from agentrl.virtual_phone.faults.distribution import Distribution
+from agentrl.virtual_phone.faults.faults import Distribution, Faults
 
 _WHEN = {"at_s": None, "every_s": None, "for_s": None}
-_SHORTEST_S = 0.1
+_MIN_INTERVAL_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -62,7 +64,7 @@ class FaultPlan:
     all: PhoneFaults = field(default_factory=PhoneFaults)
     phones: Mapping[int, PhoneFaults] = field(default_factory=dict)
 
-    def of(self, number: int) -> PhoneFaults:
+    def for_phone(self, number: int) -> PhoneFaults:
         """The faults of one phone, including those of all phones."""
         own = self.phones.get(number, PhoneFaults())
         return PhoneFaults(
@@ -138,8 +140,8 @@ def _event(key: str, values: object) -> ScheduledFault:
     if not _is_number(probability) or not 0 <= probability <= 1:
         raise ConfigError(f"{key}.probability is {probability!r}; it must be from 0 to 1")
     when = {name: _when(f"{key}.{name}", tree.get(name)) for name in _WHEN}
-    if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _SHORTEST_S:
-        raise ConfigError(f"{key}.every_s is {tree['every_s']!r}; at least {_SHORTEST_S:g}")
+    if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _MIN_INTERVAL_S:
+        raise ConfigError(f"{key}.every_s is {tree['every_s']!r}; at least {_MIN_INTERVAL_S:g}")
     return ScheduledFault(
         fault=fault,
         value=_value(key, fault, tree["value"]),
@@ -191,3 +193,58 @@ def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping
                 f"{key} has no {name!r}{did_you_mean(str(name), names)}; it has {', '.join(names)}"
             )
     return values
+
+
+class FaultSchedule:
+    """Sets and clears the faults of one phone as time passes."""
+
+    def __init__(self, faults: Faults, plan: FaultPlan, number: int) -> None:
+        """Start the schedule now.
+
+        Args:
+            faults: faults of the phone.
+            plan: plan for all phones.
+            number: number of this phone.
+        """
+        self._faults = faults
+        self._plan = plan.for_phone(number)
+        self._random = random.Random(f"plan/{plan.seed}/{number}")
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self.set_permanent()
+        for index, event in enumerate(self._plan.schedule):
+            self._wait(index, event, event.at_s)
+
+    def set_permanent(self) -> None:
+        """Set the permanent faults, also after a reboot, which clears them."""
+        for name, value in self._plan.always.items():
+            self._faults.set(name, value)
+
+    def close(self) -> None:
+        """Cancel the schedule."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _wait(self, index: int, event: ScheduledFault, delay: str) -> None:
+        delay_s = self._draw(delay)
+        self._timers[index] = self._loop.call_later(delay_s, self._begin, index, event)
+
+    def _begin(self, index: int, event: ScheduledFault) -> None:
+        if event.every_s is not None:
+            self._wait(index, event, event.every_s)
+        if self._random.random() >= event.probability:
+            return
+        self._faults.set(event.fault, event.value)
+        if event.for_s is not None:
+            key = -1 - index  # next to the timer of its next occurrence
+            delay_s = self._draw(event.for_s)
+            self._timers[key] = self._loop.call_later(delay_s, self._finish_occurrence, event)
+
+    def _finish_occurrence(self, event: ScheduledFault) -> None:
+        """End an occurrence, and restore the permanent value of the fault."""
+        if self._faults.get(event.fault) == event.value:
+            self._faults.set(event.fault, self._plan.always.get(event.fault, ""))
+
+    def _draw(self, text: str) -> float:
+        return Distribution.parse(text).draw(self._random)

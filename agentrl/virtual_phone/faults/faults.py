@@ -18,19 +18,66 @@
     storage_mb      remaining space for files
 """
 
+import math
 import random
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from agentrl.text import did_you_mean
-from agentrl.virtual_phone.faults.distribution import Distribution
-from agentrl.virtual_phone.system.dialogs import KINDS
+from agentrl.virtual_phone.apps.dialogs import KINDS
 
+_NUMBER = r"\d+(?:\.\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
+_LOGNORMAL = re.compile(rf"lognormal:({_NUMBER}):({_NUMBER})")
+_MAX_NUMBER = 1e6
+_MAX_SIGMA = 10.0
 PREFIX = "debug.agentrl.fault."
 CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")
 _OF_SERVICES = frozenset(("latency_ms", "drop", "hang"))
-_LONGEST_NAME = 200
-
+_MAX_NAME_LENGTH = 200
 Check = Callable[[str], object]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Distribution:
+    """`5` is constant, `5-20` uniform, `lognormal:40:0.5` log-normal with median 40 and sigma 0.5.
+
+    `inf` stands for never.
+    """
+
+    low: float
+    high: float
+    sigma: float | None = None
+    """Standard deviation of the logarithm of a log-normal distribution with median `low`."""
+
+    @staticmethod
+    def parse(text: str) -> "Distribution":
+        """Parse a distribution.
+
+        Raises:
+            ValueError: the text is not a distribution.
+        """
+        if text == "inf":
+            return Distribution(low=math.inf, high=math.inf)
+        if found := _RANGE.fullmatch(text):
+            low = float(found[1])
+            high = low if found[2] is None else float(found[2])
+            if low <= high <= _MAX_NUMBER:
+                return Distribution(low=low, high=high)
+        if (found := _LOGNORMAL.fullmatch(text)) and float(found[2]) <= _MAX_SIGMA:
+            median = float(found[1])
+            if median <= _MAX_NUMBER:
+                return Distribution(low=median, high=median, sigma=float(found[2]))
+        raise ValueError(f"{text[:60]!r} must be NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA")
+
+    def draw(self, source: random.Random) -> float:
+        """Draw a number."""
+        if self.low == math.inf:
+            return math.inf
+        if self.sigma is None:
+            return source.uniform(self.low, self.high)
+        return min(_MAX_NUMBER, self.low * math.exp(source.gauss(0.0, self.sigma)))
 
 
 def _distribution(value: str) -> object:
@@ -57,7 +104,7 @@ def _one_of(*known: str) -> Check:
 
 
 def _word(value: str) -> object:
-    if len(value) > _LONGEST_NAME or not value.isprintable():
+    if len(value) > _MAX_NAME_LENGTH or not value.isprintable():
         raise ValueError(f"{value[:60]!r} is not a valid name")
     return value
 
@@ -150,12 +197,12 @@ class Faults:
         """The value of a fault; empty if it is not set."""
         return self._values.get(name, "")
 
-    def number(self, name: str) -> float:
+    def draw(self, name: str) -> float:
         """A number drawn from the distribution of a fault; 0 if it is not set."""
         value = self._values.get(name)
         return 0.0 if value is None else Distribution.parse(value).draw(self._source)
 
-    def happens(self, name: str) -> bool:
+    def occurs(self, name: str) -> bool:
         """Whether a fault with a probability occurs now."""
         value = self._values.get(name)
         return value is not None and self._source.random() < float(value)

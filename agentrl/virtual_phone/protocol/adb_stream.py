@@ -2,24 +2,50 @@
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
-from agentrl.virtual_phone.protocol.packets import OKAY, WRTE, ProtocolError
+from agentrl.virtual_phone.protocol.adb_packets import OKAY, WRTE, ProtocolError
 from agentrl.virtual_phone.system.event import Event
-
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
 
 Buffer = bytes | memoryview
 
 _ROOM = 1 << 20
-"""`drained` waits while more than this many bytes are queued."""
+"""`drain` waits while more than this many bytes are queued."""
+
+
+class StreamConnection(Protocol):
+    """What a stream needs of the connection that carries it."""
+
+    max_payload: int
+    """Largest payload of a packet, in bytes."""
+    held: int
+    """Bytes buffered in both directions."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is buffered than a well-behaved client would leave."""
+
+    def close(self) -> None:
+        """Drop the connection and everything open on it."""
+
+    def send(self, command: int, arg0: int, arg1: int, *payload: Buffer) -> None:
+        """Send one packet; the payload may be given in several pieces."""
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Schedule a callback for the next iteration of the event loop."""
+
+    def open(self, service: str) -> "Stream":
+        """Open a service on the client's side, such as a reversed port."""
+
+    def close_stream(self, stream: "Stream") -> None:
+        """Notify the client that a stream has ended."""
 
 
 class Stream:
     """A stream of an ADB connection; each side sends a packet only after the last one was acked."""
 
-    def __init__(self, connection: "DeviceConnection", local: int, remote: int) -> None:
+    def __init__(self, connection: StreamConnection, local: int, remote: int) -> None:
         """Created by its connection.
 
         Args:
@@ -39,8 +65,8 @@ class Stream:
         self._waiting_for_ack = not remote
         self._finishing = False
         self._in: deque[bytes] = deque()
-        self._data_came = Event()
-        self._room_came = Event()
+        self._data_arrived = Event()
+        self._output_taken = Event()
 
     async def read(self) -> bytes:
         """The next chunk; empty once the client has closed the stream.
@@ -50,7 +76,7 @@ class Stream:
         while not self._in:
             if self.closed:
                 return b""
-            await self._data_came.wait()
+            await self._data_arrived.wait()
         data = self._in.popleft()
         self.connection.held -= len(data)
         if not self.closed:
@@ -61,7 +87,7 @@ class Stream:
         """Queue bytes without copying them; the buffer must not change afterwards.
 
         Everything written before the event loop runs again goes into one packet, because each
-        packet costs a round trip. Unbounded writers must await `drained` in between.
+        packet costs a round trip. Unbounded writers must await `drain` in between.
         """
         if self.closed or not len(data):
             return
@@ -74,15 +100,15 @@ class Stream:
             self._drop(cancel=not self._finishing)
             self.connection.close_stream(self)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the client has taken most of what was written."""
         while self._num_waiting > _ROOM and not self.closed:
-            await self._room_came.wait()
+            await self._output_taken.wait()
 
-    def end_output(self) -> None:
+    def write_eof(self) -> None:
         """Do nothing: ADB cannot close a stream in one direction only."""
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Close the stream once everything written has been taken."""
         self._finishing = True
         self._pump()
@@ -99,7 +125,7 @@ class Stream:
         self.connection.held += len(data)
         if self.connection.is_full:
             raise ProtocolError("the client sends data without waiting for acknowledgements")
-        self._data_came.ring()
+        self._data_arrived.notify()
 
     def on_ack(self, remote: int) -> None:
         """The client took the last packet, or accepted the stream that the phone opened."""
@@ -122,8 +148,8 @@ class Stream:
             self._forget_unread()
             if self.task is not None:
                 self.task.cancel()
-        self._data_came.ring()
-        self._room_came.ring()
+        self._data_arrived.notify()
+        self._output_taken.notify()
 
     def _pump(self) -> None:
         if self._waiting_for_ack or self.closed:
@@ -132,7 +158,7 @@ class Stream:
             self._waiting_for_ack = True
             self.connection.send(WRTE, self.local, self.remote, *self._next_payload())
             if self._num_waiting <= _ROOM:
-                self._room_came.ring()
+                self._output_taken.notify()
         elif self._finishing:
             self._forget_unread()
             self.closed = True

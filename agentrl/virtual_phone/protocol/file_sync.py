@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
-from agentrl.virtual_phone.protocol.upload import Upload
 from agentrl.virtual_phone.system.file_system import FileNode, FileSystem
 
 _CHUNK = 64 * 1024
-_LONGEST_PATH = 1024
+_MAX_PATH_LENGTH = 1024
 _REQUEST = struct.Struct("<4sI")
 _STAT = struct.Struct("<4sIII")
 _STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
@@ -20,6 +19,50 @@ _ENTRY = struct.Struct("<4s4I")
 _SEND_V2 = struct.Struct("<4sII")
 _NO_SUCH_FILE = 2
 _SHELL_USER = 2000
+
+
+class Upload:
+    """An unfinished file; it takes up space on the phone from its first byte on."""
+
+    def __init__(self, files: FileSystem, path: str, mode: int | None) -> None:
+        """Start an empty file.
+
+        Args:
+            files: the phone's file system.
+            path: target of the upload.
+            mode: permissions; None if the client sent an invalid mode.
+        """
+        self._files = files
+        self._path = path
+        self._mode = mode
+        self._content = bytearray()
+        self._error = None if mode is not None else OSError(22, "Invalid argument")
+
+    def take(self, chunk: bytes) -> None:
+        """Add a chunk, unless the file cannot be stored anyway."""
+        try:
+            if self._error is None:
+                self._files.reserve(len(chunk))
+                self._content += chunk
+        except OSError as error:
+            self._error = error
+
+    def store(self, mtime: int) -> OSError | None:
+        """Store the file; returns the error if that fails."""
+        content = bytes(self._content)
+        self.release()
+        try:
+            if self._error is None:
+                self._files.make_folders(self._path.rpartition("/")[0] or "/")
+                self._files.write(self._path, content, mode=self._mode or 0, mtime=mtime)
+        except OSError as error:
+            self._error = error
+        return self._error
+
+    def release(self) -> None:
+        """Release the reserved space."""
+        self._files.release(len(self._content))
+        self._content.clear()
 
 
 async def serve(files: FileSystem, stream: Stream) -> None:
@@ -40,7 +83,7 @@ class _Session:
             id, length = _REQUEST.unpack(request)
             if id == b"QUIT":
                 return
-            if length > _LONGEST_PATH:
+            if length > _MAX_PATH_LENGTH:
                 self._fail("path too long")
                 return
             encoded_path = await self._exactly(length)
@@ -51,7 +94,7 @@ class _Session:
                 _ANSWERS[id](self, path)
             elif not await self._transfer(id, path):
                 return
-            await self._stream.drained()
+            await self._stream.drain()
 
     async def _transfer(self, id: bytes, path: str) -> bool:
         """Transfer a file; returns whether the connection is still usable."""
@@ -88,7 +131,7 @@ class _Session:
             chunk = content[start : start + _CHUNK]
             self._stream.write(_REQUEST.pack(b"DATA", len(chunk)))
             self._stream.write(chunk)
-            await self._stream.drained()
+            await self._stream.drain()
         self._stream.write(_REQUEST.pack(b"DONE", 0))
 
     async def _receive(self, path: str, mode: int | None) -> bool:

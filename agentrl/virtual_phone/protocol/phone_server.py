@@ -5,15 +5,15 @@ import math
 import socket
 from collections.abc import Callable, Sequence
 
-from agentrl.virtual_phone.phone import VirtualPhone
-from agentrl.virtual_phone.protocol import services
+from agentrl.virtual_phone.protocol import adb_services
 from agentrl.virtual_phone.protocol.adb_auth import AdbAuthenticator, TrustedKeys
 from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
 """The adb server adopts whatever listens here as an emulator: the phone would appear twice."""
-_MOST_CONNECTIONS = 8
+_MAX_CONNECTIONS = 8
 _RETRY_S = 0.2
 
 
@@ -58,13 +58,13 @@ class PhoneServer:
             sock, _ = self._listener.accept()
         except OSError:  # the client has already left, or this process is out of file descriptors
             return
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if len(self._connections) >= _MAX_CONNECTIONS:
             # Drop a client that never completed the handshake, or else the oldest one.
             min(self._connections, key=lambda connection: connection.is_online).close()
         connection = DeviceConnection(
             sock,
-            services.banner(self.phone),
-            lambda stream, name: services.open_service(self.phone, stream, name),
+            adb_services.banner(self.phone),
+            lambda stream, name: adb_services.open_service(self.phone, stream, name),
             self._on_lost,
             None if self._keys is None else AdbAuthenticator(self._keys),
         )

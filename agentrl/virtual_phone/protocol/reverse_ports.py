@@ -1,7 +1,6 @@
 """`adb reverse`: ports of the phone that lead to the computer."""
 
-from agentrl.virtual_phone.protocol.adb_stream import Stream
-from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
+from agentrl.virtual_phone.protocol.adb_stream import Stream, StreamConnection
 from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
 
 
@@ -33,7 +32,7 @@ async def serve(network: PhoneNetwork, stream: Stream, request: str) -> None:
         _say(stream, b"FAIL", error.strerror or str(error))
 
 
-def _forward(network: PhoneNetwork, connection: DeviceConnection, rest: str) -> str:
+def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> str:
     """Start listening; returns the chosen port if any port would do."""
     no_rebind = rest.startswith("norebind:")
     here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
@@ -52,7 +51,7 @@ def _forward(network: PhoneNetwork, connection: DeviceConnection, rest: str) -> 
     return found.removeprefix("tcp:") if here == "tcp:0" else ""
 
 
-def _kill(network: PhoneNetwork, connection: DeviceConnection, here: str | None) -> None:
+def _kill(network: PhoneNetwork, connection: StreamConnection, here: str | None) -> None:
     """Stop listening at one address, or at all of them."""
     if here is None:
         network.close_all(connection)

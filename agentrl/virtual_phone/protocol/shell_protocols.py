@@ -3,19 +3,19 @@
 import struct
 
 from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.phone import VirtualPhone
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
 from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
-_LONGEST_LINE = 1 << 20
+_MAX_LINE_LENGTH = 1 << 20
 
 
 async def serve_v1(phone: VirtualPhone, stream: Stream, script: str) -> None:
     """Raw output: stdout and stderr are mixed, and the exit code is not sent."""
-    io = CommandIO(out=stream.write, err=stream.write, read=stream.read, drained=stream.drained)
+    io = CommandIO(out=stream.write, err=stream.write, read=stream.read, drain=stream.drain)
     await _run(ShellInterpreter(phone=phone, commands=COMMANDS, io=io), script)
 
 
@@ -30,7 +30,7 @@ async def serve_v2(phone: VirtualPhone, stream: Stream, script: str) -> None:
         out=lambda data: packet(_STDOUT, data),
         err=lambda data: packet(_STDERR, data),
         read=_StandardInput(stream).read,
-        drained=stream.drained,
+        drain=stream.drain,
     )
     shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
     await _run(shell, script)
@@ -79,11 +79,11 @@ async def _converse(shell: ShellInterpreter) -> None:
     prompt = b"virtual:/ $ "
     pending = b""
     shell.io.out(prompt)
-    while (chunk := await shell.io.read()) and len(pending) < _LONGEST_LINE:
+    while (chunk := await shell.io.read()) and len(pending) < _MAX_LINE_LENGTH:
         *lines, pending = (pending + chunk.replace(b"\r", b"\n")).split(b"\n")
         for line in lines:
             if line.strip() == b"exit":
                 return
             await shell.run(line.decode("utf-8", "surrogateescape"))
-            await shell.io.drained()
+            await shell.io.drain()
             shell.io.out(prompt)

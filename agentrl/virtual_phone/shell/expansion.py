@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 from fnmatch import translate
 
-from agentrl.virtual_phone.shell.lexer import Word, WordPart
+from agentrl.virtual_phone.shell.syntax_tree import Word, WordPart
 from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
 PATTERN_CHARACTERS = frozenset("*?[")

@@ -1,20 +1,25 @@
-"""The phone's shell: interprets scripts."""
+"""The phone's shell: runs scripts, and passes each command its context."""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from agentrl.virtual_phone.shell.command_context import CommandContext, CommandFunction, read_to_end
+from agentrl.virtual_phone.protocol.pipe import Pipe
 from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
-from agentrl.virtual_phone.shell.lexer import MAX_NESTING, ShellSyntaxError, Word, WordPart
-from agentrl.virtual_phone.shell.redirects import CommandIO, Redirects
-from agentrl.virtual_phone.shell.shell_parser import Pipeline, Script, ShellCommand, parse
-from agentrl.virtual_phone.system.pipe import Pipe
-
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects
+from agentrl.virtual_phone.shell.shell_parser import parse
+from agentrl.virtual_phone.shell.syntax_tree import (
+    MAX_NESTING,
+    Pipeline,
+    Script,
+    ShellCommand,
+    ShellSyntaxError,
+    Word,
+    WordPart,
+)
+from agentrl.virtual_phone.system.file_system import normalize_path
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"
 _ENVIRONMENT = {
@@ -28,8 +33,77 @@ _ENVIRONMENT = {
     "USER": "shell",
 }
 _BROKEN_PIPE = 141
-_COMMANDS_AT_ONE_GO = 32
+_COMMANDS_PER_TURN = 32
 """Commands after which other phones get their turn."""
+
+
+_MAX_KEPT = 64 << 20
+"""Largest standard input, in bytes, that a command may hold in memory."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandContext:
+    """One invocation of a command: arguments, streams, and the shell that runs it."""
+
+    shell: "ShellInterpreter"
+    name: str
+    arguments: list[str]
+    io: CommandIO
+
+    @property
+    def phone(self) -> VirtualPhone:
+        """The phone that the command runs on."""
+        return self.shell.phone
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its shell."""
+        return self.shell.environment
+
+    def out(self, data: bytes | memoryview) -> None:
+        """Write to standard output."""
+        self.io.out(data)
+
+    def print(self, text: str) -> int:
+        """Write a line to standard output; returns the exit code 0."""
+        self.io.out(f"{text}\n".encode("utf-8", "surrogateescape"))
+        return 0
+
+    def fail(self, text: str, code: int = 1) -> int:
+        """Write a line to standard error; returns the exit code."""
+        self.io.err(f"{text}\n".encode("utf-8", "surrogateescape"))
+        return code
+
+    def path(self, path: str) -> str:
+        """An absolute path, resolved against the working directory."""
+        return normalize_path(path, self.environment["PWD"])
+
+    async def read_all(self) -> bytes:
+        """Read standard input to its end.
+
+        Raises:
+            OSError: it is too long.
+        """
+        return await read_to_end(self.io.read)
+
+
+CommandFunction = Callable[[CommandContext], "int | Awaitable[int]"]
+"""A command; returns its exit code."""
+
+
+async def read_to_end(read: Read) -> bytes:
+    """Read to the end.
+
+    Raises:
+        OSError: it is too long.
+    """
+    chunks, length = [], 0
+    while chunk := await read():
+        chunks.append(chunk)
+        length += len(chunk)
+        if length > _MAX_KEPT:
+            raise OSError(12, "Cannot allocate memory")
+    return b"".join(chunks)
 
 
 class ShellExit(Exception):
@@ -45,7 +119,7 @@ class ShellExit(Exception):
 class ShellInterpreter:
     """One shell; `$?` and variables live as long as it does."""
 
-    phone: "VirtualPhone"
+    phone: VirtualPhone
     commands: Mapping[str, CommandFunction]
     io: CommandIO
     environment: dict[str, str] = field(default_factory=_ENVIRONMENT.copy)
@@ -86,7 +160,7 @@ class ShellInterpreter:
                     self.code = 0
                 else:
                     self.code = await self._run_pipeline(pipeline)
-                if number % _COMMANDS_AT_ONE_GO == 0:
+                if number % _COMMANDS_PER_TURN == 0:
                     await asyncio.sleep(0)
             # As with adbd, the connection stays open while background commands can write to it.
             await asyncio.gather(*background)
@@ -100,23 +174,23 @@ class ShellInterpreter:
         environment = dict(self.environment)
         return replace(self, io=io, environment=environment, depth=self.depth + 1)
 
-    async def execute(self, call: CommandContext, spelled: str) -> int:
+    async def execute(self, ctx: CommandContext, spelled: str) -> int:
         """Run one command."""
-        if call.name == "exec" and call.arguments:
-            spelled, *call.arguments = call.arguments
-            call.name = spelled.rpartition("/")[2]
-        run = self.commands.get(call.name)
+        if ctx.name == "exec" and ctx.arguments:
+            spelled, *ctx.arguments = ctx.arguments
+            ctx.name = spelled.rpartition("/")[2]
+        run = self.commands.get(ctx.name)
         if run is None:
-            return call.fail(f"sh: {spelled}: inaccessible or not found", 127)
-        self.phone.seen_commands.add((call.name, *call.arguments))
+            return ctx.fail(f"sh: {spelled}: inaccessible or not found", 127)
+        self.phone.command_history.add((ctx.name, *ctx.arguments))
         try:
-            result = run(call)
+            result = run(ctx)
             return result if isinstance(result, int) else await result
         except BrokenPipeError:
             raise
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
-            return call.fail(f"{call.name}: {where}{error.strerror}")
+            return ctx.fail(f"{ctx.name}: {where}{error.strerror}")
 
     async def _run_pipeline(self, pipeline: Pipeline) -> int:
         if len(pipeline.commands) == 1:
@@ -140,7 +214,7 @@ class ShellInterpreter:
         """Run one command of a pipe; when it ends, the command before it gets a broken pipe."""
         io = self.io if source is None else replace(self.io, read=source.read)
         if sink is not None:
-            io = replace(io, out=sink.write, drained=sink.drained)
+            io = replace(io, out=sink.write, drain=sink.drain)
         try:
             return await self.inner(io)._run_command(command, io)
         except ShellExit as end:
@@ -149,9 +223,9 @@ class ShellInterpreter:
             return _BROKEN_PIPE
         finally:
             if sink is not None:
-                sink.finish()
+                sink.write_eof()
             if source is not None:
-                source.leave()
+                source.close_reader()
 
     async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
         written = list(command.words)
@@ -186,8 +260,8 @@ class ShellInterpreter:
         if not words:
             return 0
         name = words[0].rpartition("/")[2]
-        call = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
-        return await self.execute(call, words[0])
+        ctx = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
+        return await self.execute(ctx, words[0])
 
     async def _fields(self, word: Word) -> list[str]:
         """Expand one word into the arguments that it stands for."""
@@ -204,11 +278,11 @@ class ShellInterpreter:
             special = {"?": str(self.code), "$": "2000", "#": "0"}
             return special.get(part.text) or self.environment.get(part.text, "")
         pipe = Pipe()
-        io = replace(self.io, out=pipe.write, drained=pipe.drained)
+        io = replace(self.io, out=pipe.write, drain=pipe.drain)
         output = asyncio.create_task(read_to_end(pipe.read))
         try:
             self.code = await self.inner(io).run_parsed(part.script)
-            pipe.finish()
+            pipe.write_eof()
             return (await output).decode("utf-8", "surrogateescape").rstrip("\n")
         finally:
             output.cancel()

@@ -9,35 +9,14 @@ Every character is read once, however deeply scripts are nested.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.shell.shell_parser import Script
-
-Kind = Literal["text", "name", "script"]
-
-
-class ShellSyntaxError(Exception):
-    """The script is invalid; the message is what the shell prints."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class WordPart:
-    """A piece of a word."""
-
-    kind: Kind
-    """`text` is literal, `name` stands for a variable's value, `script` for a script's output."""
-    text: str
-    quoted: bool
-    """A quoted part is neither split at spaces nor used as a pattern."""
-    script: "Script" = ()
-
-
-Word = tuple[WordPart, ...]
-
-MAX_NESTING = 40
-"""Deepest nesting of scripts."""
+from agentrl.virtual_phone.shell.syntax_tree import (
+    MAX_NESTING,
+    Script,
+    ShellSyntaxError,
+    Word,
+    WordPart,
+)
 
 _OPERATOR = re.compile(
     r"\d?>>|\d?>\||\d?>&(?:\d|-)|&>|\d?<&\d|\d?<<|\d?<>|\d?>|\d?<|&&|\|\||[;|&\n()]"
@@ -64,7 +43,7 @@ class ShellLexer:
     """Splits a script into words and operators."""
 
     def __init__(
-        self, script: str, nested: Callable[["ShellLexer"], "Script"], depth: int = 0
+        self, script: str, nested: Callable[["ShellLexer"], Script], depth: int = 0
     ) -> None:
         """Start at the beginning.
 

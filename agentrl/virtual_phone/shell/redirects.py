@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from agentrl.virtual_phone.shell.shell_parser import Redirect
+from agentrl.virtual_phone.shell.syntax_tree import Redirect
 from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
 Write = Callable[[bytes | memoryview], None]
 Read = Callable[[], Awaitable[bytes]]
 """Returns the next chunk of standard input; empty at its end."""
-Drained = Callable[[], Awaitable[None]]
+Drain = Callable[[], Awaitable[None]]
 """Waits until there is room for more output."""
 
 
@@ -33,7 +33,7 @@ class CommandIO:
     out: Write
     err: Write
     read: Read = no_input
-    drained: Drained = never_full
+    drain: Drain = never_full
 
 
 class Redirects:
@@ -82,7 +82,7 @@ class Redirects:
 
     def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
         if fd == 1:
-            return replace(io, out=write, drained=never_full)
+            return replace(io, out=write, drain=never_full)
         return replace(io, err=write) if fd == 2 else io
 
     def _reader(self, target: str) -> Read:

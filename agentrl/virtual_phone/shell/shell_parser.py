@@ -10,44 +10,18 @@ The rest of a real shell's language is not supported: `if`, `for` and other keyw
 rather than taken for names of commands.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from agentrl.virtual_phone.shell.lexer import ShellLexer
+from agentrl.virtual_phone.shell.syntax_tree import (
+    Pipeline,
+    Redirect,
+    Script,
+    ShellCommand,
+    ShellSyntaxError,
+    Word,
+    WordPart,
+)
 
-from agentrl.virtual_phone.shell.lexer import ShellLexer, ShellSyntaxError, Word, WordPart
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Redirect:
-    """`fd operator target`, such as `2>/dev/null`."""
-
-    fd: int
-    operator: str
-    target: Word
-
-
-@dataclass(slots=True, kw_only=True)
-class ShellCommand:
-    """A parsed command: words, or a script in parentheses or braces."""
-
-    words: list[Word] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-    group: "Script | None" = None
-    is_subshell: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class Pipeline:
-    """Commands joined by `|`, and the operator that joins it to the previous pipeline."""
-
-    joint: str
-    commands: list[ShellCommand]
-    negated: bool = False
-    background: bool = False
-
-
-Script = Sequence[Pipeline]
-
-_REFUSED = frozenset((
+_UNSUPPORTED_KEYWORDS = frozenset((
     "if", "then", "elif", "else", "fi", "for", "in", "while", "until", "do", "done", "case",
     "esac", "function", "select", "time", "[[",
 ))  # fmt: skip
@@ -116,7 +90,7 @@ class _Parser:
             self._negated = not self._negated
         elif reserved == "{":
             self._group("}", is_subshell=False)
-        elif reserved == "}" or reserved in _REFUSED:
+        elif reserved == "}" or reserved in _UNSUPPORTED_KEYWORDS:
             raise ShellSyntaxError(f"syntax error: this shell does not support '{reserved}'")
         else:
             self._command.words.append(token)

@@ -1,26 +1,46 @@
-"""What touches and keys do on a phone."""
+"""Input of a phone: touches, keys, and text from ADBKeyboard, which types arbitrary text.
 
-from typing import TYPE_CHECKING
+ADBKeyboard is an input method that listens to broadcasts: https://github.com/senzhk/ADBKeyBoard
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
 
 from agentrl.virtual_phone.system import drawing
+from agentrl.virtual_phone.system.device_state import DeviceState
+from agentrl.virtual_phone.system.phone_display import PhoneDisplay
+from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import VirtualPhone
-
+_MAX_CHARACTERS = 100_000
 _SLOP = 8.0
 """Pixels that a finger may move during a tap."""
+_KEYS = {
+    3: "HOME", 4: "BACK", 5: "CALL", 6: "ENDCALL", 19: "DPAD_UP", 20: "DPAD_DOWN",
+    21: "DPAD_LEFT", 22: "DPAD_RIGHT", 23: "DPAD_CENTER", 24: "VOLUME_UP", 25: "VOLUME_DOWN",
+    26: "POWER", 27: "CAMERA", 28: "CLEAR", 55: "COMMA", 56: "PERIOD", 57: "ALT_LEFT",
+    59: "SHIFT_LEFT", 61: "TAB", 62: "SPACE", 66: "ENTER", 67: "DEL", 82: "MENU",
+    83: "NOTIFICATION", 84: "SEARCH", 85: "MEDIA_PLAY_PAUSE", 92: "PAGE_UP", 93: "PAGE_DOWN",
+    111: "ESCAPE", 112: "FORWARD_DEL", 113: "CTRL_LEFT", 122: "MOVE_HOME", 123: "MOVE_END",
+    164: "VOLUME_MUTE", 187: "APP_SWITCH", 223: "SLEEP", 224: "WAKEUP", 277: "CUT", 278: "COPY",
+    279: "PASTE",
+    **{7 + digit: str(digit) for digit in range(10)},
+    **{29 + letter: chr(ord("A") + letter) for letter in range(26)},
+}  # fmt: skip
 
 
 class InputHandler:
     """Touches and keys of one phone."""
 
-    def __init__(self, phone: "VirtualPhone") -> None:
+    def __init__(self, phone: DeviceState, display: PhoneDisplay) -> None:
         """Start without a finger on the screen.
 
         Args:
             phone: phone to control.
+            display: display of the phone.
         """
         self._phone = phone
+        self._display = display
         self._down: tuple[float, float] | None = None
 
     def touch(self, px: float, py: float) -> None:
@@ -33,7 +53,7 @@ class InputHandler:
             outcome = phone.dialog.pressed(x, y)
             if outcome is not None:
                 phone.end_dialog(outcome)
-        elif phone.shown.front is None:
+        elif self._display.shown.front is None:
             tile = drawing.tile_at(x, y, len(phone.tasks.apps))
             if tile is not None:
                 phone.tasks.launch(list(phone.tasks.apps)[tile], {})
@@ -102,6 +122,30 @@ class InputHandler:
         if not self._phone.is_hidden and self._phone.dialog is None:
             self._feed("clear_text")
 
+    def receive_broadcast(self, action: str, extras: Mapping[str, str]) -> str:
+        """Send a broadcast; returns the result that `am broadcast` prints.
+
+        As on a real phone, the result does not depend on whether anything listens: ADBKeyboard only
+        receives broadcasts while it is the selected input method.
+        """
+        done = "result=0"
+        phone = self._phone
+        if phone.settings.get("secure", "default_input_method") != ADB_KEYBOARD:
+            return done
+        if phone.faults.get("input"):
+            return done
+        if action == "ADB_CLEAR_TEXT":
+            self.clear_text()
+        elif action in ("ADB_INPUT_CODE", "ADB_EDITOR_CODE"):
+            code = extras.get("code", "")
+            if code.isascii() and code.isdecimal():
+                self.key(key_code(code))
+        else:
+            text = _text(action, extras)
+            if text:
+                self.text(text[:_MAX_CHARACTERS])
+        return done
+
     def _end_call(self) -> None:
         """Hang up; without a call, the key turns the screen off."""
         dialog = self._phone.dialog
@@ -131,13 +175,42 @@ class InputHandler:
             return
         used = tasks.feed(("key", "KEYCODE_BACK"), front)
         if used or tasks.front != front:
-            self._phone.display.later()
+            self._display.show_later()
         else:
             tasks.back()
 
     def _feed(self, *event: object) -> None:
         """Feed the app that is visible, even if another one is about to cover it."""
         phone = self._phone
-        if phone.shown.front is not None:
-            phone.tasks.feed(event, phone.shown.front)
-            phone.display.later()
+        if self._display.shown.front is not None:
+            phone.tasks.feed(event, self._display.shown.front)
+            self._display.show_later()
+
+
+def _text(action: str, extras: Mapping[str, str]) -> str:
+    """The text that a broadcast types."""
+    message = extras.get("msg", "")
+    try:
+        if action == "ADB_INPUT_TEXT":
+            return message
+        if action == "ADB_INPUT_B64":
+            return base64.b64decode(message).decode("utf-8", "replace")
+        if action == "ADB_INPUT_CHARS":
+            return "".join(chr(int(code)) for code in extras.get("chars", "").split(","))
+    except (binascii.Error, ValueError, OverflowError):
+        pass  # the real keyboard logs an exception and continues
+    return ""
+
+
+def key_code(key: str) -> str:
+    """The full name of a key: `KEYCODE_BACK` for `4` or `BACK`.
+
+    Raises:
+        ValueError: it is not a key.
+    """
+    if key.isascii() and key.isdecimal() and len(key) < 6:
+        return f"KEYCODE_{_KEYS.get(int(key), key)}"
+    name = key.upper().removeprefix("KEYCODE_")
+    if not (name.isascii() and name.replace("_", "").isalnum() and len(name) < 40):
+        raise ValueError(f"unknown key {key[:40]!r}")
+    return f"KEYCODE_{name}"

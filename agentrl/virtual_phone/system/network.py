@@ -3,15 +3,22 @@
 None of them is a port of this machine: a phone's port 8080 is its own, as on a real phone.
 """
 
+import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from agentrl.virtual_phone.system.pipe import Channel
+from agentrl.virtual_phone.protocol.pipe import Channel
 
 _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesystem):[!-~]{1,200}")
 _FREE_PORTS = range(40_000, 50_000)
-_MOST_LISTENERS = 200
+_MAX_LISTENERS = 200
+_DEADLINE_S = 5.0
+_MAX_PAGE_BYTES = 1 << 20
+_HOSTS = ("127.0.0.1", "localhost")
+_TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -47,7 +54,7 @@ class PhoneNetwork:
             raise OSError(22, f"bad address: {address[:100]}")
         if address == "tcp:0":
             address = next(f"tcp:{p}" for p in _FREE_PORTS if f"tcp:{p}" not in self._listeners)
-        if address in self._listeners or len(self._listeners) >= _MOST_LISTENERS:
+        if address in self._listeners or len(self._listeners) >= _MAX_LISTENERS:
             raise OSError(98, "Address already in use")
         self._listeners[address] = listener
         return address
@@ -77,3 +84,53 @@ class PhoneNetwork:
         """The client's end of a new connection; None if nothing listens."""
         listener = self._listeners.get(address)
         return None if listener is None else listener.accept()
+
+
+class PageUnreachable(Exception):
+    """The page cannot be loaded; the message says why."""
+
+
+async def fetch(network: PhoneNetwork, url: str) -> tuple[int, bytes]:
+    """Load a page from a port of the phone, for example a reversed one.
+
+    Returns:
+        Status and body.
+
+    Raises:
+        PageUnreachable: nothing listens there, or the response is not HTTP.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or 80
+    except ValueError as error:
+        raise PageUnreachable(f"invalid URL: {error}") from error
+    channel = network.connect(f"tcp:{port}") if host in _HOSTS else None
+    if channel is None:
+        raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    request = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+    channel.write(request.encode("ascii", "replace"))
+    answer = b""
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            while (chunk := await channel.read()) and len(answer) < _MAX_PAGE_BYTES:
+                answer += chunk
+    except TimeoutError as error:
+        raise PageUnreachable(f"no response within {_DEADLINE_S:g} s") from error
+    finally:
+        channel.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = _STATUS.match(head)
+    if status is None:
+        raise PageUnreachable("Empty reply from server")
+    return int(status[1]), body
+
+
+async def fetch_title(network: PhoneNetwork, url: str) -> str:
+    """Status and title of a page, or the reason why it cannot be loaded."""
+    try:
+        status, body = await fetch(network, url)
+    except PageUnreachable as error:
+        return str(error)
+    title = _TITLE.search(body)
+    return f"{status} {title[1].decode('utf-8', 'replace').strip()}" if title else str(status)

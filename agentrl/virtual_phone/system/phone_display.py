@@ -4,18 +4,15 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
-from agentrl.virtual_phone.system import drawing, screen
+from agentrl.virtual_phone.system import drawing, screen_frame
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.event import Event
-from agentrl.virtual_phone.system.screen import ScreenFrame
-
-if TYPE_CHECKING:
-    from agentrl.virtual_phone.phone import VirtualPhone
+from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ class PhoneDisplay:
     """The screen of one phone, and the files in which its apps publish their states."""
 
     def __init__(
-        self, phone: "VirtualPhone", effect_delay_ms: tuple[float, float], source: random.Random
+        self, phone: DeviceState, effect_delay_ms: tuple[float, float], source: random.Random
     ) -> None:
         """Show the current state.
 
@@ -57,10 +54,12 @@ class PhoneDisplay:
         self._frame_area: Image | None = None
         """App image from which the frame was drawn; an app draws a new one when it changes."""
         self._changed = Event()
+        self.on_show: Callable[[], None] = lambda: None
+        """Called when another state becomes visible."""
         self._num_shown = self._num_published = 0
         self.shown = self._now()
 
-    def later(self) -> None:
+    def show_later(self) -> None:
         """Show the current state after the effect delay."""
         delay_s = self._source.uniform(*self.effect_delay_ms) / 1000
         if not delay_s and not self._pending:
@@ -71,18 +70,18 @@ class PhoneDisplay:
         self._pending.append(self._now())
         loop.call_at(self._last_due_s, self._show_next)
 
-    def at_once(self) -> None:
+    def show_now(self) -> None:
         """Show the current state now; pending effects are skipped."""
         self._pending.clear()
         self._show(self._now())
 
-    async def at_rest(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until all pending effects are visible."""
         loop = asyncio.get_running_loop()
         while self._pending:
             await asyncio.sleep(max(0.0, self._last_due_s - loop.time()))
 
-    async def change(self, shown: VisibleState) -> None:
+    async def wait_for_change(self, shown: VisibleState) -> None:
         """Wait until something else is shown."""
         while self.shown is shown:
             await self._changed.wait()
@@ -97,10 +96,10 @@ class PhoneDisplay:
             if files.find(state_path(package)) is not None:
                 files.remove(state_path(package))
         self.shown = shown
-        self._changed.ring()
-        self._phone.ticker.wake()
+        self._changed.notify()
+        self.on_show()
         self._num_shown += 1
-        late_s = self._phone.faults.number("publish_late_s")
+        late_s = self._phone.faults.draw("publish_late_s")
         if late_s:
             loop = asyncio.get_running_loop()
             loop.call_later(late_s, self._publish, shown, self._num_shown)
@@ -144,9 +143,9 @@ class PhoneDisplay:
         key = (size, power, phone.dialog, time, tuple(tasks.apps))
         if key != self._frame_key or area is not self._frame_area:
             self._drawn = (
-                screen.compose(self._above(area, time), width, height, time)
+                screen_frame.compose(self._above(area, time), width, height, time)
                 if phone.power.awake
-                else screen.black(width, height)
+                else screen_frame.black(width, height)
             )
             self._frame_key, self._frame_area = key, area
         return self._drawn

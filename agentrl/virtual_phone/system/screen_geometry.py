@@ -1,6 +1,6 @@
 """The size and rotation of a phone's screen."""
 
-from agentrl.virtual_phone.system import screen
+from agentrl.virtual_phone.system import screen_frame
 from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 
 _SIDES = range(64, 4097)
@@ -42,7 +42,7 @@ class ScreenGeometry:
     def area(self) -> tuple[int, int]:
         """Width and height of the apps' area below the status bar, in pixels."""
         width, height = self.size
-        return width, height - screen.bar_height(height)
+        return width, height - screen_frame.bar_height(height)
 
     @property
     def density(self) -> int:

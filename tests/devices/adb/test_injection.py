@@ -85,7 +85,7 @@ def test_an_argument_is_one_argument_and_never_a_command(target: Target) -> None
 
 def test_an_argument_is_one_argument_in_the_shell_that_is_kept_too(target: Target) -> None:
     for text in HOSTILE:
-        (result,) = target.device.run_own([("echo", "x", text)])
+        (result,) = target.device.run_internal([("echo", "x", text)])
         assert result.output == f"x {text}\n", repr(text[:80])
         assert target.ran() == [("echo", "x", text)]
 
@@ -96,7 +96,7 @@ def test_what_no_shell_can_be_given_is_never_sent(target: Target) -> None:
         target.refuses(lambda text=text: device.shell("echo", text), text)  # type: ignore[misc]
         target.refuses(lambda text=text: device.batch(("echo",), ("echo", text)), text)  # type: ignore[misc]
         target.refuses(lambda text=text: device.text(text), text)  # type: ignore[misc]
-        target.refuses(lambda text=text: device.act(Type(text), PACKAGE), text)  # type: ignore[misc]
+        target.refuses(lambda text=text: device.send_action(Type(text), PACKAGE), text)  # type: ignore[misc]
         target.refuses(lambda text=text: device.launch(PACKAGE, ".Main", {"k": text}), text)  # type: ignore[misc]
     for text in TOO_LONG:
         target.refuses(lambda text=text: device.shell("echo", text), text)  # type: ignore[misc]
@@ -108,7 +108,7 @@ def test_plain_text_is_typed_as_it_is(target: Target) -> None:
         if number % 2:
             device.text(text)
         else:
-            device.act(Type(text), PACKAGE)
+            device.send_action(Type(text), PACKAGE)
         ran = target.ran()
         assert {command[0] for command in ran} <= {"settings", "input", "cat"}
         assert all(command[1] == "text" for command in ran if command[0] == "input")
@@ -123,7 +123,7 @@ def test_any_text_is_typed_byte_for_byte(target: Target) -> None:
         if number % 2:
             device.text(text)
         else:
-            device.act(Type(text), PACKAGE)
+            device.send_action(Type(text), PACKAGE)
         ran = target.ran()
         assert {command[0] for command in ran} <= {
             "settings",
@@ -167,7 +167,7 @@ def test_a_name_that_none_is_never_reaches_the_phone(target: Target) -> None:
         device.key,
         device.app_state,
         device.look,
-        lambda text: device.act(Tap(0.5, 0.5), text),
+        lambda text: device.send_action(Tap(0.5, 0.5), text),
         lambda text: device.reverse(text, "tcp:1"),
         lambda text: device.reverse("tcp:1", text),
         device.reverse_remove,

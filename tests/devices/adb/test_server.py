@@ -123,7 +123,7 @@ def test_what_is_no_answer_of_a_server_is_an_error(
         replying.start()
         server = AdbServer(port=listener.getsockname()[1], driver=driver)
         with pytest.raises(DeviceError, match=complaint):
-            server.ask("host:version", Deadline(5))
+            server.query("host:version", Deadline(5))
         replying.join(5)
 
 
@@ -155,7 +155,7 @@ def test_a_server_is_started_where_none_runs(program: str, driver: str) -> None:
             phone.close()
         finally:  # it is this test's own, on a port of its own
             with contextlib.suppress(DeviceError):
-                server.ask("host:kill", Deadline(5))
+                server.query("host:kill", Deadline(5))
 
 
 def test_without_an_adb_of_the_system_there_is_the_one_in_the_wheel(

@@ -73,12 +73,12 @@ def test_what_no_shell_can_be_given_is_refused(text: str) -> None:
 
 
 @pytest.fixture
-def kept(virtual_serial: str, opened: Opened) -> AdbPhone:
+def shell_phone(virtual_serial: str, opened: Opened) -> AdbPhone:
     return opened(virtual_serial, command_s=20.0)
 
 
 def run(phone: AdbPhone, *commands: tuple[str, ...], seconds: float = 20) -> list[str]:
-    return [r.output for r in phone.kept.run(commands, Deadline(seconds))]
+    return [r.output for r in phone.persistent_shell.run(commands, Deadline(seconds))]
 
 
 def test_much_output_is_searched_once() -> None:
@@ -93,24 +93,24 @@ def test_much_output_is_searched_once() -> None:
 
 
 @pytest.mark.adb
-def test_one_shell_serves_many_calls(kept: AdbPhone) -> None:
-    run(kept, ("export", "KEPT=yes"))
-    first = kept.kept._link
+def test_one_shell_serves_many_calls(shell_phone: AdbPhone) -> None:
+    run(shell_phone, ("export", "KEPT=yes"))
+    first = shell_phone.persistent_shell._link
     for turn in range(20):
-        assert run(kept, ("echo", f"{turn}"), ("echo", "it's $HOME; x")) == [
+        assert run(shell_phone, ("echo", f"{turn}"), ("echo", "it's $HOME; x")) == [
             f"{turn}\n",
             "it's $HOME; x\n",
         ]
-    assert kept.kept._link is first
-    assert kept.shell("echo", "-n", "apart") == "apart"
+    assert shell_phone.persistent_shell._link is first
+    assert shell_phone.shell("echo", "-n", "apart") == "apart"
 
 
 @pytest.mark.adb
-def test_a_gate_that_fails_ends_its_script_and_not_the_shell(kept: AdbPhone) -> None:
-    run(kept, ("true",))
-    link = kept.kept._link
+def test_a_gate_that_fails_ends_its_script_and_not_the_shell(shell_phone: AdbPhone) -> None:
+    run(shell_phone, ("true",))
+    link = shell_phone.persistent_shell._link
     passed = [("echo", "1"), Gate("true"), ("echo", "it's 2"), Gate("true")]
-    for shell in (kept.kept, kept.per_call):
+    for shell in (shell_phone.persistent_shell, shell_phone.one_shot_shell):
         results = shell.run(passed, Deadline(20))
         assert [(r.output, r.code) for r in results] == [
             ("1\n", 0), ("", 0), ("it's 2\n", 0), ("", 0),
@@ -120,80 +120,80 @@ def test_a_gate_that_fails_ends_its_script_and_not_the_shell(kept: AdbPhone) -> 
         )
         assert [r.code for r in results] == [0, 1]
         assert "No such file" in results[1].output
-        assert run(kept, ("ls", "-d", "/x"))[0].startswith("ls: /x: No such")
+        assert run(shell_phone, ("ls", "-d", "/x"))[0].startswith("ls: /x: No such")
         (result,) = shell.run([Gate("false"), ("mkdir", "/x")], Deadline(20))
         assert result == CommandResult(output="", code=1)
-    assert kept.kept._link is link
+    assert shell_phone.persistent_shell._link is link
 
 
 @pytest.mark.adb
-def test_a_command_does_not_eat_what_is_typed_after_it(kept: AdbPhone) -> None:
-    assert run(kept, ("cat",), ("echo", "next")) == ["", "next\n"]
+def test_a_command_does_not_eat_what_is_typed_after_it(shell_phone: AdbPhone) -> None:
+    assert run(shell_phone, ("cat",), ("echo", "next")) == ["", "next\n"]
 
 
 @pytest.mark.adb
-def test_a_hung_command_costs_its_own_deadline_and_the_shell(kept: AdbPhone) -> None:
-    run(kept, ("true",))
+def test_a_hung_command_costs_its_own_deadline_and_the_shell(shell_phone: AdbPhone) -> None:
+    run(shell_phone, ("true",))
     start = time.monotonic()
     with pytest.raises(DeviceTimeout, match=r"sleep 30: no answer within 0\.3 s"):
-        run(kept, ("sleep", "30"), seconds=0.3)
+        run(shell_phone, ("sleep", "30"), seconds=0.3)
     assert time.monotonic() - start < 3
-    assert run(kept, ("echo", "on")) == ["on\n"]
+    assert run(shell_phone, ("echo", "on")) == ["on\n"]
 
 
 @pytest.mark.adb
-def test_a_shell_that_has_ended_is_started_anew(kept: AdbPhone) -> None:
+def test_a_shell_that_has_ended_is_started_anew(shell_phone: AdbPhone) -> None:
     for _ in range(3):
-        run(kept, ("true",))
-        link = kept.kept._link
+        run(shell_phone, ("true",))
+        link = shell_phone.persistent_shell._link
         assert link is not None
         link.send(struct.pack("<BI", 0, 5) + b"exit\n")
-        assert run(kept, ("echo", "on")) == ["on\n"]
-        assert kept.kept._link is not link
-    link = kept.kept._link
+        assert run(shell_phone, ("echo", "on")) == ["on\n"]
+        assert shell_phone.persistent_shell._link is not link
+    link = shell_phone.persistent_shell._link
     assert link is not None
     link.close()
-    assert run(kept, ("echo", "on")) == ["on\n"]
+    assert run(shell_phone, ("echo", "on")) == ["on\n"]
 
 
 @pytest.mark.adb
-def test_a_call_beside_another_gets_a_shell_of_its_own(kept: AdbPhone) -> None:
-    slow = threading.Thread(target=lambda: run(kept, ("sleep", "0.5")))
+def test_a_call_beside_another_gets_a_shell_of_its_own(shell_phone: AdbPhone) -> None:
+    slow = threading.Thread(target=lambda: run(shell_phone, ("sleep", "0.5")))
     slow.start()
-    while not kept.kept._lock.locked():
+    while not shell_phone.persistent_shell._lock.locked():
         time.sleep(0.001)
-    assert run(kept, ("echo", "beside")) == ["beside\n"]
+    assert run(shell_phone, ("echo", "beside")) == ["beside\n"]
     assert slow.is_alive()
     slow.join()
 
 
 @pytest.mark.adb
-def test_an_answer_in_pieces_comes_at_once(kept: AdbPhone) -> None:
+def test_an_answer_in_pieces_comes_at_once(shell_phone: AdbPhone) -> None:
     start = time.monotonic()
     for _ in range(100):
-        assert run(kept, ("sh", "-c", "echo a | cat"), ("echo", "b")) == ["a\n", "b\n"]
+        assert run(shell_phone, ("sh", "-c", "echo a | cat"), ("echo", "b")) == ["a\n", "b\n"]
     assert time.monotonic() - start < 3  # 40 ms each, where the server is not answered at once
 
 
 @pytest.mark.adb
-def test_more_than_one_line_arrives_whole(kept: AdbPhone) -> None:
-    assert run(kept, ("echo", "a\nb; 'c'\r\nd")) == ["a\nb; 'c'\r\nd\n"]
-    assert run(kept) == []
+def test_more_than_one_line_arrives_whole(shell_phone: AdbPhone) -> None:
+    assert run(shell_phone, ("echo", "a\nb; 'c'\r\nd")) == ["a\nb; 'c'\r\nd\n"]
+    assert run(shell_phone) == []
 
 
 @pytest.mark.adb
-def test_closing_ends_a_call_that_runs(kept: AdbPhone) -> None:
+def test_closing_ends_a_call_that_runs(shell_phone: AdbPhone) -> None:
     told: list[str] = []
 
     def hang() -> None:
         with pytest.raises(DeviceError) as raised:
-            run(kept, ("sleep", "30"))
+            run(shell_phone, ("sleep", "30"))
         told.append(str(raised.value))
 
     hanging = threading.Thread(target=hang)
     hanging.start()
-    while kept.kept._link is None:
+    while shell_phone.persistent_shell._link is None:
         time.sleep(0.001)
-    kept.kept.close()
+    shell_phone.persistent_shell.close()
     hanging.join(10)
     assert told

@@ -117,5 +117,5 @@ def test_a_phone_is_opened_with_the_capture_that_was_asked_for(
     assert device.screenshot().shape == (1280, 720, 3)
     assert isinstance(device, AdbPhone)
     assert type(device.capture).__name__.lower().startswith(capture)
-    assert device.own_shell is device.per_call
+    assert device.internal_shell is device.one_shot_shell
     device.close()

@@ -47,12 +47,12 @@ class Encoder:
 class PlugLink(AdbSocket):
     """One end of a pair of sockets."""
 
-    def __init__(self, plug: socket.socket, deadline: Deadline) -> None:
-        self._plug = plug
+    def __init__(self, raw_socket: socket.socket, deadline: Deadline) -> None:
+        self._plug = raw_socket
         self.deadline = deadline
 
     @property
-    def plug(self) -> socket.socket:
+    def raw_socket(self) -> socket.socket:
         return self._plug
 
     def check_accepted(self) -> None:

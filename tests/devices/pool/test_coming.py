@@ -39,7 +39,7 @@ def server() -> Iterator[AdbServer]:
         patch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
         yield server
     with contextlib.suppress(DeviceError):  # it is this test's own, on a port of its own
-        server.ask("host:kill", Deadline(5))
+        server.query("host:kill", Deadline(5))
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ async def test_two_serials_that_come_together_may_be_one_phone(
     first, port = phones.serials[0], phones.ports[1]
     server.connect(first)
     with open_source("connected", options=HASTY, deadlines=Deadlines(connect_s=5)) as pool:
-        ways = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        keeper, both_opened = pool.keeper, threading.Barrier(2)
+        routes = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        keeper, both_opened = pool.manager, threading.Barrier(2)
         open_newcomer = keeper._open_newcomer
         assert open_newcomer is not None
 
@@ -119,11 +119,11 @@ async def test_two_serials_that_come_together_may_be_one_phone(
             return device
 
         keeper._open_newcomer = open_together
-        for serial in ways:
+        for serial in routes:
             server.connect(serial)
         async with tended(pool):
-            await until(lambda: {device.serial for device in keeper.ways.devices()} > ways)
-        assert len(pool) == len(list(keeper.ways)) == 2
+            await until(lambda: {device.serial for device in keeper.routes.devices()} > routes)
+        assert len(pool) == len(list(keeper.routes)) == 2
 
 
 async def test_two_serials_of_one_phone_are_two_ways_to_it(
@@ -136,8 +136,8 @@ async def test_two_serials_of_one_phone_are_two_ways_to_it(
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {cable, other}
         # The cable is pulled: whatever reconnects it finds nobody there.
-        ways = pool.keeper.ways.to(cable)
-        ways[0].reconnect = lambda: ways[0].line.check_online()  # type: ignore[method-assign]
+        routes = pool.manager.routes.to(cable)
+        routes[0].reconnect = lambda: routes[0].transport.check_online()  # type: ignore[method-assign]
         server.disconnect(cable)
         async with pool.lease(PATIENCE_S) as one, pool.lease(PATIENCE_S) as two:
             assert {one.serial, two.serial} == {wifi, other}
@@ -149,7 +149,7 @@ def test_emulators_of_one_image_are_two_phones(server: AdbServer, phones: Virtua
     devices = [AdbPhone(server, serial) for serial in phones.serials]
     for device in devices:
         device._serialno = "EMULATOR36X1X9X0"
-    assert [len(ways) for ways in group_by_phone(devices)] == [1, 1]
+    assert [len(routes) for routes in group_by_phone(devices)] == [1, 1]
     for device in devices:
         device.close()
 
@@ -170,7 +170,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
         while not aside(pool)[0]:
             await play()
         assert pool.stats()[0].failures == 3
-        await until(lambda: pool.stats()[0].mended == {"retry": 3, "reconnect": 2, "stop": 2})
+        await until(lambda: pool.stats()[0].recoveries == {"retry": 3, "reconnect": 2, "stop": 2})
         leases = pool.stats()[0].leases
         for _ in range(10):
             await play()
@@ -179,7 +179,7 @@ async def test_a_phone_whose_faults_end_returns_from_quarantine(
         await until(lambda: not aside(pool)[0])
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {bad, good}
-        assert pool.keeper.ledger.count(PhoneState.FREE) == 2
+        assert pool.manager.ledger.count(PhoneState.FREE) == 2
 
 
 def test_a_phone_is_started_again_only_where_that_is_allowed(
@@ -187,13 +187,13 @@ def test_a_phone_is_started_again_only_where_that_is_allowed(
 ) -> None:
     phone = AdbPhone(server, phones.serials[0], Deadlines(connect_s=20, command_s=20))
     phone.launch("org.agentrl.probe", ".Main", {})
-    assert RecoveryLadder().climb([phone], 3, ["org.agentrl.probe"]).rungs == (
+    assert RecoveryLadder().recover([phone], 3, ["org.agentrl.probe"]).steps == (
         "retry",
         "reconnect",
         "stop",
     )
     assert phone.focus() != "org.agentrl.probe"
-    climb = RecoveryLadder(reboot=True).climb([phone], 3)
-    assert (climb.way, climb.rungs[-1]) == (0, "reboot")
+    climb = RecoveryLadder(reboot=True).recover([phone], 3)
+    assert (climb.route, climb.steps[-1]) == (0, "reboot")
     assert "the phone has started" in phone.shell("logcat", "-d")
     phone.close()

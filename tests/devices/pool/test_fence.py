@@ -22,8 +22,8 @@ def phone(request: pytest.FixtureRequest, virtual_serial: str, opened: Opened) -
     device = opened(virtual_serial, command_s=20.0)
     device.use(input=request.param)
     device.launch(PACKAGE, ".Main", {})
-    device.hold(17)
-    device.send_under(17)
+    device.claim(17)
+    device.set_lease(17)
     return device
 
 
@@ -32,15 +32,15 @@ def test_commands_under_the_lease_run_and_their_output_is_as_without(phone: AdbP
     phone.tap(0.5, 0.25)
     assert phone.app_state(PACKAGE)["touches"] == before + 1
     assert [r.output for r in phone.batch(("echo", "a"), ("cat", LEASE_FILE))] == ["a\n", "17\n"]
-    assert phone.run_own([("sh", "-c", "exit 77")])[0].code == 77, "is not a lost lease"
+    assert phone.run_internal([("sh", "-c", "exit 77")])[0].code == 77, "is not a lost lease"
 
 
 def test_a_late_command_is_refused_and_nothing_of_it_is_done(
     phone: AdbPhone, opened: Opened, virtual_serial: str
 ) -> None:
     new = opened(virtual_serial, command_s=20.0)
-    new.hold(18)
-    new.send_under(18)
+    new.claim(18)
+    new.set_lease(18)
     before = new.app_state(PACKAGE)
     for late in (
         lambda: phone.tap(0.5, 0.25),
@@ -54,17 +54,17 @@ def test_a_late_command_is_refused_and_nothing_of_it_is_done(
         ):
             late()
     assert new.app_state(PACKAGE) == before
-    phone.hold(19)  # it is granted again
-    phone.send_under(19)
+    phone.claim(19)  # it is granted again
+    phone.set_lease(19)
     assert phone.shell("echo", "on") == "on\n"
     assert phone.focus() == PACKAGE
 
 
 def test_a_phone_that_nobody_holds_refuses_too(phone: AdbPhone) -> None:
-    phone.run_own([("true",)])  # a shell that is kept must not remember the answer
-    phone.send_under(None)
+    phone.run_internal([("true",)])  # a shell that is kept must not remember the answer
+    phone.set_lease(None)
     phone.shell("rm", LEASE_FILE)
-    phone.send_under(17)
+    phone.set_lease(17)
     for call in (partial(phone.tap, 0.5, 0.25), partial(phone.shell, "true")):
         with pytest.raises(LeaseLost, match="or to none"):
             call()

@@ -25,7 +25,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def take_notes(self, entries):
         for entry in entries:
-            assert entry.place == self.waiting.pop(0), "who waits longest is first"
+            assert entry.position == self.waiting.pop(0), "who waits longest is first"
             assert entry.phone not in self.held or self.expired(entry.phone), "held twice"
             assert entry.token > self.tokens.get(entry.phone, 99)
             self.tokens[entry.phone] = entry.token
@@ -44,17 +44,17 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def wait(self):
-        self.waiting.append(self.ledger.line_up())
+        self.waiting.append(self.ledger.join_queue())
 
     @rule(data=st.data())
-    def leave(self, data):
-        place = data.draw(st.sampled_from([0, *self.waiting]))
-        self.ledger.leave(place)
-        self.waiting = [other for other in self.waiting if other != place]
+    def leave_queue(self, data):
+        position = data.draw(st.sampled_from([0, *self.waiting]))
+        self.ledger.leave_queue(position)
+        self.waiting = [other for other in self.waiting if other != position]
 
     @rule()
-    def lend(self):
-        self.take_notes(self.ledger.lend())
+    def grant_free(self):
+        self.take_notes(self.ledger.grant_free())
 
     @rule()
     def expire(self):
@@ -92,11 +92,11 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), answers=st.booleans())
     def tend(self, data, answers):
         phone = data.draw(st.sampled_from(self.ledger.phones))
-        what = data.draw(st.sampled_from(["mended", "away", "hurry", "tried"]))
-        if what == "mended":
-            self.ledger.mended(phone, ["reconnect"], answers=answers)
-        elif what == "tried":
-            self.ledger.tried(phone, answers=answers)
+        what = data.draw(st.sampled_from(["recovery", "mark_disconnected", "make_due", "probe"]))
+        if what == "recovery":
+            self.ledger.record_recovery(phone, ["reconnect"], answers=answers)
+        elif what == "probe":
+            self.ledger.record_probe(phone, answers=answers)
         else:
             getattr(self.ledger, what)(phone)
 
@@ -105,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         assert sum(self.ledger.count(state) for state in PhoneState) == len(self.ledger)
-        assert self.ledger.count(PhoneState.LENT) == len(self.held)
+        assert self.ledger.count(PhoneState.LEASED) == len(self.held)
         assert sum(row.leases for row in self.ledger.stats()) == len(self.old) - 2 + len(self.held)
 
     def teardown(self):
@@ -115,10 +115,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now += 1e6
         self.forget(self.ledger.expire())
         for phone in self.ledger.phones:
-            self.ledger.mended(phone, [], answers=True)
-            self.ledger.tried(phone, answers=True)
+            self.ledger.record_recovery(phone, [], answers=True)
+            self.ledger.record_probe(phone, answers=True)
         served = min(len(self.waiting), len(self.ledger))
-        self.take_notes(self.ledger.lend())
+        self.take_notes(self.ledger.grant_free())
         assert len(self.held) == served
 
 
@@ -128,8 +128,8 @@ TestLedger.settings = settings(max_examples=40, stateful_step_count=40, deadline
 
 def failing(ledger):
     """Lend the only phone and take it back as one that failed."""
-    ledger.line_up()
-    (entry,) = ledger.lend()
+    ledger.join_queue()
+    (entry,) = ledger.grant_free()
     ledger.end(entry.token, good=False, failed=True)
 
 
@@ -138,29 +138,29 @@ def test_pauses_grow_until_a_good_lease():
     ledger = LeaseLedger(lambda: now[0], quarantine_after=2, pause_s=30)
     ledger.add("phone")
     failing(ledger)
-    ledger.mended("phone", ["retry"], answers=True)
+    ledger.record_recovery("phone", ["retry"], answers=True)
     for pause in (30, 60, 120, 240, 480, 600, 600):
         failing(ledger)  # a phone that is back needs no second failure
         assert ledger.stats()[0].quarantined
         now[0] += pause - 1
-        assert ledger.due() == []
+        assert ledger.due_for_probe() == []
         now[0] += 1
-        assert ledger.due() == ["phone"]
-        ledger.tried("phone", answers=True)
-    ledger.line_up()
-    (entry,) = ledger.lend()
+        assert ledger.due_for_probe() == ["phone"]
+        ledger.record_probe("phone", answers=True)
+    ledger.join_queue()
+    (entry,) = ledger.grant_free()
     ledger.end(entry.token, good=True)
     failing(ledger)
-    assert ledger.count(PhoneState.MENDED) == 1
-    assert ledger.stats()[0].mended == {"retry": 1}
+    assert ledger.count(PhoneState.RECOVERING) == 1
+    assert ledger.stats()[0].recoveries == {"retry": 1}
 
 
 def test_phone_that_does_not_answer_is_put_aside_at_its_first_failure():
     ledger = LeaseLedger(lambda: 0.0)
     ledger.add("phone")
     failing(ledger)
-    ledger.mended("phone", ["reconnect"], answers=False)
-    assert ledger.count(PhoneState.ASIDE) == 1
+    ledger.record_recovery("phone", ["reconnect"], answers=False)
+    assert ledger.count(PhoneState.QUARANTINED) == 1
 
 
 def test_longest_idle_phone_is_lent_first():
@@ -169,8 +169,8 @@ def test_longest_idle_phone_is_lent_first():
         ledger.add(phone)
     order = []
     for _ in range(6):
-        ledger.line_up()
-        (entry,) = ledger.lend()
+        ledger.join_queue()
+        (entry,) = ledger.grant_free()
         order.append(entry.phone)
         ledger.end(entry.token, good=True)
     assert "".join(order) == "abcabc"

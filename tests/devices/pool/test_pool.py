@@ -38,10 +38,10 @@ class StillDevice:
             time.sleep(float(arguments[1]))
         return ""
 
-    def hold(self, token: int) -> None:
+    def claim(self, token: int) -> None:
         self.shell("true")
 
-    def send_under(self, token: int | None) -> None:
+    def set_lease(self, token: int | None) -> None:
         self.under.append(token)
 
     def screenshot(self) -> None:
@@ -171,7 +171,7 @@ async def test_a_phone_that_failed_is_connected_again_before_it_is_lent() -> Non
         assert device.reconnections == 3
     async with pool.lease(5):
         assert device.reconnections == 3, "a good lease needs none"
-    assert pool.stats()[0].mended == {"retry": 1, "reconnect": 1}
+    assert pool.stats()[0].recoveries == {"retry": 1, "reconnect": 1}
 
 
 async def test_a_phone_that_stays_away_is_put_aside_at_once_and_returns() -> None:
@@ -222,14 +222,14 @@ async def test_nothing_is_done_to_a_phone_that_another_job_has_taken() -> None:
                 raise LeaseLost("it is lent to somebody else")
     async with pool.lease(5):
         stats = pool.stats()[0]
-    assert (stats.failures, stats.mended) == (3, {"retry": 3, "reconnect": 2})
+    assert (stats.failures, stats.recoveries) == (3, {"retry": 3, "reconnect": 2})
 
 
 def kill(server: AdbServer) -> None:
     """End an adb server of the test's own and wait until it is gone."""
     deadline = Deadline(10)
     with contextlib.suppress(DeviceError):
-        server.ask("host:kill", deadline)
+        server.query("host:kill", deadline)
     running = True
     while running:
         with contextlib.suppress(DeviceError):  # it may be asked in the moment that it ends

@@ -18,10 +18,10 @@ class AdbutilsSocket(AdbSocket, AdbConnection):  # type: ignore[misc]
         AdbConnection.__init__(self, host, port)
 
     @property
-    def plug(self) -> socket.socket:
-        """See AdbSocket.plug."""
-        plug: socket.socket = self.conn
-        return plug
+    def raw_socket(self) -> socket.socket:
+        """See AdbSocket.raw_socket."""
+        raw_socket: socket.socket = self.conn
+        return raw_socket
 
     def check_accepted(self) -> None:
         """See AdbSocket.check_accepted."""

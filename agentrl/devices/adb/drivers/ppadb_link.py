@@ -23,15 +23,15 @@ class PpadbSocket(AdbSocket, Connection):  # type: ignore[misc]
             self.connect()
         except RuntimeError as error:  # ppadb hides the cause behind a message
             raise (error.__context__ or error) from None
-        self.plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # ppadb requests a reset on closing, which would lose what the server has not read yet.
-        self.plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+        self.raw_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
 
     @property
-    def plug(self) -> socket.socket:
-        """See AdbSocket.plug."""
-        plug: socket.socket = self.socket
-        return plug
+    def raw_socket(self) -> socket.socket:
+        """See AdbSocket.raw_socket."""
+        raw_socket: socket.socket = self.socket
+        return raw_socket
 
     def check_accepted(self) -> None:
         """See AdbSocket.check_accepted."""

@@ -51,7 +51,7 @@ class _PatchTorchvision:
             from agentrl.policies.models import torch_companions
 
             sys.path.remove(str(_PACKAGE_ROOT))
-            torch_companions.mend()
+            torch_companions.patch_broken_imports()
         return None
 
 

@@ -1,0 +1,79 @@
+"""Commands about an app: start it, find out whether it is installed, read its published state."""
+
+import json
+import re
+from collections.abc import Mapping
+
+from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.device import AppState, CommandResult, Device
+from agentrl.errors import DeviceError
+from agentrl.virtual_phone.apps.app import state_path
+
+_NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)
+_ACTIVITY = re.compile(r"[A-Za-z_.][\w.$]{0,254}", re.ASCII)
+
+
+def package_name(text: str) -> str:
+    """The package name itself, once validated.
+
+    Quoting prevents a name from being run as a command, but not from being read as an option, or
+    from being a path out of the folder where apps publish their state.
+
+    Raises:
+        DeviceError: not a valid package name.
+    """
+    if not _NAME.fullmatch(text):
+        raise DeviceError(f"{text[:80]!r} is not a package name such as org.example.game")
+    return text
+
+
+def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Command:
+    """The command that (re)starts an app and waits until it is shown.
+
+    Raises:
+        DeviceError: not a valid package or activity name.
+    """
+    if not _ACTIVITY.fullmatch(activity):
+        raise DeviceError(f"{activity[:80]!r} is not an activity name such as .Main")
+    options = [word for key, value in extras.items() for word in ("--es", key, value)]
+    return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *options)
+
+
+def has_package(device: Device, package: str) -> bool:
+    """Whether a package is installed on a phone.
+
+    Raises:
+        DeviceError: the phone failed.
+    """
+    return f"package:{package}" in device.shell("pm", "list", "packages", package).split()
+
+
+def read_state_command(package: str) -> tuple[str, ...]:
+    """The command whose result `parse_counted_state` and `parse_state` parse."""
+    return ("cat", state_path(package))
+
+
+def parse_counted_state(result: CommandResult) -> AppState | None:
+    """The state, if there is one with a touch count, else None."""
+    try:
+        state = json.loads(result.output) if not result.code else None
+    except (ValueError, RecursionError):  # read during a write, or not a state at all
+        return None
+    return state if isinstance(state, dict) and type(state.get("touches")) is int else None
+
+
+def parse_state(package: str, result: CommandResult) -> AppState:
+    """The state, whatever it contains.
+
+    Raises:
+        DeviceError: the app publishes none, or something other than a JSON object.
+    """
+    if result.code:
+        raise DeviceError(f"{package} publishes no state: {result.output.strip()}")
+    try:
+        state = json.loads(result.output)
+    except (ValueError, RecursionError) as error:
+        raise DeviceError(f"the state of {package} is not JSON: {error}") from error
+    if not isinstance(state, dict):
+        raise DeviceError(f"the state of {package} is not a JSON object")
+    return state

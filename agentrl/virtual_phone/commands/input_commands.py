@@ -1,0 +1,148 @@
+"""Commands for input: input, ime."""
+
+from collections.abc import Callable
+
+from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.input_handler import key_code
+from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD, LATIN_KEYBOARD
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
+
+_SOURCES = frozenset((
+    "touchscreen", "keyboard", "mouse", "dpad", "stylus", "touchpad", "touchnavigation",
+    "trackball", "gamepad", "joystick", "rotaryencoder",
+))  # fmt: skip
+_INPUT_METHODS = (LATIN_KEYBOARD, ADB_KEYBOARD)
+_MAX_MS = 600_000
+
+
+@command("input")
+def input_(ctx: CommandContext) -> int:
+    """`input [source] [-d DISPLAY] tap|swipe|draganddrop|motionevent|text|keyevent|...`."""
+    arguments = list(ctx.arguments)
+    if arguments and arguments[0] in _SOURCES:
+        del arguments[0]
+    if arguments[:1] == ["-d"]:
+        del arguments[:2]
+    verb, *values = arguments or [""]
+    phone, run = ctx.phone, _VERBS.get(verb)
+    if run is None:
+        return ctx.fail(f"Error: Unknown command: {verb}", 255)
+    fault = phone.faults.get("input")
+    if fault and fault != "lost":  # a system window took the input and has the focus now
+        phone.faults.set("focus", fault)
+    if fault:
+        return 0
+    try:
+        run(phone, values)
+    except (ValueError, OverflowError) as error:
+        return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
+    return 0
+
+
+def _tap(phone: VirtualPhone, values: list[str]) -> None:
+    x, y = _numbers(values)
+    phone.input.touch(x, y)
+
+
+def _swipe(phone: VirtualPhone, values: list[str]) -> None:
+    x1, y1, x2, y2, *ms = _numbers(values)
+    if len(ms) > 1:
+        raise ValueError("too many numbers")
+    phone.input.swipe((x1, y1), (x2, y2), min(int(ms[0]), _MAX_MS) if ms else 300)
+
+
+def _motion(phone: VirtualPhone, values: list[str]) -> None:
+    what, *rest = values or [""]
+    x, y = _numbers(rest) if rest or what.upper() != "CANCEL" else (0.0, 0.0)
+    phone.input.move(what.upper(), x, y)
+
+
+def _text(phone: VirtualPhone, values: list[str]) -> None:
+    """Type text; like the real command, it raises for characters without a key."""
+    if not values or not values[0].isascii():
+        raise ValueError("Attempt to get length of null array")
+    phone.input.text(values[0].replace("%s", " "))
+
+
+def _keys(phone: VirtualPhone, values: list[str]) -> None:
+    codes = [key_code(value) for value in values if not value.startswith("--")]
+    if not codes:
+        raise ValueError('Argument expected after "keyevent"')
+    for code in codes:
+        phone.input.key(code)
+
+
+def _press(phone: VirtualPhone, values: list[str]) -> None:
+    phone.input.key("KEYCODE_DPAD_CENTER")
+
+
+def _roll(phone: VirtualPhone, values: list[str]) -> None:
+    x, y = _numbers(values)
+    across = "RIGHT" if x > 0 else "LEFT"
+    down = "DOWN" if y > 0 else "UP"
+    for steps, direction in ((x, across), (y, down)):
+        if steps:
+            phone.input.key(f"KEYCODE_DPAD_{direction}")
+
+
+def _numbers(values: list[str]) -> list[float]:
+    """Parse finite numbers.
+
+    Raises:
+        ValueError: a value is not a finite number.
+    """
+    numbers = [float(value) for value in values]
+    if not all(abs(number) < 1e9 for number in numbers):
+        raise ValueError("position out of range")
+    return numbers
+
+
+_VERBS: dict[str, Callable[[VirtualPhone, list[str]], None]] = {
+    "tap": _tap,
+    "swipe": _swipe,
+    "draganddrop": _swipe,
+    "motionevent": _motion,
+    "text": _text,
+    "keyevent": _keys,
+    "keycombination": _keys,
+    "press": _press,
+    "roll": _roll,
+}
+
+
+@command("ime")
+def ime(ctx: CommandContext) -> int:
+    """`ime list [-a] [-s] | enable ID | disable ID | set ID | reset`."""
+    verb, *arguments = ctx.arguments or [""]
+    words = [word for word in arguments if not word.startswith("-")]
+    enabled = (ctx.phone.settings.get("secure", "enabled_input_methods") or "").split(":")
+    if verb == "list":
+        for method in _INPUT_METHODS if "-a" in arguments else enabled:
+            ctx.print(method if "-s" in arguments else f"{method}:\n  mId={method} mIsAuxIme=false")
+        return 0
+    if verb == "reset":
+        _choose(ctx, [LATIN_KEYBOARD], LATIN_KEYBOARD)
+        return ctx.print("Reset current and enabled IMEs for user #0")
+    if verb not in ("enable", "disable", "set") or len(words) != 1:
+        return ctx.fail(f"Unknown command: ime {verb}", 255)
+    (method,) = words
+    known = method in (_INPUT_METHODS if verb != "set" else enabled)
+    if not known:
+        error = f"Unknown input method {method} cannot be {verb}d for user #0"
+        return ctx.fail(error if verb != "set" else f"Error: Unknown id: {method} for user #0")
+    chosen = ctx.phone.settings.get("secure", "default_input_method") or LATIN_KEYBOARD
+    if verb == "set":
+        _choose(ctx, enabled, method)
+        return ctx.print(f"Input method {method} selected for user #0")
+    others = [name for name in enabled if name and name != method]
+    if verb == "enable":
+        _choose(ctx, [*others, method], chosen)
+        return ctx.print(f"Input method {method}: now enabled for user #0")
+    _choose(ctx, others, LATIN_KEYBOARD if chosen == method else chosen)
+    return ctx.print(f"Input method {method}: now disabled for user #0")
+
+
+def _choose(ctx: CommandContext, enabled: list[str], chosen: str) -> None:
+    ctx.phone.settings.put("secure", "enabled_input_methods", ":".join(enabled))
+    ctx.phone.settings.put("secure", "default_input_method", chosen)

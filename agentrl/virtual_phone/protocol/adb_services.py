@@ -1,0 +1,190 @@
+"""The services that a client can open on a phone, in a table: one function per service."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Sequence
+
+from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
+from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.protocol.pipe import relay
+from agentrl.virtual_phone.system import screen_capture
+from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
+
+Job = Coroutine[None, None, None]
+Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
+"""Takes the options after the service's name and what follows the colon; None refuses."""
+
+FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
+"""Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
+`delayed_ack`, with which a client would not wait for acknowledgements."""
+
+_BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
+_CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")
+"""Commands that control the virtual phone itself are never affected by faults."""
+_FRAMEBUFFER = struct.Struct("<14I")
+_ANDROID_14 = 2
+
+
+def banner(phone: VirtualPhone) -> str:
+    """The phone's description of itself, sent in the handshake."""
+    named = (f"{key}={phone.properties[key]};" for key in _BANNER_PROPERTIES)
+    return f"device::{''.join(named)}features={FEATURES}"
+
+
+def open_service(phone: VirtualPhone, stream: Stream, name: str) -> Job | None:
+    """The coroutine that serves `name`, or None if there is no such service."""
+    kind, _, rest = name.partition(":")
+    service, *options = kind.split(",")
+    serve = SERVICES.get(service)
+    if serve is None:
+        return None
+    suffers = phone.faults.slow_services and service in _FAULTY_SERVICES
+    if suffers and not rest.startswith(_CONTROL_COMMANDS):
+        return _serve_with_faults(phone, stream, serve, options, rest)
+    return serve(phone, stream, options, rest)
+
+
+async def _serve_with_faults(
+    phone: VirtualPhone, stream: Stream, serve: Service, options: Sequence[str], rest: str
+) -> None:
+    """Serve after the faults that affect services have been applied."""
+    faults = phone.faults
+    if faults.occurs("drop"):
+        stream.connection.close()
+        return
+    if faults.occurs("hang"):
+        await asyncio.get_running_loop().create_future()
+    await asyncio.sleep(faults.draw("latency_ms") / 1000)
+    job = serve(phone, stream, options, rest)
+    if job is not None:
+        await job
+
+
+def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    serve = shell_protocols.serve_v2 if "v2" in options else shell_protocols.serve_v1
+    return serve(phone, stream, rest)
+
+
+def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return shell_protocols.serve_v1(phone, stream, rest)
+
+
+def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return file_sync.serve(phone.files, stream)
+
+
+def _reverse(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return reverse_ports.serve(phone.network, stream, rest)
+
+
+def _framebuffer(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    async def serve() -> None:
+        frame = phone.captured.frame
+        width, height = frame.size
+        colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+        size = len(frame.pixels)
+        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colors)
+        image = screen_capture.pixels(phone)
+        if image is not None:
+            stream.write(_FRAMEBUFFER.pack(*head))
+            stream.write(image)
+
+    return serve()
+
+
+def _socket(kind: str) -> Service:
+    """A connection from the computer to a socket on the phone."""
+
+    def service(
+        phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+    ) -> Job | None:
+        channel = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
+        if channel is None:
+            return None
+        stream.ends_with_client = False
+        return relay(stream, channel)
+
+    return service
+
+
+def _message(
+    text: str, then: Callable[[VirtualPhone, str], None] = lambda phone, rest: None
+) -> Service:
+    """A service that replies with one sentence; {} stands for what follows the colon."""
+
+    def service(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+        async def serve() -> None:
+            stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
+            then(phone, rest)
+
+        return serve()
+
+    return service
+
+
+def _reboot(phone: VirtualPhone, rest: str) -> None:
+    phone.on_power("reboot", QUICK_REBOOT_S)
+
+
+def _to_tcp(phone: VirtualPhone, rest: str) -> None:
+    # The phone always listens on TCP; the property holds the port that a real one would use.
+    phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
+
+
+def _pids(phone: VirtualPhone) -> str:
+    """Process ids of the running apps, one per line."""
+    return "".join(f"{phone.tasks.pid(name)}\n" for name in sorted(phone.tasks.running))
+
+
+def _jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    async def serve() -> None:
+        stream.write(_pids(phone).encode())
+
+    return serve()
+
+
+def _track_jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    async def serve() -> None:
+        sent: str | None = None
+        shown = phone.shown
+        while True:
+            pids = _pids(phone)
+            if pids != sent:
+                stream.write(f"{len(pids):04x}{pids}".encode())
+                sent = pids
+            await phone.display.wait_for_change(shown)
+            shown = phone.shown
+
+    return serve()
+
+
+def _log(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return shell_protocols.serve_v1(
+        phone, stream, f"logcat -b {rest}" if rest.isalpha() else "logcat"
+    )
+
+
+SERVICES: dict[str, Service] = {
+    "shell": _shell,
+    "exec": _exec,
+    "sync": _sync,
+    "framebuffer": _framebuffer,
+    "reverse": _reverse,
+    "tcp": _socket("tcp"),
+    "localabstract": _socket("localabstract"),
+    "localreserved": _socket("localreserved"),
+    "localfilesystem": _socket("localfilesystem"),
+    "local": _socket("localfilesystem"),
+    "jdwp": _jdwp,
+    "track-jdwp": _track_jdwp,
+    "log": _log,
+    "reboot": _message("", _reboot),
+    "root": _message("adbd cannot run as root in production builds\n"),
+    "unroot": _message("adbd not running as root\n"),
+    "remount": _message("remount failed: not running as root\n"),
+    "disable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
+    "enable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
+    "tcpip": _message("restarting in TCP mode port: {}\n", _to_tcp),
+    "usb": _message("restarting in USB mode\n"),
+}
+_FAULTY_SERVICES = frozenset(("shell", "exec", "sync", "framebuffer"))

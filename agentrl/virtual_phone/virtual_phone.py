@@ -1,0 +1,154 @@
+"""A virtual phone: its parts and its behavior."""
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from agentrl.virtual_phone.apps.apk import ApkManifest
+from agentrl.virtual_phone.apps.app import App
+from agentrl.virtual_phone.apps.dialogs import KINDS
+from agentrl.virtual_phone.faults.faults import Faults
+from agentrl.virtual_phone.system import snapshot
+from agentrl.virtual_phone.system.device_log import CommandHistory
+from agentrl.virtual_phone.system.device_state import DeviceState
+from agentrl.virtual_phone.system.input_handler import InputHandler
+from agentrl.virtual_phone.system.network import PhoneNetwork
+from agentrl.virtual_phone.system.phone_display import PhoneDisplay, VisibleState
+from agentrl.virtual_phone.system.ticker import Ticker
+
+QUICK_REBOOT_S = 0.2
+
+
+class VirtualPhone(DeviceState):
+    """A virtual phone. It belongs to one event loop and is not thread-safe."""
+
+    def __init__(
+        self,
+        apps: Sequence[App] = (),
+        *,
+        size: tuple[int, int] = (720, 1280),
+        effect_delay_ms: tuple[float, float] = (50, 300),
+        seed: int = 0,
+        number: int = 0,
+        serialno: str | None = None,
+    ) -> None:
+        """Create a phone that shows its home screen.
+
+        Args:
+            apps: installed apps.
+            size: width and height of the screen, in pixels.
+            effect_delay_ms: shortest and longest delay between a touch and its visible effect;
+                (0, 0) shows the effect before the command ends.
+            seed: seed of its clock; the same seed and the same touches give the same frames.
+            number: index of this phone among others of that seed, which differ only in their
+                delays and faults.
+            serialno: value of `ro.serialno`.
+        """
+        super().__init__(
+            apps,
+            size,
+            seed,
+            serialno or f"VIRTUAL{seed:04d}{number:03d}",
+            Faults(random.Random(f"faults/{seed}/{number}"), self._apply_fault),
+        )
+        self.network = PhoneNetwork()
+        self.display = PhoneDisplay(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
+        self.show_now = self.display.show_now
+        self.input = InputHandler(self, self.display)
+        self.display.on_show = Ticker(self, self.display, self.in_background).wake
+        self.tasks.on_change = self._on_change
+        self.command_history = CommandHistory()
+        self.snapshots: dict[str, dict[str, Any]] = {}
+        """Snapshots stored on the phone, by name."""
+        self.on_power: Callable[[str, float], None] = lambda what, seconds: None
+        """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
+        self.staged: ApkManifest | None = None
+        """Manifest of an APK whose installation is in progress."""
+        self.stale: VisibleState | None = None
+        """What captures still see, if the `capture` fault is `stale`."""
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    @property
+    def shown(self) -> VisibleState:
+        """What is visible now."""
+        return self.display.shown
+
+    @property
+    def captured(self) -> VisibleState:
+        """What a capture sees: what is visible, or was visible when captures went stale."""
+        return self.shown if self.stale is None else self.stale
+
+    def in_background(self, job: Coroutine[None, None, None]) -> None:
+        """Run a coroutine in the background of the phone."""
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    def restart(self) -> None:
+        """Reset everything that does not survive a reboot."""
+        for key in [key for key in self.properties if key.startswith("debug.")]:
+            del self.properties[key]
+        self.dialog = None
+        self.power.awake, self.power.locked = True, False
+        self.battery.reset()
+        self.faults.clear()
+        self.tasks.end_all()
+        for job in self._jobs:
+            job.cancel()
+        self.log.add("boot", "the phone has started")
+        self.display.show_now()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The complete state, as JSON-compatible values."""
+        return snapshot.take(self)
+
+    def restore(self, state: object) -> None:
+        """Restore a snapshot of this phone or of another one with the same apps.
+
+        Raises:
+            ValueError: it is not a valid snapshot; the phone is unchanged.
+        """
+        snapshot.restore(self, state)
+
+    def _on_change(self) -> None:
+        if self.faults.get("front").partition("/")[0] != self.tasks.front:
+            self.faults.forget("front")  # the user has left it
+        self.display.show_later()
+
+    def _apply_fault(self, name: str, old: str, value: str) -> None:
+        """Apply the immediate effect of a fault that has been set, or cleared by an empty value.
+
+        The other faults are read where they take effect: in services, captures and `input`.
+        """
+        if name == "front":
+            self._apply_front(old, value)
+        elif name == "dialog":
+            self._apply_dialog(value)
+        elif name == "rotation":
+            self.geometry.sensor = int(value or "0")
+            self.show_now()
+        elif name == "capture":
+            self.stale = self.shown if value == "stale" else None
+        elif name == "storage_mb":
+            num_bytes = self.faults.draw("storage_mb") * 1e6
+            self.files.limit_free(round(num_bytes) if value and num_bytes < math.inf else None)
+        elif name in ("offline_s", "reboot") and value:
+            seconds = self.faults.draw(name)
+            self.faults.forget(name)
+            self.on_power(name.removesuffix("_s"), seconds)
+
+    def _apply_front(self, old: str, value: str) -> None:
+        package, _, activity = value.partition("/")
+        if package:
+            self.tasks.bring_to_front(package, activity or None)
+        elif old and self.tasks.front == old.partition("/")[0]:
+            self.tasks.back()
+
+    def _apply_dialog(self, value: str) -> None:
+        for kind in KINDS:
+            if kind == value:
+                self.show_dialog(kind)
+        if not value and self.dialog is not None:
+            self.end_dialog()

@@ -1,0 +1,195 @@
+import asyncio
+import struct
+
+import pytest
+
+from agentrl.virtual_phone.protocol import adb_packets, device_connection, phone_server
+from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
+from tests.virtual_phone.packet_client import PATIENCE_S, PacketClient, serving
+
+
+async def test_opening_an_unknown_service_is_refused() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"nonsense:\0")
+        refusal = await wire.next()
+        assert (refusal.command, refusal.arg0, refusal.arg1) == (CLSE, 0, 5)
+
+
+async def test_nothing_can_be_opened_before_the_handshake() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port, greet=False)
+        wire.send(OPEN, 5, 0, b"shell:echo no\0")
+        wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
+        assert (await wire.next()).command == CNXN
+        assert await wire.ask("shell:echo yes") == b"yes\n"
+        assert [command for command, *_ in phone.phone.command_history] == ["echo"]
+
+
+async def test_a_second_handshake_closes_all_streams() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
+        assert (await wire.next()).command == OKAY
+        wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
+        assert (await wire.next()).command == CNXN
+        (connection,) = phone._connections
+        assert not connection._streams
+
+
+async def test_a_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_connection, "_HANDSHAKE_S", 0.05)
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port, greet=False)
+        wire.raw(adb_packets.header(CNXN, 1, 2, 100)[:20])
+        assert await wire.is_closed()
+        assert not phone._connections
+
+
+async def test_silent_clients_do_not_block_others() -> None:
+    async with serving() as phone:
+        strangers = [
+            await PacketClient.to(phone.port, greet=False)
+            for _ in range(phone_server._MAX_CONNECTIONS + 3)
+        ]
+        client = await PacketClient.to(phone.port)
+        assert await client.ask("shell:echo in") == b"in\n"
+        assert len(phone._connections) == phone_server._MAX_CONNECTIONS
+        for stranger in strangers:
+            stranger.close()
+
+
+async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_connection, "_MAX_HELD", 100_000)
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port, greet=False)
+        wire.send(CNXN, adb_packets.VERSION, 4096, b"host::")
+        for stream in range(1, 9):
+            wire.send(OPEN, stream, 0, b"exec:screencap\0")
+        closed = 0
+        while closed < 5:  # some wait with buffered frames; for the others there is no room
+            closed += (await wire.next()).command == CLSE
+        (connection,) = phone._connections
+        assert connection.held <= 100_000
+        other = await PacketClient.to(phone.port)
+        assert await other.ask("shell:echo on") == b"on\n"
+
+
+async def test_a_client_that_does_not_wait_for_acknowledgements_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_connection, "_MAX_HELD", 1 << 20)
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
+        remote = (await wire.next()).arg0
+        for _ in range(40):
+            wire.send(WRTE, 5, remote, bytes(60_000))
+        assert await wire.is_closed()
+        other = await PacketClient.to(phone.port)
+        assert await other.ask("shell:echo on") == b"on\n"
+
+
+async def test_a_client_that_never_reads_is_not_read_either() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        (connection,) = phone._connections
+        refused = adb_packets.encode(
+            adb_packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0")
+        )
+        for _ in range(400):
+            wire.raw(refused * 1000)
+            await asyncio.sleep(0)
+            if not connection._is_reading:
+                break
+        assert not connection._is_reading
+        assert connection.held < 1 << 20
+        got = 0
+        while got < 1000:  # and once it reads, it is served again
+            got += (await wire.next()).command == CLSE
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while not connection._is_reading and asyncio.get_running_loop().time() < end:
+            await wire.next()
+        assert connection._is_reading
+
+
+async def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_connection, "_MAX_STREAMS", 3)
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        for stream in range(1, 5):
+            wire.send(OPEN, stream, 0, b"shell:sleep 1000\0")
+        kinds = [(await wire.next()).command for _ in range(4)]
+        assert kinds == [OKAY, OKAY, OKAY, CLSE]
+
+
+async def test_data_for_an_unknown_stream_is_refused() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell:cat\0")
+        remote = (await wire.next()).arg0
+        wire.send(WRTE, 6, remote, b"not mine")
+        refusal = await wire.next()
+        assert (refusal.command, refusal.arg1) == (CLSE, 6)
+
+
+async def test_standard_input_is_passed_on_in_chunks_whatever_its_claimed_length() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell,v2:cat\0")
+        remote = (await wire.next()).arg0
+        wire.send(WRTE, 5, remote, struct.pack("<BI", 0, 0xFFFFFFFF) + b"first")
+        received = b""
+        while b"first" not in received:
+            packet = await wire.next()
+            received += packet.payload if packet.command == WRTE else b""
+        (connection,) = phone._connections
+        assert connection.held < 1000
+
+
+@pytest.mark.parametrize("size", [1, 100, 4096, 70_000, adb_packets.MAX_PAYLOAD])
+async def test_output_is_split_to_the_clients_maximum_payload(size: int) -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port, greet=False)
+        wire.send(CNXN, adb_packets.VERSION, size, b"host::")
+        await wire.next()
+        phone.phone.files.write("/sdcard/x", bytes(range(256)) * 1000)
+        longest, local = 0, 7
+        wire.send(OPEN, local, 0, b"exec:cat /sdcard/x\0")
+        got, remote = b"", 0
+        while (packet := await wire.next()).command != CLSE:
+            remote = packet.arg0
+            if packet.command == WRTE:
+                longest = max(longest, len(packet.payload))
+                got += packet.payload
+                wire.send(OKAY, local, remote)
+        assert got == bytes(range(256)) * 1000
+        assert longest <= max(4096, size)
+
+
+async def test_an_offline_phone_returns_on_the_same_port() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        phone.phone.faults.set("offline_s", "0.1")
+        assert await wire.is_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await PacketClient.to(phone.port)
+        async with asyncio.timeout(PATIENCE_S):
+            while phone._listener.fileno() < 0:
+                await asyncio.sleep(0.01)
+        again = await PacketClient.to(phone.port)
+        assert await again.ask("shell:echo back") == b"back\n"
+        assert phone.phone.faults.get("offline_s") == ""
+
+
+async def test_a_phone_that_goes_offline_during_a_reboot_has_rebooted_when_it_returns() -> None:
+    async with serving() as phone:
+        phone.phone.tasks.launch("org.agentrl.probe", {})
+        phone.phone.faults.set("reboot", "30")
+        phone.phone.faults.set("offline_s", "0.05")
+        async with asyncio.timeout(PATIENCE_S):
+            while phone._listener.fileno() < 0:
+                await asyncio.sleep(0.01)
+        assert not phone.phone.tasks.running

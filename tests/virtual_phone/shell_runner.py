@@ -1,0 +1,48 @@
+"""Runs shell scripts on a virtual phone in this process."""
+
+import asyncio
+from dataclasses import dataclass
+
+from agentrl.virtual_phone.apps.probe_app import ProbeApp
+from agentrl.virtual_phone.commands import COMMANDS
+from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
+from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.virtual_phone import VirtualPhone
+
+
+@dataclass(frozen=True)
+class Done:
+    """Output and exit code of a script."""
+
+    out_bytes: bytes
+    err: str
+    code: int
+
+    @property
+    def out(self) -> str:
+        return self.out_bytes.decode("utf-8", "surrogateescape")
+
+
+def probe_phone() -> VirtualPhone:
+    """A small phone whose touches take effect at once."""
+    return VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+
+
+async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:
+    """Run a script in the current event loop."""
+    out: list[bytes | memoryview] = []
+    err: list[bytes | memoryview] = []
+    left = [stdin] if stdin else []
+
+    async def read() -> bytes:
+        return left.pop() if left else b""
+
+    io = CommandIO(out=out.append, err=err.append, read=read)
+    shell = ShellInterpreter(phone=phone or probe_phone(), commands=COMMANDS, io=io)
+    code = await asyncio.wait_for(shell.run(script), 60)
+    return Done(b"".join(out), b"".join(err).decode("utf-8", "surrogateescape"), code)
+
+
+def run(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:
+    """Run a script in a new event loop."""
+    return asyncio.run(run_later(script, phone, stdin))
