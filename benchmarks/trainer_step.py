@@ -17,7 +17,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
-from agentrl.training.trainer.training_samples import lesson
+from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Episode, Image
 from agentrl.weight_sync import weight_files
 
@@ -86,9 +86,15 @@ class Ours:
             played[first : first + self._size.siblings]
             for first in range(0, len(played), self._size.siblings)
         ]
-        judge = self._learner.judge
-        taught = lesson(groups, self._config, judge, version=self._steps - 1, seed=self._steps)
-        await asyncio.to_thread(self._learner.update, taught.samples, self._steps)
+        built = build_training_samples(
+            groups,
+            self._config.algorithm,
+            self._learner.score_tokens,
+            max_new_tokens=self._config.rollout.max_new_tokens,
+            version=self._steps - 1,
+            seed=self._steps,
+        )
+        await asyncio.to_thread(self._learner.update, built.samples, self._steps)
         path = weight_files.publish(self._learner, self._steps)
         await self._rollouts.load_weights(path, self._steps)
         return collected - started, time.perf_counter() - collected

@@ -23,7 +23,10 @@ def merge(
         typer.Option("--adapter", help="Export only the LoRA adapters, for PEFT and vLLM."),
     ] = False,
 ) -> None:
-    """Export a checkpoint as a model for transformers, vLLM and others."""
+    """Export a checkpoint as a model for transformers, vLLM and others.
+
+    Example: agentrl merge runs/NAME my-model --dtype bfloat16
+    """
     if out.exists():
         raise ConfigError(f"{out} exists; name a new folder")
     if dtype not in (None, "float32", "bfloat16"):

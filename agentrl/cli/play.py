@@ -64,6 +64,8 @@ def play(
 
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
     recorded.
+
+    Example: agentrl play sokoban --policy expert --delay 0.5
     """
     from agentrl.training.evaluation.play_episode import HUMAN, MODEL
     from agentrl.training.evaluation.play_episode import play as play_one

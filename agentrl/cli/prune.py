@@ -25,7 +25,9 @@ def prune(
 ) -> None:
     """Remove a run's oldest training episodes, and the frames that only they show.
 
-    Scores, evaluations and demonstrations are kept. Example: agentrl prune runs/NAME --keep-gb 20
+    Scores, evaluations and demonstrations are kept.
+
+    Example: agentrl prune runs/NAME --keep-gb 20
     """
     from rich.filesize import decimal
 

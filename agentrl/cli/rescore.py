@@ -91,7 +91,9 @@ def rehearse(
 ) -> None:
     """Play recorded replies again and report where frames, states or rewards differ.
 
-    Exits with 1 if an episode differs. Example: agentrl rehearse runs/NAME devices.source=virtual:4
+    Exits with 1 if an episode differs.
+
+    Example: agentrl rehearse runs/NAME devices.source=virtual:4
     """
     from agentrl import config as configuration
     from agentrl.replay import Filter

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.policies.recorded_policy import RecordedPolicy
 from agentrl.replay import RecordedEpisode
@@ -56,7 +57,7 @@ def rehearse(
         ConfigError: a phone cannot be reached, or the environment cannot be made.
         WorldError: no phone is left.
     """
-    return asyncio.run(_rehearse(config, recorded, done))
+    return event_loop.run(_rehearse(config, recorded, done))
 
 
 async def _rehearse(

@@ -110,6 +110,12 @@ class RunFolder:
             )
         return cls(path)
 
+    def remove_if_empty(self) -> None:
+        """Remove the folder of a job that failed before it recorded, logged or kept anything."""
+        if self.has_begun or any(self.path.glob("*/*")):
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+
     @property
     def start(self) -> Path:
         """The folder of the model that the run started from."""

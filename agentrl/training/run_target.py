@@ -1,12 +1,12 @@
 """Resolve the target of a command: a run's folder, a configuration or an environment's name."""
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from agentrl import config as configuration
+from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
@@ -80,7 +80,7 @@ def with_served_model(config: Config) -> Config:
         EngineError: the server fails.
     """
     rollout = config.rollout
-    endpoint = replace(rollout.endpoint, model=asyncio.run(served_model(rollout)))
+    endpoint = replace(rollout.endpoint, model=event_loop.run(served_model(rollout)))
     return replace(config, rollout=replace(rollout, endpoint=endpoint))
 
 

@@ -50,7 +50,7 @@ def _seeds_of_attempt(config: Config) -> int:
 
 
 def _attempts(config: Config) -> int:
-    return 1 + (config.algorithm.filter_refills if filters(config) else 0)
+    return 1 + (config.algorithm.filter_refills if filters(config.algorithm) else 0)
 
 
 def check_seeds(config: Config) -> None:

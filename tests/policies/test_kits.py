@@ -189,7 +189,7 @@ def test_an_image_is_resized_by_averaging() -> None:
 _CHOICE = """
 import torch
 torch.cuda.is_available = lambda: True
-from agentrl.policies.models.model_adapter import _attention
+from agentrl.policies.models.model_loading import _attention
 asked = [("auto", "bfloat16"), ("auto", "float32"), ("eager", "bfloat16")]
 print(*(_attention(*choice) for choice in asked))
 torch.cuda.is_available = lambda: False

@@ -103,8 +103,8 @@ def test_invalid_arguments_are_named(kwargs, words):
 def test_mode_of_the_number_game_is_set_once(adb_server, tmp_path):
     settings = ["env.kwargs={mode: select}", "devices.source=virtual:1", f"run.dir={tmp_path}"]
     found = agentrl.evaluate("number_game", policy="expert", episodes=1, overrides=settings)
-    assert found["accuracy"] == 1.0
-    assert found["turns"] == 10  # the button is pressed for the player
+    assert found.metrics["accuracy"] == 1.0
+    assert found.metrics["turns"] == 10  # the button is pressed for the player
 
 
 def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them():

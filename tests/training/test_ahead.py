@@ -70,7 +70,7 @@ def test_episodes_continue_with_new_weights(tmp_path):
         "env.max_turns=12", "rollout.groups=2", "rollout.group_size=4",
         "rollout.concurrency=1",  # so that playing takes longer than learning
     ]  # fmt: skip
-    run = train.train(configuration.load("frozen_lake", settings))
+    run = train.train(configuration.load("frozen_lake", settings)).path
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["stage"] == "reinforcement"]
     assert [line["step"] for line in steps] == [1, 2, 3, 4]

@@ -129,7 +129,7 @@ def test_resuming_a_finished_run_does_nothing(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
     monkeypatch.setattr(train, "open_rollouts", None)
-    assert train.train("", resume=run) == run
+    assert train.train("", resume=run).path == run
     assert f"{run} is already finished" in caplog.text
     assert contents_of(run) == before
 
@@ -243,7 +243,7 @@ def test_second_warm_start_of_a_model_is_skipped(taught_run):
 
 def test_run_plays_with_its_own_model(taught_run):
     run, *_ = taught_run
-    assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
+    assert agentrl.evaluate(run, episodes=2).episodes == 2
 
 
 def test_settings_that_a_checkpoint_rejects_are_not_saved(whole_run, caplog):

@@ -21,7 +21,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import load_player
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan, seeds
-from agentrl.training.batching.batches import evenly, to_samples
+from agentrl.training.batching.token_sequences import token_sequences
 from agentrl.training.evaluation.play_episode import PlayInterface, play
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import recorded_demonstrations, warm_start
@@ -31,7 +31,7 @@ from agentrl.training.supervised.supervised_dataset import (
     rerender_demonstrations,
 )
 from agentrl.training.trainer import train
-from agentrl.types import Episode, Sample
+from agentrl.types import Episode, TokenSequence
 from tests.replay import packs
 
 LOCAL = [
@@ -76,18 +76,18 @@ async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Pa
     return run, [one.episode for one in scored]
 
 
-def same(one: Sample, other: Sample) -> None:
+def same(one: TokenSequence, other: TokenSequence) -> None:
     assert one.token_ids == other.token_ids
-    assert one.places == other.places
-    assert (one.logprobs, one.advantages) == (other.logprobs, other.advantages)
+    assert one.sampled_positions == other.sampled_positions
+    assert one.logprobs == other.logprobs
     assert len(one.images) == len(other.images)
     for ours, theirs in zip(one.images, other.images, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
 
 
-def samples(episode: Episode) -> list[Sample]:
-    return to_samples(episode, evenly(episode, [1.0] * len(episode.turns)))
+def samples(episode: Episode) -> list[TokenSequence]:
+    return token_sequences(episode)
 
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:
@@ -184,7 +184,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
         assert one.episode.turns[0].reply == reply
         encoder = open_encoder(config.model, tiny_vlm)
         first = samples(one.episode)[0]
-        taught = [first.token_ids[place] for place in first.places]
+        taught = [first.token_ids[place] for place in first.sampled_positions]
         assert tuple(taught) == encoder.reply_ids(reply)
 
 
@@ -292,7 +292,7 @@ async def test_invalid_replies_appear_only_as_context(
         ours = again[episode.id].episode.turns
         assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
     drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
-    said = {tuple(one.token_ids[place] for place in one.places) for one in drawn}
+    said = {tuple(one.token_ids[place] for place in one.sampled_positions) for one in drawn}
     assert not any(babble.strip() in encoder.text(ids) for ids in said)
     if history == "window:1":
         assert said == {turn.reply_ids for turn in readable}
@@ -428,7 +428,7 @@ def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path)
     small += ["env.max_turns=8", "rollout.max_new_tokens=8"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run)
-    trained = train.train(job)
+    trained = train.train(job).path
     # The lake has no chance: who does what the person did wins.
     summary = json.loads((trained / "summary.json").read_text())
     assert summary["before"]["greedy"]["reward"] == 1
@@ -465,7 +465,7 @@ def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
-    trained = train.train(job)
+    trained = train.train(job).path
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
     again = recorded_demonstrations.select_demonstrations(

@@ -158,7 +158,7 @@ async def adapted(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
 def move(learner, seed):
     """Let every adapter add something."""
     torch.manual_seed(seed)
-    for name, parameter in learner._model._named().items():
+    for name, parameter in learner._policy._named().items():
         if lora_adapters.is_upper(name):
             with torch.no_grad():
                 torch.nn.init.normal_(parameter.to_local(), std=0.05)

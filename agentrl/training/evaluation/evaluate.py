@@ -1,6 +1,5 @@
 """Evaluate a model or a scripted player on held-out seeds."""
 
-import asyncio
 import io
 import logging
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from agentrl import event_loop
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.devices.vision import VisionAudit
@@ -46,20 +46,35 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Evaluation:
-    """Means over the valid episodes; `metrics` includes the environment's own."""
+    """Result of playing episodes on held-out seeds."""
 
     metrics: dict[str, float]
+    """Means over the valid episodes: `reward`, `turns` and the environment's own metrics."""
     episodes: int
+    """Number of valid episodes."""
     void: int
+    """Number of episodes that failed and are in no mean."""
     seconds: float
     by_seed: dict[int, dict[str, float]]
+    """Metrics of each episode, by its seed."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Agreement per fact, for an environment that checks its screen reading against the truth."""
+    """For an environment that checks its screen reading against the truth: for each fact how often
+    it `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
+    run: Path | None = None
+    """Folder with the recorded episodes, for `agentrl.replay.open`."""
+    model: str | None = None
+    """The model's name on the server, if a server's model played."""
 
     def summary(self) -> dict[str, Any]:
         """The means and counts without the results per seed, as written to `summary.json`."""
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
         return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts}
+
+    def record(self, name: str, step: int) -> dict[str, Any]:
+        """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
+        left_out = {"run", "model"} if self.audit else {"run", "model", "audit"}
+        kept = {key: value for key, value in asdict(self).items() if key not in left_out}
+        return {"name": name, "step": step, **kept}
 
 
 def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
@@ -153,7 +168,7 @@ def evaluate(
     checkpoint: str | None = None,
     demos: bool = False,
     overrides: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Evaluation:
     """Evaluate the model of a run, the start model of a configuration, or a scripted player.
 
     Progress goes to standard error if `logging` includes `console`.
@@ -170,11 +185,7 @@ def evaluate(
         overrides: `key=value` settings.
 
     Returns:
-        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; `run` is the
-        folder with the recorded episodes, for `agentrl view`. With a server's model, `model` is
-        its name there. If the environment checks its screen reading against the truth, `audit`
-        has for each fact how often it `agreed`, `of` how many, and the 95% interval of that
-        share, from `low` to `high`.
+        The means of all metrics, the results per seed, and the folder of the recorded episodes.
 
     Raises:
         ConfigError: something named does not exist, or the server does not answer.
@@ -222,9 +233,16 @@ def evaluate(
     step = 0 if player is not None or served else trained_steps(run, kept)
     with lock_folder(folder.path):
         folder.write_summary(header)  # the viewer shows it while episodes are played
-        found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
-        folder.write_summary({**header, **found})
-    return {**found, **model, "run": str(folder.path)}
+        try:
+            found = event_loop.run(
+                _evaluate(config, folder.path, who, step, kept, player, greedy, demos)
+            )
+        except BaseException:
+            folder.remove_if_empty()
+            raise
+        audit = {"audit": found.audit} if found.audit else {}
+        folder.write_summary({**header, **found.summary(), **audit})
+    return replace(found, run=folder.path, model=model.get("model"))
 
 
 def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
@@ -245,7 +263,7 @@ async def _evaluate(
     player: str | None,
     greedy: bool,
     demos: bool,
-) -> dict[str, Any]:
+) -> Evaluation:
     count = config.eval.episodes
     needs_no_model = player is not None or is_served(config)
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
@@ -254,7 +272,7 @@ async def _evaluate(
         try:
             display.stage("evaluation")
             async with show_progress(rollouts, display.progress, count, who):
-                found = await play_held_out(
+                return await play_held_out(
                     rollouts,
                     config,
                     count,
@@ -267,7 +285,6 @@ async def _evaluate(
         finally:
             await rollouts.close()
             ray_cluster.leave_cluster()
-    return {**found.summary(), "audit": found.audit} if found.audit else found.summary()
 
 
 @contextmanager
@@ -281,9 +298,3 @@ def _shown(config: Config, folder: Path) -> Iterator[ConsoleDisplay]:
         yield display
     finally:
         display.close()
-
-
-def evaluation_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:
-    """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
-    record = {"name": name, "step": step, **asdict(evaluation)}
-    return record if record["audit"] else {k: v for k, v in record.items() if k != "audit"}

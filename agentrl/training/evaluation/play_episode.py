@@ -1,11 +1,11 @@
 """Play one episode interactively: by a person, a scripted player or a model."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.env import Translator
 from agentrl.errors import ActionError
@@ -107,7 +107,7 @@ def play(
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config, Path(scratch), kept) if of_run else None
-        scored = asyncio.run(
+        scored = event_loop.run(
             _play(config, model, version, folder.path, interface, policy, seed, greedy)
         )
     return scored, folder.path

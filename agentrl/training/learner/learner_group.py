@@ -62,7 +62,7 @@ class LearnerGroup:
             ]
         )
 
-    judge = _on_all(Learner.judge)
+    score_tokens = _on_all(Learner.score_tokens)
     update = _on_all(Learner.update)
     begin_cloning = _on_all(Learner.begin_cloning)
     clone = _on_all(Learner.clone)

@@ -56,8 +56,8 @@ class StepPlayer:
             chosen = seeds.training_seeds(self._config, step, attempt)[: wanted - len(kept)]
             played += await self._groups(step, attempt, chosen)
             progress += await self._rollouts.get_progress()
-            kept = [group for group in played if episode_selection.is_open(group, self._config)]
-            if not episode_selection.filters(self._config) or len(kept) >= wanted:
+            kept = [g for g in played if episode_selection.has_learning_signal(g, settings)]
+            if not episode_selection.filters(settings) or len(kept) >= wanted:
                 break
         # Out of refills: groups without a learning signal make an empty step, not an error.
         groups = (kept or played)[:wanted]

@@ -1,6 +1,5 @@
 """Entry point of a training run: warm start, evaluation, reinforcement learning, evaluation."""
 
-import asyncio
 import json
 import logging
 import signal
@@ -13,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from agentrl import config as configuration
+from agentrl import event_loop, replay
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
@@ -41,7 +41,7 @@ def train(
     overrides: Sequence[str] = (),
     resume: str | Path | None = None,
     begun: Callable[[Config], None] | None = None,
-) -> Path:
+) -> replay.Run:
     """Run a whole training job, or resume one.
 
     Args:
@@ -52,7 +52,7 @@ def train(
         begun: called with the configuration of a new run after all checks and before any work.
 
     Returns:
-        The run's folder.
+        The run: its summary, checkpoints, episodes and model.
 
     Raises:
         ConfigError: something that the configuration names does not exist, or another process
@@ -74,18 +74,19 @@ def train(
         if resume is not None:
             if _is_finished(settings, folder):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
-                return run
+                return replay.open(run)
             demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
             _check_model(settings, folder)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
         try:
-            asyncio.run(
+            event_loop.run(
                 _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
             )
         except BaseException as error:
             cannot_resume = resume is not None or checkpoint_store.latest(run) is None
             if isinstance(error, ConfigError) and cannot_resume:
+                folder.remove_if_empty()
                 raise  # resuming with this configuration would fail in the same way
             log.warning(
                 "%s; resume with: agentrl train --resume %s%s",
@@ -94,7 +95,7 @@ def train(
                 f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else "",
             )
             raise
-    return run
+    return replay.open(run)
 
 
 def _check_model(config: Config, folder: RunFolder) -> None:

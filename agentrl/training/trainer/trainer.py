@@ -9,19 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentrl.algorithms.advantages import check_states
+from agentrl.algorithms.advantages import check_state_keys
 from agentrl.algorithms.kl import adapted
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_group import RolloutGroup
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.evaluation.evaluate import (
-    Evaluation,
-    evaluation_record,
-    mean_metrics,
-    play_held_out,
-)
+from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring import warnings
 from agentrl.training.monitoring.reporter import Reporter
@@ -35,7 +30,7 @@ from agentrl.training.trainer.publisher import Publisher
 from agentrl.training.trainer.retention import Retention
 from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
 from agentrl.training.trainer.step_player import StepEpisodes, StepPlayer
-from agentrl.training.trainer.training_samples import Lesson, lesson
+from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -183,13 +178,12 @@ class Trainer:
             played = await self._next(step)
             groups, started = played.groups, time.perf_counter()
             await self._publisher.make_room()
-            taught = await asyncio.to_thread(self._credit, groups, step, played.greedy)
+            built = await asyncio.to_thread(self._build_samples, groups, step, played.greedy)
             learned = await asyncio.to_thread(
                 self._learner.update,
-                taught.samples,
+                built.samples,
                 step,
                 kl_coefficient=self._kl_coefficient,
-                slopes=taught.slopes,
             )
             self._adapt(learned)
             updated = time.perf_counter()
@@ -203,7 +197,7 @@ class Trainer:
                 "update": updated - started,
                 "publish": time.perf_counter() - updated,
             }
-            self._log(step, played, taught.metrics, learned, seconds)
+            self._log(step, played, built.metrics, learned, seconds)
             if (warning := warnings.mismatch_warning(step, learned)) is not None:
                 log.warning("%s", warning)
         best = await self._evaluate_when_due()
@@ -240,25 +234,26 @@ class Trainer:
         async with self._rollouts_lock:
             return await self._player.play(step)
 
-    def _credit(
+    def _build_samples(
         self,
         groups: Sequence[Sequence[ScoredEpisode]],
         step: int,
         greedy: Sequence[float] | None,
-    ) -> Lesson:
-        taught = lesson(
+    ) -> StepSamples:
+        built = build_training_samples(
             groups,
-            self.config,
-            self._learner.judge,
+            self.config.algorithm,
+            self._learner.score_tokens,
+            max_new_tokens=self.config.rollout.max_new_tokens,
             version=self.state.step,
             seed=self.config.seed * 1_000_003 + step,
             greedy=greedy,
             kl_coefficient=self._kl_coefficient,
         )
         episodes = [scored for group in groups for scored in group]
-        for scored, credits in zip(episodes, taught.advantages, strict=True):
-            self._recorder.record_advantages(scored, credits, step=step)
-        return taught
+        for scored, advantages in zip(episodes, built.advantages, strict=True):
+            self._recorder.record_advantages(scored, advantages, step=step)
+        return built
 
     def _adapt(self, learned: Mapping[str, float]) -> None:
         """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
@@ -319,9 +314,9 @@ class Trainer:
                 player=player,
                 greedy=greedy,
                 # Fails in the first evaluation instead of after the first training step.
-                check=lambda played: check_states([played], self.config.algorithm),
+                check=lambda played: check_state_keys([played], self.config.algorithm),
             )
-        self._folder.add_evaluation(evaluation_record(name, self.state.step, found))
+        self._folder.add_evaluation(found.record(name, self.state.step))
         return found
 
     # --- bookkeeping ----------------------------------------------------------------------
@@ -330,7 +325,7 @@ class Trainer:
         self,
         step: int,
         played: StepEpisodes,
-        taught: dict[str, float],
+        built: dict[str, float],
         learned: dict[str, float],
         seconds: dict[str, float],
     ) -> None:
@@ -344,9 +339,9 @@ class Trainer:
                 **{f"learner/{k}": v for k, v in learned.items()},
                 **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
-                "rollout/company": taught["company"],
+                "rollout/state_match_fraction": built["state_match_fraction"],
                 "rollout/dropped_groups": float(played.dropped),
-                **{f"learner/{k}": v for k, v in taught.items() if k != "company"},
+                **{f"learner/{k}": v for k, v in built.items() if k != "state_match_fraction"},
                 "rollout/tokens_per_turn": tokens / max(1, turns),
                 "rollout/repetition": repetition_share(
                     turn.reply_ids for e in episodes for turn in e.episode.turns
