@@ -202,7 +202,7 @@ def chosen_attention(*search: Path) -> list[str]:
     path = os.pathsep.join([*map(str, search), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", _CHOICE],
-        cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": path},
+        cwd=Path(__file__).parents[3], env=os.environ | {"PYTHONPATH": path},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
