@@ -13,8 +13,8 @@ from pathlib import Path
 import PIL.Image
 
 from agentrl.config import AlgorithmConfig, Config, EnvConfig, RewardConfig, RolloutConfig
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import build_training_samples
@@ -66,7 +66,7 @@ class Ours:
         self._config = job(_questions(data, shown), size, reward)
         self._size = size
         self._loop = asyncio.new_event_loop()
-        self._rollouts = Rollouts(self._config, folder, None)
+        self._rollouts = RolloutWorker(self._config, folder, None)
         self._loop.run_until_complete(self._rollouts.start())
         self._learner = Learner(self._config, folder)
         self._steps = 0
@@ -78,8 +78,8 @@ class Ours:
     async def _step(self) -> tuple[float, float]:
         started = time.perf_counter()
         self._steps += 1
-        chosen = seeds.training(self._config, self._steps)
-        tickets = tickets_of_step("train", self._steps, chosen, self._size.siblings)
+        chosen = seeds.training_seeds(self._config, self._steps)
+        tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
         collected = time.perf_counter()
         groups = [

@@ -15,18 +15,18 @@ _RANGE = 10_000_000
 _HALF = _RANGE // 2
 
 
-def evaluation(config: Config, episodes: int) -> list[int]:
+def evaluation_seeds(config: Config, episodes: int) -> list[int]:
     """Seeds of the held-out episodes."""
     return list(range(config.eval.first_seed, config.eval.first_seed + episodes))
 
 
-def demonstration(config: Config, episodes: int) -> list[int]:
+def demonstration_seeds(config: Config, episodes: int) -> list[int]:
     """Seeds of the scripted player's demonstrations."""
     first = _FIRST + config.seed * _RANGE
     return list(range(first, first + episodes))
 
 
-def training(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
+def training_seeds(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
     """One seed per group of this step, or one per member (`rollout.seed_per`).
 
     Args:

@@ -24,7 +24,7 @@ from agentrl.training.learner.learner import Learner
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import LocalLink
 from tests.policies import families
-from tests.policies.test_vllm_engine import ask, check_against_transformers, prompts
+from tests.policies.engines.test_vllm_engine import ask, check_against_transformers, prompts
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]

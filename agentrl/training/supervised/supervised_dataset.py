@@ -16,10 +16,10 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.make_env import instructions_of, open_translator
+from agentrl.rollout.make_env import instructions_for, open_translator
 from agentrl.training.batching.token_sequences import token_sequences
-from agentrl.training.monitoring.rollout_progress import Tell
-from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.training.monitoring.rollout_progress import OnProgress
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn
 
 
@@ -32,11 +32,11 @@ class Demonstration:
     """Whether the scripted player played it, so that it can be relabeled."""
 
 
-def retold(
+def rerender_demonstrations(
     config: Config,
     folder: Path,
-    chosen: Sequence[Chosen],
-    tell: Tell = lambda done, total, note: None,
+    chosen: Sequence[SelectedEpisode],
+    tell: OnProgress = lambda done, total, note: None,
 ) -> list[Demonstration]:
     """Render recorded episodes as this job's model would have seen them.
 
@@ -53,7 +53,7 @@ def retold(
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
     encoder = open_encoder(config.model, folder)
-    instructions = instructions_of(config.env, open_translator(config.env))
+    instructions = instructions_for(config.env, open_translator(config.env))
     demonstrations: list[Demonstration] = []
     for selected in chosen:
         conversation = Conversation(encoder, instructions, parse_history(config.env.history))
@@ -107,7 +107,7 @@ def _only_actions(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
     return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
 
 
-class Lessons:
+class SupervisedDataset:
     """An endless, seeded stream of supervised samples drawn from demonstrations.
 
     A reply that was not an action is no training target; it only appears in later prompts.
