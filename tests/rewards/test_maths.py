@@ -199,7 +199,7 @@ def test_senseless_settings_are_refused_before_any_work(name, kwargs, words):
 
 def test_lack_of_the_library_is_told_before_any_work(monkeypatch):
     monkeypatch.setattr(maths, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"agentrl\[math\]"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[math\]"):
         maths.Accuracy()
 
 
