@@ -72,11 +72,11 @@ def check(
     Example: agentrl envs check FrozenLake-v1 env.kwargs.map_name=8x8
     """
     from agentrl.config import resolve
-    from agentrl.rollout.env_check.isolated_check import examine_apart
+    from agentrl.rollout.env_check.isolated_check import check_environment_isolated
 
     settings = resolve(target_of(target), overrides or []).env
     console, num_wrong, shown = Console(), 0, set[str]()
-    for found in examine_apart(settings, steps, deadline):
+    for found in check_environment_isolated(settings, steps, deadline):
         num_wrong += found.state == "wrong"
         line = f"[{_COLORS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
         if found.state == "wrong" and found.detail in shown:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from agentrl.cli.environment_argument import target_of
+from agentrl.training.monitoring.console import results_table
 
 
 def evaluate(
@@ -50,7 +51,6 @@ def evaluate(
     Example: agentrl eval runs/NAME --episodes 50 --greedy
     """
     from agentrl.training.evaluation.evaluate import evaluate as play
-    from agentrl.training.monitoring.console import table_of
 
     result = play(
         target_of(target),
@@ -67,7 +67,7 @@ def evaluate(
         typer.echo(json.dumps(result.summary() | shown))
         return
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
-    Console().print(table_of({who: result.summary()}, target))
+    Console().print(results_table({who: result.summary()}, target))
     if policy == "model" and result.model is None and Path(target).is_dir():
         typer.echo(f"model: {f'checkpoint {checkpoint}' if checkpoint else 'final'} of {target}")
     if result.audit:

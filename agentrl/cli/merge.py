@@ -33,9 +33,9 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
-    from agentrl.training.run_target import merged
+    from agentrl.training.run_target import export_checkpoint
 
-    step = merged(run, out, checkpoint, dtype, adapter)
+    step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
     if not adapter:

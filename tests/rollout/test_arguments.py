@@ -4,7 +4,7 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed
+from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed_apps
 from agentrl.rollout.make_env import load_player, open_translator
 
 
@@ -109,8 +109,8 @@ def test_mode_of_the_number_game_is_set_once(adb_server, tmp_path):
 
 def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them():
     game, chrome = EnvConfig(), ["com.android.chrome"]
-    assert env_kwargs(with_allowed(game, chrome)) == {"allow": chrome}
-    assert with_allowed(game, []) is game
-    assert with_allowed(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
+    assert env_kwargs(with_allowed_apps(game, chrome)) == {"allow": chrome}
+    assert with_allowed_apps(game, []) is game
+    assert with_allowed_apps(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
     with pytest.raises(ConfigError, match="PhoneBoard-v0 does not guard its phone"):
-        with_allowed(board({"size": 4}, id="PhoneBoard-v0"), chrome)
+        with_allowed_apps(board({"size": 4}, id="PhoneBoard-v0"), chrome)

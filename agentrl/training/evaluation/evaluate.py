@@ -19,23 +19,23 @@ from agentrl.config import Config
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_group import RolloutGroup, open_rollouts
 from agentrl.training import plan, seeds
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.monitoring.console import Display
-from agentrl.training.monitoring.eta import Amounts
-from agentrl.training.monitoring.rollout_progress import watching
+from agentrl.training.monitoring.console import ConsoleDisplay
+from agentrl.training.monitoring.eta import PlannedWork
+from agentrl.training.monitoring.rollout_progress import show_progress
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.run_target import (
-    asked_name,
-    check_kept,
+    check_checkpoint,
     checkpoint_of,
     is_served,
     model_folder,
     open_target,
-    steps_of,
-    with_own_model,
+    overridden_name,
+    trained_steps,
+    with_run_model,
     with_served_model,
 )
 from agentrl.types import ScoredEpisode
@@ -77,7 +77,7 @@ class Evaluation:
         return {"name": name, "step": step, **kept}
 
 
-def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
+def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
     """Metrics of one episode: return, length, and `info["metrics"]` of its last turn.
 
     If the reward has several components, each is included, unweighted, as `reward/NAME`.
@@ -95,14 +95,14 @@ def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
     }
 
 
-def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+def mean_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     """The mean of each metric over the valid episodes; empty if there are none."""
-    rows = [metrics_of(e) for e in episodes if not e.episode.outcome.void]
+    rows = [episode_metrics(e) for e in episodes if not e.episode.outcome.void]
     keys = dict.fromkeys(key for row in rows for key in row)
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
 
-def audited(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
+def sum_audits(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
     """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
     audit = VisionAudit()
     for episode in (e.episode for e in episodes if not e.episode.outcome.void):
@@ -115,7 +115,7 @@ def audited(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
 
 
 async def play_held_out(
-    rollouts: AnyRollouts,
+    rollouts: RolloutGroup,
     config: Config,
     episodes: int,
     *,
@@ -144,18 +144,18 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    chosen = (seeds.demonstration if demos else seeds.evaluation)(config, episodes)
-    tickets = tickets_of_step("demo" if demos else "eval", step, chosen, 1, label)
-    played = await rollouts.collect(tickets, player, greedy)
+    chosen = (seeds.demonstration_seeds if demos else seeds.evaluation_seeds)(config, episodes)
+    requests = requests_of_step("demo" if demos else "eval", step, chosen, 1, label)
+    played = await rollouts.collect(requests, player, greedy)
     check(played)
     valid = [e for e in played if not e.episode.outcome.void]
     return Evaluation(
-        metrics=means(played),
+        metrics=mean_metrics(played),
         episodes=len(valid),
         void=len(played) - len(valid),
         seconds=time.perf_counter() - started,
-        by_seed={e.episode.seed: metrics_of(e) for e in valid},
-        audit=audited(played).summary(),
+        by_seed={e.episode.seed: episode_metrics(e) for e in valid},
+        audit=sum_audits(played).summary(),
     )
 
 
@@ -198,17 +198,17 @@ def evaluate(
     config = replace(
         config,
         eval=replace(config.eval, episodes=count),
-        run=replace(config.run, name=asked_name(config, overrides)),
+        run=replace(config.run, name=overridden_name(config, overrides)),
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
     served = player is None and is_served(config, checkpoint)
     if run is not None and player is None and not served:
-        config = with_own_model(config, run, kept)
+        config = with_run_model(config, run, kept)
     config = transports.without_learner(config)
     plan.check_player(config, player)
     if player is None:
-        check_kept(config, kept)
+        check_checkpoint(config, kept)
     if served:
         config = with_served_model(config)
     name = "run" if isinstance(target, Config) else Path(target).stem
@@ -230,7 +230,7 @@ def evaluate(
         else None,
         "greedy": greedy,
     }
-    step = 0 if player is not None or served else steps_of(run, kept)
+    step = 0 if player is not None or served else trained_steps(run, kept)
     with lock_folder(folder.path):
         folder.write_summary(header)  # the viewer shows it while episodes are played
         try:
@@ -271,7 +271,7 @@ async def _evaluate(
         rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")
-            async with watching(rollouts, display.progress, count, who):
+            async with show_progress(rollouts, display.progress, count, who):
                 return await play_held_out(
                     rollouts,
                     config,
@@ -288,11 +288,11 @@ async def _evaluate(
 
 
 @contextmanager
-def _shown(config: Config, folder: Path) -> Iterator[Display]:
+def _shown(config: Config, folder: Path) -> Iterator[ConsoleDisplay]:
     """Show progress on standard error; standard output is for the result."""
     is_shown = "console" in {name.removesuffix("?") for name in config.logging}
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
-    display = Display(folder, Amounts(), console)
+    display = ConsoleDisplay(folder, PlannedWork(), console)
     display.stage("start")
     try:
         yield display
