@@ -5,7 +5,7 @@ from playwright.sync_api import Browser, BrowserType, sync_playwright
 
 from agentrl.phone_page import PagedApp, PageServer
 from tests import browser
-from tests.phone_page.phones import Tab
+from tests.phone_page.chromium_phone import Tab
 from tests.phone_page.wire import PHONE_LOOPBACK, Wire
 
 _NAMES = f"--host-resolver-rules=MAP localhost {PHONE_LOOPBACK}, MAP * ~NOTFOUND"
