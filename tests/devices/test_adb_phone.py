@@ -83,8 +83,8 @@ def test_an_action_returns_the_looks_before_and_after_it(phone: Device) -> None:
         assert before.state is not None
         assert after.state is not None
         assert before.state["touches"] == after.state["touches"] == touches
-    assert phone.look("org.nobody").state is None
-    assert phone.look("org.nobody").front == PACKAGE
+    assert phone.look("org.absent").state is None
+    assert phone.look("org.absent").front == PACKAGE
 
 
 @pytest.mark.parametrize(

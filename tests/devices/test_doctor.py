@@ -116,13 +116,13 @@ def test_each_failed_test_is_reported_with_a_fix(
 
 @pytest.mark.adb
 def test_a_missing_phone_is_reported(adb_server: AdbServer) -> None:
-    with socket.socket() as silent:  # nobody listens, and nobody else can meanwhile
+    with socket.socket() as silent:  # bound, so that nothing listens there
         silent.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{silent.getsockname()[1]}"
-        for serial, mend in (("NOSUCHPHONE", "cable"), (nobody, "network")):
+        unreachable = f"127.0.0.1:{silent.getsockname()[1]}"
+        for serial, fix in (("NOSUCHPHONE", "cable"), (unreachable, "network")):
             (found,) = examine(adb_server, serial, QUICK)
             assert (found.what, found.state) == ("connected", "wrong")
-            assert mend in found.fix
+            assert fix in found.fix
 
 
 @pytest.mark.adb
@@ -144,7 +144,7 @@ def test_one_phone_behind_two_serials_is_reported(adb_server: AdbServer, phone: 
         adb_server.disconnect(twin)
 
 
-def told(*outputs: str) -> dict[str, Finding]:
+def findings_of(*outputs: str) -> dict[str, Finding]:
     """What a phone whose commands print this, in the order of COMMANDS, is said to have."""
     rest = iter(outputs)
     results = [CommandResult(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
@@ -152,18 +152,18 @@ def told(*outputs: str) -> dict[str, Finding]:
 
 
 def test_empty_command_outputs_are_handled() -> None:
-    assert {finding.state for finding in told().values()} <= {"ok", "note", "wrong"}
+    assert {finding.state for finding in findings_of().values()} <= {"ok", "note", "wrong"}
 
 
 @pytest.mark.parametrize(
     ("uptime", "state"), [("12.3 40.0", "note"), ("86400.1 1.0", "ok"), ("", "ok")]
 )
 def test_a_phone_that_has_just_started_is_suspicious(uptime: str, state: str) -> None:
-    assert told("", "", "14", "1", uptime)["started"].state == state
+    assert findings_of("", "", "14", "1", uptime)["started"].state == state
 
 
 def test_a_phone_that_is_still_booting_is_reported() -> None:
-    assert told("", "", "14", "", "12.3")["started"].state == "wrong"
+    assert findings_of("", "", "14", "", "12.3")["started"].state == "wrong"
 
 
 @pytest.mark.adb

@@ -80,11 +80,11 @@ def test_arguments_reach_the_shell_unchanged(phone: AdbPhone) -> None:
 def test_nothing_is_touched_where_another_app_is_in_front(phone: AdbPhone) -> None:
     front = phone.focus()
     for action in (Tap(0.5, 0.5), Key("BACK")):
-        with pytest.raises(NotInFront, match=r"org\.example\.nobody is not in front"):
-            phone.send_action(action, "org.example.nobody", ["org.example.nobody"])
+        with pytest.raises(NotInFront, match=r"org\.example\.absent is not in front"):
+            phone.send_action(action, "org.example.absent", ["org.example.absent"])
     assert phone.focus() == front
     assert front is not None
-    phone.send_action(Key("HOME"), "org.example.nobody", ["org.example.nobody", front])
+    phone.send_action(Key("HOME"), "org.example.absent", ["org.example.absent", front])
 
 
 def test_a_phone_reconnects(phone: AdbPhone) -> None:

@@ -29,8 +29,8 @@ def hello(page: str = "a", *, visible: bool = True, width: int = 400) -> PageHel
 
 
 def gesture(number: int, frame: int, y: float = 0.25, **values: float | bool) -> Gesture:
-    told = {"x1": 0.5, "y1": y, "x2": 0.5, "y2": y, "ms": 50, "moved": 0.0, "cancelled": False}
-    return Gesture(number=number, frame=frame, **{**told, **values})  # type: ignore[arg-type]
+    defaults = {"x1": 0.5, "y1": y, "x2": 0.5, "y2": y, "ms": 50, "moved": 0.0, "cancelled": False}
+    return Gesture(number=number, frame=frame, **{**defaults, **values})  # type: ignore[arg-type]
 
 
 @pytest.fixture

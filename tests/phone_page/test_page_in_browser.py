@@ -147,8 +147,13 @@ def test_a_swipe_a_long_press_and_a_tap_are_distinguished(open_page: OpenPage) -
     tab.swipe((40, 60), (60, 90), (200, 360), seconds=0.1)
     x1, y1, x2, y2, ms = wait_for(host, touches=1)["last"]
     area = host.status().shown.area  # type: ignore[union-attr]
-    told = (x1 * area.width + area.left, y1 * area.height, x2 * area.width + area.left, y2 * 600)
-    assert told == pytest.approx((40, 60, 200, 360))
+    reported = (
+        x1 * area.width + area.left,
+        y1 * area.height,
+        x2 * area.width + area.left,
+        y2 * 600,
+    )
+    assert reported == pytest.approx((40, 60, 200, 360))
     assert 100 <= ms < 10_000
     tab.swipe((200, 100), seconds=0.9)
     x1, y1, x2, y2, ms = wait_for(host, touches=2)["last"]
@@ -206,11 +211,11 @@ def test_the_page_neither_scrolls_nor_zooms_nor_selects(open_page: OpenPage) -> 
     for _ in range(2):
         tab.tap(400, 300)
     wait_for(host, touches=4, launches=1)
-    told = tab.page.evaluate(
+    reported = tab.page.evaluate(
         "() => [scrollX, scrollY, visualViewport.scale, visualViewport.offsetTop, "
         "getSelection().type, document.documentElement.scrollHeight]"
     )
-    assert told == [0, 0, 1, 0, "None", 600]
+    assert reported == [0, 0, 1, 0, "None", 600]
 
 
 def test_a_rotated_screen_is_redrawn_and_touches_still_hit(open_page: OpenPage) -> None:

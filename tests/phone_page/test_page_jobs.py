@@ -61,7 +61,7 @@ def play(
     return json.loads(said.out)
 
 
-def told(run: str) -> list[Any]:
+def facts_of(run: str) -> list[Any]:
     """What every game gave, turn by turn, but for where its parts lie on the screen."""
     recorded, games = replay.open(run), []
     for summary in sorted(recorded.episodes(), key=lambda game: game.seed):
@@ -89,7 +89,7 @@ def test_a_job_gives_the_same_result_with_a_page_as_with_the_installed_app(
     assert (paged["accuracy"], paged["score"]) == (1.0, 120.0)
     for read in paged.get("audit", {}).values():
         assert read["agreed"] == read["of"], paged["audit"]
-    assert told(paged["run"]) == told(virtual["run"])
+    assert facts_of(paged["run"]) == facts_of(virtual["run"])
     # Each browser was opened for its first game, and left where it was for the next.
     assert [len(station.phone.opened) for station in stations] == [n + 1 for n in opened]
     assert len({station.phone.opened[-1] for station in stations}) == 2, "each has its own page"
@@ -105,7 +105,7 @@ def test_time_passes_on_a_page_as_with_the_installed_app(
     ]
     for one in played:
         assert (one["void"], one["regret"], one["accuracy"]) == (0, 0.0, 1.0)
-    paged, virtual = (told(one["run"]) for one in played)
+    paged, virtual = (facts_of(one["run"]) for one in played)
     assert paged == virtual
 
 

@@ -53,12 +53,12 @@ class FakePage:
         """The next message, beats apart; a frame as bytes."""
         while True:
             heard = self.socket.recv(10)
-            told = heard if isinstance(heard, bytes) else json.loads(heard)
-            if told != {"type": "beat"}:
-                return told
+            message = heard if isinstance(heard, bytes) else json.loads(heard)
+            if message != {"type": "beat"}:
+                return message
 
     def closing(self) -> int:
-        """The code that this side is told when the other closes the connection."""
+        """The code that this side receives when the other closes the connection."""
         with contextlib.suppress(ConnectionClosedOK):
             try:
                 while True:

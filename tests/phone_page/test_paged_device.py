@@ -179,7 +179,7 @@ def test_a_broken_tunnel_does_not_count_as_leaving(paged: Callable[..., Paged]) 
     until(lambda: device.focus() != PROBE or None, "the connection is still there")
     assert device.focus() is None
     device.tap(*device.app_area().to_screen(0.5, 0.25))
-    phone.wire.mend()
+    phone.wire.restore()
     device.reconnect()
     assert phone.commands[-1] == ("reconnect",)
     assert until(device.focus, "the page did not come back") == PROBE

@@ -47,7 +47,7 @@ def test_a_restarted_server_continues_the_same_game(
     wait_until_lost(host)
     assert host.state() == before
     tab.wait_for_notice("Connecting")
-    tab.tap(*TOP)  # nobody plays a game that is not seen
+    tab.tap(*TOP)  # the page is not visible, so no touch may count
     server.start()
     assert server.port == port
     assert wait_for(host, touches=1) == before
@@ -67,7 +67,7 @@ def test_a_touch_on_a_dead_connection_is_resent_and_handled_once(
     wire.cut()
     wait_until_lost(host)
     assert host.state()["touches"] == 0  # type: ignore[index]
-    wire.mend()
+    wire.restore()
     assert wait_for(host, touches=3)["halves"] == [1, 3]
     tab.tap(*TOP)
     assert wait_for(host, touches=4)["halves"] == [2, 3]
@@ -78,7 +78,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
     wire.swallows_down = True
     tab.tap(*TOP)
     tab.tap(*BOTTOM)
-    # Handled, but not yet seen by anybody: the page could not paint it.
+    # Handled but not published: the page could not paint it.
     deadline = time.monotonic() + 30
     while host._slot.handled < 2:
         assert time.monotonic() < deadline
@@ -86,7 +86,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
     assert host.state()["touches"] == 0  # type: ignore[index]
     wire.cut()
     wait_until_lost(host)
-    wire.mend()
+    wire.restore()
     assert wait_for(host, touches=2)["halves"] == [1, 2]
     tab.tap(*TOP)
     assert wait_for(host, touches=3)["halves"] == [2, 2]
@@ -98,7 +98,7 @@ def test_the_page_gives_up_a_connection_without_heartbeats(open_page: OpenPage, 
     wire.swallows_up = wire.swallows_down = True
     tab.wait_for_notice("Connecting")
     wire.cut()
-    wire.mend()
+    wire.restore()
     tab.tap(*TOP)
     wait_for(host, touches=0)
     assert tab.notice() is None
@@ -114,7 +114,7 @@ def test_a_touch_of_a_finished_game_never_reaches_the_next_one(
     wire.cut()
     wait_until_lost(host)
     host.launch({"game": "next"})
-    wire.mend()
+    wire.restore()
     state = wait_for(host, launches=2)
     tab.tap(*BOTTOM)
     state = wait_for(host, touches=1)

@@ -19,9 +19,9 @@ class Wire:
         self._cut = threading.Event()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self.mend()
+        self.restore()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Connect the ends again, after a cut."""
         self.swallows_up = self.swallows_down = False
         self._cut.clear()

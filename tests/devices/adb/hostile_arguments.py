@@ -65,7 +65,7 @@ LONG = [
     " " * 3000, "a\n" * 2000, "%s" * 50,
 ]  # fmt: skip
 NEVER = ["\0", "a\0b", "\0reboot", "a;\0reboot", "\ud800", "a\udfff", "\udc80", "\ud83d"]
-"""No shell can be given these, and nobody types them."""
+"""Arguments that no shell accepts and no keyboard types."""
 TOO_LONG = ["y" * 70_000, "'" * 20_000]
 """No service can be asked for in so many bytes."""
 

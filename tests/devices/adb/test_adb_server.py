@@ -29,10 +29,10 @@ def test_an_unreachable_serial_raises_one_clear_message(adb_server: AdbServer) -
         gone = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError) as raised:
             open_source([phones.serials[0], gone])
-        told = str(raised.value)
-        assert f"{gone} cannot be connected" in told
-        assert f"Ready among those named: {phones.serials[0]}." in told
-        assert "agentrl devices connect" in told
+        message = str(raised.value)
+        assert f"{gone} cannot be connected" in message
+        assert f"Ready among those named: {phones.serials[0]}." in message
+        assert "agentrl devices connect" in message
         check_source([phones.serials[0]])
         adb_server.disconnect(phones.serials[0])
 

@@ -183,12 +183,12 @@ def test_multiline_arguments_arrive_unchanged(shell_phone: AdbPhone) -> None:
 
 @pytest.mark.adb
 def test_closing_ends_a_running_call(shell_phone: AdbPhone) -> None:
-    told: list[str] = []
+    messages: list[str] = []
 
     def hang() -> None:
         with pytest.raises(DeviceError) as raised:
             run(shell_phone, ("sleep", "30"))
-        told.append(str(raised.value))
+        messages.append(str(raised.value))
 
     hanging = threading.Thread(target=hang)
     hanging.start()
@@ -196,4 +196,4 @@ def test_closing_ends_a_running_call(shell_phone: AdbPhone) -> None:
         time.sleep(0.001)
     shell_phone.persistent_shell.close()
     hanging.join(10)
-    assert told
+    assert messages

@@ -80,8 +80,8 @@ def test_an_argument_is_one_argument_and_never_a_command(target: Target) -> None
         assert target.device.shell("echo", "x", text) == f"x {text}\n", repr(text[:80])
         assert target.ran() == [("echo", "x", text)]
         results = target.device.batch(("echo", "x", text), ("false",), ("echo", "end"))
-        told = [(result.output, result.code) for result in results]
-        assert told == [(f"x {text}\n", 0), ("", 1), ("end\n", 0)], repr(text[:80])
+        pairs = [(result.output, result.code) for result in results]
+        assert pairs == [(f"x {text}\n", 0), ("", 1), ("end\n", 0)], repr(text[:80])
         assert target.ran() == [("echo", "x", text), ("false",), ("echo", "end")]
 
 

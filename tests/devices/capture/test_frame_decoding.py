@@ -20,7 +20,7 @@ from agentrl.errors import CaptureError
 from agentrl.types import Image
 
 WIDTH, HEIGHT = 24, 32
-NOBODY = cast(DeviceTransport, SimpleNamespace(serial="P"))
+NO_PHONE = cast(DeviceTransport, SimpleNamespace(serial="P"))
 
 
 class BytesLink:
@@ -81,7 +81,7 @@ def framebuffer(rgb: Image, form: str, version: int, /, **changed: int) -> bytes
 @pytest.mark.parametrize("header", [(WIDTH, HEIGHT, 1), (WIDTH, HEIGHT, 2, 7)])
 def test_raw_frames_of_old_and_new_phones_are_read(header: Sequence[int]) -> None:
     shown = picture()
-    capture = RawCapture(NOBODY)
+    capture = RawCapture(NO_PHONE)
     for _ in range(2):
         assert np.array_equal(capture.read(link(raw(shown, header=header))), shown)
 
@@ -89,37 +89,37 @@ def test_raw_frames_of_old_and_new_phones_are_read(header: Sequence[int]) -> Non
 def test_one_lit_pixel_is_a_picture_but_black_is_not() -> None:
     frame = np.zeros((320, 240, 3), np.uint8)
     with pytest.raises(CaptureError, match="P: the 240x320 frame is all black"):
-        RawCapture(NOBODY).read(link(raw(frame)))
+        RawCapture(NO_PHONE).read(link(raw(frame)))
     with pytest.raises(CaptureError, match="is all black"):
         screencap_png.decode(encoded(frame), "P")
     with pytest.raises(CaptureError, match="is all black"):
-        FramebufferCapture(NOBODY).read(link(framebuffer(frame, "RGBA", 1)))
+        FramebufferCapture(NO_PHONE).read(link(framebuffer(frame, "RGBA", 1)))
     frame[5] = 255  # the bar of the system above a window that forbids captures
     with pytest.raises(CaptureError, match="black except for its edges"):
-        RawCapture(NOBODY).read(link(raw(frame)))
+        RawCapture(NO_PHONE).read(link(raw(frame)))
     frame[5] = 0
     frame[117, 5, 2] = 1
-    assert RawCapture(NOBODY).read(link(raw(frame))).sum() == 1
+    assert RawCapture(NO_PHONE).read(link(raw(frame))).sum() == 1
     assert screencap_png.decode(encoded(frame), "P").sum() == 1
-    assert FramebufferCapture(NOBODY).read(link(framebuffer(frame, "BGRA", 2))).sum() == 1
+    assert FramebufferCapture(NO_PHONE).read(link(framebuffer(frame, "BGRA", 2))).sum() == 1
 
 
 @pytest.mark.parametrize("header", [(0, 5, 1, 0), (5, 70_000, 1, 0), (0xFFFFFFFF,) * 4])
 def test_an_invalid_header_is_not_a_frame(header: Sequence[int]) -> None:
     with pytest.raises(CaptureError, match="not a frame, it starts with"):
-        RawCapture(NOBODY).read(link(raw(picture(), header=header)))
+        RawCapture(NO_PHONE).read(link(raw(picture(), header=header)))
 
 
 def test_unknown_pixel_formats_are_refused() -> None:
     with pytest.raises(CaptureError, match="format 4, not RGBA"):
-        RawCapture(NOBODY).read(link(raw(picture(), header=(WIDTH, HEIGHT, 4, 0))))
+        RawCapture(NO_PHONE).read(link(raw(picture(), header=(WIDTH, HEIGHT, 4, 0))))
 
 
 @given(st.integers(0, WIDTH * HEIGHT * 4 + 11))
 def test_a_truncated_raw_frame_is_an_error(length: int) -> None:
     whole = raw(picture(), header=(WIDTH, HEIGHT, 1))
     with pytest.raises(CaptureError):
-        RawCapture(NOBODY).read(link(whole[:length]))
+        RawCapture(NO_PHONE).read(link(whole[:length]))
 
 
 def encoded(rgb: Image) -> bytes:
@@ -157,7 +157,7 @@ def test_every_framebuffer_format_is_read(form: str, version: int) -> None:
     if form == "565":
         shown = (shown & 0xF8) | (shown >> 5)
         shown[..., 1] = (shown[..., 1] & 0xFC) | (shown[..., 1] >> 6)
-    read = FramebufferCapture(NOBODY).read(link(framebuffer(shown, form, version)))
+    read = FramebufferCapture(NO_PHONE).read(link(framebuffer(shown, form, version)))
     assert np.abs(read.astype(int) - shown).max() <= (8 if form == "565" else 0)
     assert read.dtype == np.uint8
 
@@ -174,19 +174,19 @@ def test_every_framebuffer_format_is_read(form: str, version: int) -> None:
 )
 def test_an_invalid_framebuffer_is_an_error(changed: dict[str, int], complaint: str) -> None:
     with pytest.raises(CaptureError, match=complaint):
-        FramebufferCapture(NOBODY).read(link(framebuffer(picture(), "RGBA", 1, **changed)))
+        FramebufferCapture(NO_PHONE).read(link(framebuffer(picture(), "RGBA", 1, **changed)))
 
 
 @given(st.integers(0, WIDTH * HEIGHT * 4 + 51))
 def test_a_truncated_framebuffer_is_an_error(length: int) -> None:
     whole = framebuffer(picture(), "RGBA", 1)
     with pytest.raises(CaptureError):
-        FramebufferCapture(NOBODY).read(link(whole[:length]))
+        FramebufferCapture(NO_PHONE).read(link(whole[:length]))
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_not_a_picture(noise: bytes) -> None:
-    for read in (RawCapture(NOBODY).read, FramebufferCapture(NOBODY).read):
+    for read in (RawCapture(NO_PHONE).read, FramebufferCapture(NO_PHONE).read):
         with pytest.raises(CaptureError):
             read(link(noise))
     with pytest.raises(CaptureError):

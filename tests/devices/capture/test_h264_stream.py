@@ -60,7 +60,7 @@ class PlugLink(AdbSocket):
 
 
 class PlayedPhone:
-    """Records its screen for whoever asks, and gives raw captures of it."""
+    """A fake phone that streams its screen and serves raw captures of it."""
 
     serial = "P"
 
@@ -98,7 +98,7 @@ class PlayedPhone:
             self._plug.sendall(self._encoder.encode(shown) if data is None else data)
 
     def show(self, picture: Image) -> None:
-        """Show something new; the stream tells it a little later."""
+        """Show something new; the stream follows a little later."""
         self.screen = picture
         if self._plug is not None:
             self.coming.append(threading.Timer(self.late_s, self.send))

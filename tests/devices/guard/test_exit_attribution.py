@@ -112,14 +112,14 @@ def test_a_hang_is_reported_five_seconds_after_the_first_unanswered_touch(
     ],
 )  # fmt: skip
 def test_the_kind_of_a_window_follows_from_its_title(focus: str, kind: str, package: str) -> None:
-    told = f"  mCurrentFocus={focus}\n  mFocusedApp=ActivityRecord{{d4 u0 org.game/.Main t1}}\n"
-    assert parse_window(told) == Window(kind=kind, package=package)  # type: ignore[arg-type]
+    output = f"  mCurrentFocus={focus}\n  mFocusedApp=ActivityRecord{{d4 u0 org.game/.Main t1}}\n"
+    assert parse_window(output) == Window(kind=kind, package=package)  # type: ignore[arg-type]
 
 
 def test_a_window_title_is_not_mistaken_for_the_foreground() -> None:
-    told = (
+    output = (
         "  Window #0 Window{a1 u0 mCurrentFocus=Window{b2 u0 org.game/.Main}}:\n"
         "  mCurrentFocus=Window{a1 u0 org.other/.Main}\n"
     )
-    assert parse_front_package(told) == "org.other"
-    assert parse_window(told) == Window(kind="foreign_app", package="org.other")
+    assert parse_front_package(output) == "org.other"
+    assert parse_window(output) == Window(kind="foreign_app", package="org.other")

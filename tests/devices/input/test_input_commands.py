@@ -51,7 +51,7 @@ def test_each_action_becomes_one_command() -> None:
 
 
 class Recorder:
-    """Remembers what it is told to do."""
+    """Records the calls made to it."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

@@ -157,10 +157,10 @@ def test_a_touch_outside_the_app_reports_the_foreground(phone: Device) -> None:
 def test_a_capture_that_fails_briefly_is_retried(phone: Device, fault: Callable[..., None]) -> None:
     before = phone.screenshot()
     fault(capture="black")
-    mend = threading.Timer(0.3, lambda: fault(capture=""))
-    mend.start()
+    recovery = threading.Timer(0.3, lambda: fault(capture=""))
+    recovery.start()
     settled = act_and_settle(phone, TOP, before=before, package=PACKAGE, settle_s=20)
-    mend.join()
+    recovery.join()
     assert settled.changed
     fault(capture="black")
     with pytest.raises(CaptureError, match="is all black"):

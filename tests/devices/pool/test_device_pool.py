@@ -181,7 +181,7 @@ async def test_a_disconnected_phone_is_quarantined_at_once_and_returns() -> None
     with pool_with(away, there, quarantine_s=0.05) as pool:
         for _ in range(3):
             async with pool.lease(5) as phone:
-                assert phone.serial == "there", "whoever does not take the token is not lent"
+                assert phone.serial == "there", "a phone that refuses the token is not leased"
         async with asyncio.timeout(20):
             while not pool.stats()[0].quarantined:
                 await asyncio.sleep(0.01)

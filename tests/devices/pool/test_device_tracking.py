@@ -135,7 +135,7 @@ async def test_two_serials_of_one_phone_are_two_routes(
         assert pool.serials == (cable, other)
         async with pool.lease(5) as one, pool.lease(5) as two:
             assert {one.serial, two.serial} == {cable, other}
-        # The cable is pulled: whatever reconnects it finds nobody there.
+        # The cable is pulled: reconnecting finds no phone.
         routes = pool.manager.routes.to(cable)
         routes[0].reconnect = lambda: routes[0].transport.check_online()  # type: ignore[method-assign]
         server.disconnect(cable)

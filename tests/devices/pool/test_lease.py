@@ -1,4 +1,4 @@
-"""A phone refuses what is sent under a lease that has ended, whoever sends it."""
+"""A phone refuses what is sent under a lease that has ended, whatever the sender."""
 
 import time
 from collections.abc import Callable

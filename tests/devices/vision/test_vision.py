@@ -252,9 +252,9 @@ def test_invalid_boxes_are_refused():
 
 def test_without_ocr_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "rapidocr", None)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         OcrReader()
-    assert str(told.value) == extras.NO_OCR
+    assert str(raised.value) == extras.NO_OCR
     assert "pip install 'agentrl[ocr]'" in extras.NO_OCR
 
 
@@ -278,12 +278,12 @@ def test_text_is_read_by_ocr():
 def test_an_audit_counts_and_reports_what_was_misread():
     kept, frame = [], screen(4, 4)
     audit = VisionAudit(keep=kept.append)
-    told = audit.compare(
+    compared = audit.compare(
         {"score": 90, "lamp": UNREAD, "places": (0.5, [1, 2]), "extra": 1},
         {"score": 100, "lamp": None, "places": [0.5, [1, 2]], "seed": 7},
         frame,
     )
-    assert told == {
+    assert compared == {
         "agreed": ["places"],
         "differs": {
             "score": {"read": 90, "true": 100},
@@ -293,7 +293,7 @@ def test_an_audit_counts_and_reports_what_was_misread():
     assert [(d.field, d.read, d.true) for d in kept] == [("score", 90, 100), ("lamp", UNREAD, None)]
     assert all(d.frame is frame for d in kept)
     again = VisionAudit()
-    again.take(told)
+    again.take(compared)
     assert again.summary() == audit.summary()
     assert audit.table().splitlines()[1].split() == [
         "score",
