@@ -1,4 +1,4 @@
-"""A model behind a server of chat completions that plays: one conversation at each seat."""
+"""Policy that plays with the model of a chat completions server."""
 
 import asyncio
 import base64
@@ -17,17 +17,17 @@ from agentrl.policies.policy import Answer
 from agentrl.types import IMAGE, Image, Message, Prompt, Reply
 
 Part = dict[str, Any]
-"""A piece of a message, as the API has it."""
+"""A message, or a part of one, in the API's format."""
 
 
 class EndpointPolicy:
-    """Answers with a server's model; needs no model here.
+    """Answers with a server's model; needs no local model.
 
     Args:
         endpoint: started.
-        history: what of the conversation is sent; None sends all.
-        sampling: of every reply; its seed is replaced by one for each turn.
-        scale: of the pictures; None keeps them.
+        history: the part of the conversation that is sent; None sends all.
+        sampling: of every reply; its seed is replaced each turn.
+        scale: resizes images; None keeps them.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class EndpointPolicy:
         self.sampling = sampling or Sampling()
 
     def start_episode(self, instructions: str, seed: int) -> "EndpointSession":
-        """Take a seat; `seed` names the draws of this episode."""
+        """Start an episode, with a seed for its sampling."""
         return EndpointSession(self, instructions, seed)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """A message, and the reply once there is one."""
+    """A message, and the reply to it if there is one yet."""
 
     question: Part
     images: tuple[Image, ...]
@@ -56,12 +56,12 @@ class _Exchange:
 
 
 class EndpointSession:
-    """A server's model at one episode.
+    """One episode played by a server's model.
 
     Args:
-        policy: whose server answers.
-        instructions: the system's message.
-        seed: names the draws.
+        policy: provides the server.
+        instructions: the system message.
+        seed: of the sampling.
     """
 
     def __init__(self, policy: EndpointPolicy, instructions: str, seed: int) -> None:
@@ -72,14 +72,14 @@ class EndpointSession:
         self._said: list[_Exchange] = []
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """The server's reply; None where the conversation is longer than its model reads.
+        """The server's reply; None if the conversation exceeds its model's context.
 
         Raises:
             EngineError: the server failed.
-            ValueError: the message's pictures and `<image>`s do not match.
+            ValueError: the number of `<image>` placeholders and of images differ.
         """
         policy = self._policy
-        # Scaling and packing a screen takes tens of milliseconds, in which others play.
+        # In a thread: scaling and compressing a screen takes tens of milliseconds.
         self._said.append(await asyncio.to_thread(self._asked, self._memory.reminded(message)))
         exchanges = self._memory.shown(self._said)
         messages: list[Part] = [*self._preamble]
@@ -104,19 +104,19 @@ class EndpointSession:
         return _Exchange(question=to_api_message(replace(message, images=images)), images=images)
 
     def close(self) -> None:
-        """Nothing: the server keeps nothing between two turns."""
+        """No-op: the server keeps no state between turns."""
 
 
 def to_api_message(message: Message) -> Part:
-    """A message in the API's form: words, with a PNG in place of each `<image>`.
+    """A message in the API's format: text, with a PNG in place of each `<image>`.
 
     Raises:
-        ValueError: `<image>` does not stand once for each picture.
+        ValueError: the number of `<image>` placeholders and of images differ.
     """
     first, *pieces = message.text.split(IMAGE)
     if len(pieces) != len(message.images):
         raise ValueError(
-            f"a message with {len(pieces)} times {IMAGE} has {len(message.images)} pictures"
+            f"a message with {len(pieces)} {IMAGE} placeholders has {len(message.images)} images"
         )
     if not pieces:
         return {"role": message.role, "content": first}
@@ -128,7 +128,7 @@ def to_api_message(message: Message) -> Part:
 
 
 def _png(image: Image) -> str:
-    """A picture as a data URL."""
-    written, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-    assert written, f"OpenCV writes no PNG of {image.shape}"
+    """An image as a data URL."""
+    success, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert success, f"OpenCV cannot encode {image.shape} as PNG"
     return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

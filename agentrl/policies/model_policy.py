@@ -1,4 +1,4 @@
-"""A model that plays: one conversation at each seat, one engine behind all of them."""
+"""Policy that plays with a local engine: one conversation per episode, one engine for all."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from agentrl.types import Message
 
 
 def draw_seed(episode: int, turn: int) -> int:
-    """The seed of one turn's draw, in [0, 2^63): a stable mix of the episode's and the turn."""
+    """The sampling seed of one turn, in [0, 2^63): a stable hash of the episode's seed and turn."""
     digest = hashlib.blake2b(f"{episode}/{turn}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -25,9 +25,9 @@ class ModelPolicy:
     Args:
         engine: started.
         encoder: of the engine's model.
-        history: what of the conversation a prompt shows; None shows all.
-        sampling: of every reply; its seed is replaced by one for each turn.
-        max_context: tokens of a prompt and its reply, at most.
+        history: the part of the conversation in each prompt; None includes all.
+        sampling: of every reply; its seed is replaced each turn.
+        max_context: maximum tokens of a prompt and its reply.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class ModelPolicy:
         self.sampling = sampling or Sampling()
 
     def start_episode(self, instructions: str, seed: int) -> "ModelSession":
-        """Take a seat; `seed` names the draws of this episode."""
+        """Start an episode, with a seed for its sampling."""
         return ModelSession(self, instructions, seed)
 
 
 class ModelSession:
-    """A model at one episode.
+    """One episode played by a model.
 
     Args:
-        policy: whose engine answers.
-        instructions: the system's message.
-        seed: names the draws.
+        policy: provides the engine.
+        instructions: the system message.
+        seed: of the sampling.
     """
 
     def __init__(self, policy: ModelPolicy, instructions: str, seed: int) -> None:
@@ -65,11 +65,11 @@ class ModelSession:
         policy.engine.begin_episode()
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """Sample a reply; None when it might not fit into the context.
+        """Sample a reply; None if it might not fit into the context.
 
         Raises:
             EngineError: the engine failed.
-            ValueError: the message's pictures and `<image>`s do not match.
+            ValueError: the number of `<image>` placeholders and of images differ.
         """
         policy = self._policy
         prompt = self._conversation.observe(message)
@@ -82,7 +82,7 @@ class ModelSession:
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))
 
     def close(self) -> None:
-        """The episode is over; may be called twice."""
+        """End the episode; may be called twice."""
         if not self._left:
             self._left = True
             self._policy.engine.end_episode()

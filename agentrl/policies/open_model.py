@@ -1,4 +1,4 @@
-"""From a configuration to a model's encoder and its engine."""
+"""Open the encoder, engine or endpoint that a configuration selects."""
 
 import inspect
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from agentrl.text import did_you_mean
 from agentrl.types import Image
 
 _HOTTEST = 2.0
-"""What vLLM takes at most as a temperature."""
+"""Maximum temperature that vLLM accepts."""
 
 
 def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
-    """The encoder of a model, with the picture sizes of the configuration.
+    """The encoder of a model, with the configured image size.
 
     Raises:
         ConfigError: the model cannot be used for chats.
@@ -27,32 +27,32 @@ def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
 
 
 def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
-    """What scales pictures as the configuration asks, where no model says how it reads them."""
-    asked = (model.image_size[0], model.image_size[1]) if model.image_size else None
+    """A function that resizes images as configured, for policies without a local model."""
+    target = (model.image_size[0], model.image_size[1]) if model.image_size else None
 
     def scaled(image: Image) -> Image:
-        own = (image.shape[1], image.shape[0])
-        return resize_image(image, target_size(own, asked, model.max_pixels, 1))
+        size = (image.shape[1], image.shape[0])
+        return resize_image(image, target_size(size, target, model.max_pixels, 1))
 
     return scaled
 
 
 def check_engine(rollout: RolloutConfig) -> None:
-    """See whether an engine takes its settings, without starting it.
+    """Validate the settings of an engine without starting it.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: the engine does not accept them.
     """
     if rollout.engine == "vllm" and rollout.temperature > _HOTTEST:
         raise ConfigError(
-            f"rollout.temperature={rollout.temperature}: vLLM takes {_HOTTEST:g} at most"
+            f"rollout.temperature={rollout.temperature}: vLLM accepts at most {_HOTTEST:g}"
         )
     if rollout.engine == "remote":
         key_of(rollout.endpoint)
         if rollout.engine_kwargs:
             raise ConfigError(
-                f"rollout.engine_kwargs={rollout.engine_kwargs}: a server takes no arguments; what "
-                "every request is to hold stands in rollout.endpoint.extra_body"
+                f"rollout.engine_kwargs={rollout.engine_kwargs}: not used with a remote server; "
+                "put additional fields of requests into rollout.endpoint.extra_body"
             )
     known = _arguments(rollout.engine) if rollout.engine_kwargs else None
     for name in rollout.engine_kwargs:
@@ -64,12 +64,13 @@ def check_engine(rollout: RolloutConfig) -> None:
 
 
 def _arguments(engine: str) -> list[str] | None:
-    """What `rollout.engine_kwargs` may name; None where that cannot be told."""
+    """The names allowed in `rollout.engine_kwargs`; None if they cannot be determined."""
     if engine == "hf":
         from agentrl.policies.engines.hf_engine import HFEngine
 
-        ours = ("path", "dtype", "attention", "deadline_s", "version")  # from other settings
-        return [name for name in inspect.signature(HFEngine).parameters if name not in ours]
+        # Set by other settings.
+        reserved = ("path", "dtype", "attention", "deadline_s", "version")
+        return [name for name in inspect.signature(HFEngine).parameters if name not in reserved]
     from agentrl.policies.engines.vllm_arguments import arguments
 
     return arguments()
@@ -85,32 +86,32 @@ def open_engine(
     transfer: str = "file",
     can_sleep: bool = False,
 ) -> Engine:
-    """The engine that a configuration names, not started yet.
+    """The configured engine, not started yet.
 
     Args:
-        rollout: says which.
-        model: its types.
+        rollout: selects the engine.
+        model: dtype, attention and adapters.
         folder: as `resolve_model` returns it.
-        seed: of the engine's own draws, where those of single prompts are not seeded.
+        seed: of the engine's shared random stream; see VLLMEngine.
         version: of the weights in the folder.
-        transfer: how weights come; see VLLMEngine.
+        transfer: see VLLMEngine.
         can_sleep: see VLLMEngine.
 
     Raises:
         ConfigError: see `check_engine`.
     """
     check_engine(rollout)
-    assert rollout.engine != "remote", "a server is no engine: it takes words, and no weights"
+    assert rollout.engine != "remote", "a remote server is an Endpoint, not an Engine"
     if rollout.engine == "hf":
         return _hf(rollout, model, folder, version)
     return _vllm(rollout, model, folder, seed, version, transfer, can_sleep)
 
 
 def open_endpoint(rollout: RolloutConfig) -> Endpoint:
-    """The server that a configuration names, not asked yet.
+    """The client of the configured server, not started yet.
 
     Raises:
-        ConfigError: what asks is not installed, or there is no key where one is named.
+        ConfigError: the HTTP client is not installed, or the named API key is not set.
     """
     return Endpoint(
         rollout.endpoint,
@@ -121,7 +122,7 @@ def open_endpoint(rollout: RolloutConfig) -> Endpoint:
 
 
 async def served_model(rollout: RolloutConfig) -> str:
-    """How the server calls the model that plays, after it has answered once.
+    """The name of the served model; requests a first reply.
 
     Raises:
         ConfigError: see Endpoint.start.

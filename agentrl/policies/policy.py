@@ -1,4 +1,4 @@
-"""Who plays: something that takes a seat at an episode and answers messages."""
+"""The interface of policies, which play episodes by answering messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agentrl.types import Image, Message, Prompt, Reply
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Answer:
-    """One reply and the exact prompt it answers."""
+    """One reply, and the exact prompt that it answers."""
 
     prompt: Prompt
     reply: Reply
@@ -17,11 +17,11 @@ class Answer:
 
 
 def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:
-    """The answer of somebody who samples no tokens, such as a script or a person.
+    """The answer of a policy that samples no tokens, such as a script or a human.
 
     Args:
         text: the reply.
-        images: what was shown.
+        images: of the message.
     """
     return Answer(
         prompt=Prompt(token_ids=(), images=images),
@@ -31,22 +31,22 @@ def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:
 
 
 class PolicySession(Protocol):
-    """One player at one episode; keeps the conversation."""
+    """One episode of a policy; keeps the conversation."""
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """Reply to what the environment shows; None when the context is full.
+        """Reply to a message of the environment; None if the context is full.
 
         Args:
-            message: the user's turn.
-            info: the environment's truth, for scripted players alone.
+            message: the user message.
+            info: the environment's info, only for scripted players.
         """
 
     def close(self) -> None:
-        """The episode is over."""
+        """End the episode."""
 
 
 class Policy(Protocol):
-    """Plays any number of episodes at once."""
+    """Plays any number of concurrent episodes."""
 
     def start_episode(self, instructions: str, seed: int) -> PolicySession:
-        """Take a seat; `seed` names the player's own draws in this episode."""
+        """Start an episode, with a seed for the policy's own randomness."""

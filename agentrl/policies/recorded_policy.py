@@ -1,4 +1,4 @@
-"""A player who says again what was said before."""
+"""Policy that repeats recorded replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from agentrl.types import Message
 
 
 class RecordedPolicy:
-    """Says these replies, one a turn; after the last one its context is full.
+    """Gives one recorded reply per turn; after the last one its context counts as full.
 
     Args:
         replies: of one episode, in order.
@@ -18,12 +18,12 @@ class RecordedPolicy:
         self._replies = tuple(replies)
 
     def start_episode(self, instructions: str, seed: int) -> "RecordedSession":
-        """Take a seat; nothing is drawn."""
+        """Start an episode; the seed is not used."""
         return RecordedSession(self._replies)
 
 
 class RecordedSession:
-    """The replies at one episode.
+    """One episode with recorded replies.
 
     Args:
         replies: see RecordedPolicy.
@@ -33,9 +33,9 @@ class RecordedSession:
         self._replies = iter(replies)
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """The next reply; None when there is none left."""
+        """The next reply; None after the last."""
         text = next(self._replies, None)
         return None if text is None else answer_without_tokens(text, message.images)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """No-op."""

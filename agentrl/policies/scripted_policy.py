@@ -1,4 +1,4 @@
-"""A scripted player at a model's place: its answers look as if a model had sampled them."""
+"""Policy that plays with a scripted player, optionally encoded as if a model had sampled it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,14 +17,14 @@ from agentrl.worker_threads import Worker
 
 
 class ScriptedPolicy:
-    """Answers with a player that knows the truth.
+    """Answers with a scripted player, which knows the true state.
 
     Args:
-        player: what answers.
-        encoder: of the model that is to learn from it; without one, answers carry no ids.
-        history: what of the conversation a prompt shows; None shows all.
-        scale: of the pictures of a message, where there is no encoder; None keeps them.
-        most_tokens: of one answer, where a model is to learn from it; None for any number.
+        player: gives the replies.
+        encoder: of the model that learns from them; without one, answers have no token ids.
+        history: the part of the conversation in each prompt; None includes all.
+        scale: resizes images if there is no encoder; None keeps them.
+        most_tokens: maximum tokens of a reply that a model learns from; None for no limit.
     """
 
     def __init__(
@@ -39,33 +39,33 @@ class ScriptedPolicy:
         self.history, self.scale, self.most_tokens = history, scale, most_tokens
 
     def start_episode(self, instructions: str, seed: int) -> "ScriptedSession":
-        """Take a seat; `seed` names the player's draws."""
+        """Start an episode, with a seed for the player's randomness."""
         return ScriptedSession(self, instructions, seed)
 
 
 class ScriptedSession:
-    """A scripted player at one episode.
+    """One episode of a scripted player.
 
     Args:
-        policy: whose player answers.
-        instructions: the system's message.
-        seed: names the player's draws.
+        policy: provides the player.
+        instructions: the system message.
+        seed: of the player's randomness.
     """
 
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
         self._player, self._encoder, self._scale = policy.player, policy.encoder, policy.scale
         self._most_tokens = policy.most_tokens
         self._rng = np.random.default_rng(seed)
-        self._worker = Worker("player")  # a player may hang, and must not stop the others
+        self._worker = Worker("player")  # a hanging player must not block the others
         self._conversation = (
             Conversation(policy.encoder, instructions, policy.history) if policy.encoder else None
         )
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:
-        """The player's reply to the state in `info`, of version 0 and probability 1.
+        """The player's reply to the state in `info`, with version 0 and probability 1.
 
         Raises:
-            ConfigError: it is longer than who learns from it may answer, and would never end.
+            ConfigError: it is longer than the replies of the model that learns from it.
         """
         text = await self._worker.call(self._player.reply, info, self._rng)
         if self._conversation is None or self._encoder is None:
@@ -76,7 +76,7 @@ class ScriptedSession:
         )
 
     def close(self) -> None:
-        """Let the player's thread end."""
+        """End the player's thread."""
         self._worker.close()
 
 
@@ -87,25 +87,25 @@ def encode_as_sampled(
     text: str,
     most_tokens: int | None = None,
 ) -> Answer:
-    """A reply as if a model had sampled it, of version 0 and probability 1.
+    """Encode a reply as if a model had sampled it, with version 0 and probability 1.
 
     Args:
-        conversation: so far; goes on with both.
-        encoder: of the model that is to learn from it.
-        message: what is answered.
+        conversation: so far; the message and reply are added to it.
+        encoder: of the model that learns from it.
+        message: the message that is answered.
         text: the reply.
-        most_tokens: of the reply; None for any number.
+        most_tokens: maximum tokens of the reply; None for no limit.
 
     Raises:
-        ConfigError: it is longer than who learns from it may answer, and would never end.
-        ValueError: the message's pictures and `<image>`s do not match.
+        ConfigError: it is longer than the model's own replies may be.
+        ValueError: the number of `<image>` placeholders and of images differ.
     """
     prompt = conversation.observe(message)
     ids = encoder.reply_ids(text)
     if most_tokens is not None and len(ids) > most_tokens:
         raise ConfigError(
-            f"rollout.max_new_tokens={most_tokens}: {quoted(text)}, which the warm start teaches, "
-            f"has {len(ids)} tokens; allow the model as many and some more"
+            f"rollout.max_new_tokens={most_tokens}: the warm start trains on {quoted(text)}, which "
+            f"has {len(ids)} tokens; set max_new_tokens somewhat above that"
         )
     conversation.answer(ids)
     reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)

@@ -1,4 +1,4 @@
-"""A policy that somebody watches, and a person at a model's place."""
+"""Policies for interactive use: one whose messages are watched, and a human player."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from agentrl.worker_threads import Worker
 
 
 class WatchedPolicy:
-    """Another policy; what it is shown is told before it answers.
+    """Wraps a policy and reports each message before it answers.
 
     Args:
-        policy: who plays.
-        watch: told of each message.
+        policy: plays.
+        watch: called with each message.
     """
 
     def __init__(self, policy: Policy, watch: Callable[[Message], None]) -> None:
@@ -26,11 +26,11 @@ class WatchedPolicy:
 
 
 class WatchedSession:
-    """A seat whose messages are told.
+    """One watched episode.
 
     Args:
-        seat: who answers.
-        watch: told of each message.
+        session: gives the answers.
+        watch: called with each message.
     """
 
     def __init__(self, session: PolicySession, watch: Callable[[Message], None]) -> None:
@@ -47,22 +47,22 @@ class WatchedSession:
 
 
 class HumanPolicy:
-    """Somebody who is asked.
+    """A human player.
 
     Args:
-        ask: gives the reply, and may take its time; None when nobody wants to go on.
+        ask: returns the reply, and may block; None to stop.
     """
 
     def __init__(self, ask: Callable[[], str | None]) -> None:
         self._ask = ask
 
     def start_episode(self, instructions: str, seed: int) -> "HumanSession":
-        """Take a seat."""
+        """Start an episode; the seed is not used."""
         return HumanSession(self._ask)
 
 
 class HumanSession:
-    """Somebody at one episode.
+    """One episode of a human player.
 
     Args:
         ask: see HumanPolicy.
@@ -74,10 +74,10 @@ class HumanSession:
         self._worker = Worker("human")
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """What is typed; the truth in `info` is not told.
+        """The typed reply; `info` is not shown.
 
         Raises:
-            ConfigError: nobody wanted to begin.
+            ConfigError: the player stopped before the first turn.
         """
         text = await self._worker.call(self._ask)
         if text is None and not self._has_played:
@@ -86,5 +86,5 @@ class HumanSession:
         return None if text is None else answer_without_tokens(text, message.images)
 
     def close(self) -> None:
-        """The episode is over."""
+        """End the episode."""
         self._worker.close()

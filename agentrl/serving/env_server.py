@@ -121,16 +121,16 @@ SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
     "Text": lambda a: spaces.Text(a["most"], min_length=a["least"], charset=a["letters"]),
     "Tuple": lambda a: spaces.Tuple(a["parts"]),
     "Dict": lambda a: spaces.Dict(dict(a["parts"])),
-    "Unknown": lambda a: OpaqueSpace(a["told"]),
+    "OpaqueSpace": lambda a: OpaqueSpace(a["description"]),
 }
 
 
 class OpaqueSpace(spaces.Space[Any]):
     """A space of which only the description is known; it contains everything."""
 
-    def __init__(self, told: str) -> None:
+    def __init__(self, description: str) -> None:
         super().__init__()
-        self.told = told
+        self.description = description
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
         """Always an error."""
@@ -141,10 +141,10 @@ class OpaqueSpace(spaces.Space[Any]):
         return True
 
     def __repr__(self) -> str:
-        return self.told
+        return self.description
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpaqueSpace) and other.told == self.told
+        return isinstance(other, OpaqueSpace) and other.description == self.description
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -165,11 +165,11 @@ def _arguments(space: Any) -> dict[str, Any]:
         return {"parts": tuple(space.spaces)}
     if isinstance(space, spaces.Dict):
         return {"parts": [[key, part] for key, part in space.spaces.items()]}
-    return {"told": repr(space)[:200]}
+    return {"description": repr(space)[:200]}
 
 
 def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """The space, or an `OpaqueSpace` one with its description if its type cannot be sent."""
+    """The space, or an `OpaqueSpace` with its description if its type cannot be sent."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: sendable(part) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):

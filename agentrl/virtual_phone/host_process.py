@@ -61,7 +61,7 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
         serialno=f"VIRTUAL{spec.seed:04d}{number:03d}P{os.getpid()}",
     )
     server = PhoneServer(phone, auth=spec.auth, keys=spec.keys)
-    server.on_restart = FaultSchedule(phone.faults, plan, number).set_lasting
+    server.on_restart = FaultSchedule(phone.faults, plan, number).set_permanent
     return server
 
 

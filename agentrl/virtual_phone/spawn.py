@@ -22,7 +22,7 @@ FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
 
 _SIDES = (64, 4096)
 """Range of a screen's sides in pixels: the status bar needs a minimum of space."""
-_MOST = 1000
+_MAX_PHONES = 1000
 """Most phones in one process."""
 
 
@@ -108,9 +108,9 @@ def _check_values(
     low, high = effect_delay_ms
     least, most = _SIDES
     are_sides = least <= min(size) <= max(size) <= most
-    if not 1 <= num_phones <= _MOST or not are_sides or not 0 <= low <= high:
+    if not 1 <= num_phones <= _MAX_PHONES or not are_sides or not 0 <= low <= high:
         raise ConfigError(
-            f"cannot create phones with num_phones={num_phones} (1 to {_MOST}), size={size} "
+            f"cannot create phones with num_phones={num_phones} (1 to {_MAX_PHONES}), size={size} "
             f"(both sides {least} to {most}), effect_delay_ms={effect_delay_ms} (0 <= low <= high)"
         )
 

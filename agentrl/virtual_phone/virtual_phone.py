@@ -12,16 +12,16 @@ from agentrl.virtual_phone.apps.dialogs import KINDS
 from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.system import snapshot
 from agentrl.virtual_phone.system.device_log import CommandHistory
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.input_handler import InputHandler
 from agentrl.virtual_phone.system.network import PhoneNetwork
 from agentrl.virtual_phone.system.phone_display import PhoneDisplay, VisibleState
-from agentrl.virtual_phone.system.phone_state import PhoneState
 from agentrl.virtual_phone.system.ticker import Ticker
 
 QUICK_REBOOT_S = 0.2
 
 
-class VirtualPhone(PhoneState):
+class VirtualPhone(DeviceState):
     """A virtual phone. It belongs to one event loop and is not thread-safe."""
 
     def __init__(

@@ -6,7 +6,7 @@ from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.chromium_phone import Tab, wait_for
 from tests.phone_page.conftest import OpenPage
-from tests.phone_page.wire import Wire
+from tests.phone_page.flaky_proxy import FlakyProxy
 
 TOP, BOTTOM = (200, 150), (200, 450)
 
@@ -57,7 +57,7 @@ def test_a_restarted_server_continues_the_same_game(
 
 
 def test_a_touch_on_a_dead_connection_is_resent_and_handled_once(
-    open_page: OpenPage, wire: Wire
+    open_page: OpenPage, wire: FlakyProxy
 ) -> None:
     host, tab = open_probe(open_page)
     wire.swallows_up = True
@@ -73,7 +73,9 @@ def test_a_touch_on_a_dead_connection_is_resent_and_handled_once(
     assert wait_for(host, touches=4)["halves"] == [2, 3]
 
 
-def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, wire: Wire) -> None:
+def test_a_touch_whose_answer_is_lost_is_not_handled_twice(
+    open_page: OpenPage, wire: FlakyProxy
+) -> None:
     host, tab = open_probe(open_page)
     wire.swallows_down = True
     tab.tap(*TOP)
@@ -92,7 +94,9 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
     assert wait_for(host, touches=3)["halves"] == [2, 2]
 
 
-def test_the_page_gives_up_a_connection_without_heartbeats(open_page: OpenPage, wire: Wire) -> None:
+def test_the_page_gives_up_a_connection_without_heartbeats(
+    open_page: OpenPage, wire: FlakyProxy
+) -> None:
     host, tab = open_probe(open_page)
     tab.page.evaluate("() => { heard = -LOST_AFTER_MS; }")
     wire.swallows_up = wire.swallows_down = True
@@ -105,7 +109,7 @@ def test_the_page_gives_up_a_connection_without_heartbeats(open_page: OpenPage, 
 
 
 def test_a_touch_of_a_finished_game_never_reaches_the_next_one(
-    open_page: OpenPage, wire: Wire, caplog: pytest.LogCaptureFixture
+    open_page: OpenPage, wire: FlakyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="agentrl")
     host, tab = open_probe(open_page)

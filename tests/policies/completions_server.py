@@ -1,4 +1,4 @@
-"""A real HTTP server with chat completions that says what a test wants it to say."""
+"""A real chat completions server over HTTP that gives the responses set by a test."""
 
 import http.server
 import json
@@ -28,20 +28,20 @@ def reply(text: Any, finish: Any = "stop", **others: Any) -> dict[str, Any]:
 
 def exact(text: str, ids: Sequence[int], prompt_ids: Sequence[int] = (1, 2, 3)) -> dict[str, Any]:
     logprobs = {"content": [{"token": "t", "logprob": -0.5} for _ in ids]}
-    told = reply(text, token_ids=list(ids), logprobs=logprobs)
-    return {**told, "prompt_token_ids": list(prompt_ids)}
+    answer = reply(text, token_ids=list(ids), logprobs=logprobs)
+    return {**answer, "prompt_token_ids": list(prompt_ids)}
 
 
 @dataclass(slots=True, kw_only=True)
 class Server:
-    """What was asked, and what is to be answered."""
+    """Requests received, and responses to give."""
 
     url: str = ""
     models: Any = field(default_factory=lambda: ok({"data": [{"id": "toy"}]}))
     answers: deque[Any] = field(default_factory=deque)
-    """One for each request that follows: what is said, or a function that writes it."""
+    """One per following request: a response, or a function that writes it."""
     usual: Callable[[dict[str, Any]], Any] = lambda body: ok(reply("ok"))
-    """Makes what is said where no answer is left."""
+    """Makes the response when no answer is left."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     at_once: int = 0
@@ -94,7 +94,7 @@ def serving() -> Iterator[Server]:
         daemon_threads = True
 
         def handle_error(self, *arguments: Any) -> None:
-            """A client that hangs up is what some tests are about."""
+            """Ignore disconnecting clients, which some tests simulate."""
 
     http_server = Quiet(("127.0.0.1", 0), Handler)
     server.url = f"http://127.0.0.1:{http_server.server_port}/v1"

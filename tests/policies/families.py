@@ -1,4 +1,4 @@
-"""Tiny models of the other families, with random weights and the tiny model's tokenizer."""
+"""Tiny models of the other model families, with random weights and the tiny model's tokenizer."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "text")
 
 
 def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
-    """A folder with a model of the family."""
+    """Build a model of the family in a folder."""
     if family == "qwen2_5_vl":
         return tiny_vlm
     folder.mkdir()
@@ -26,7 +26,7 @@ def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                parameter.mul_(5)  # so that it is sure of something
+                parameter.mul_(5)  # so that its distributions are peaked
     model.save_pretrained(folder)
     processor = json.loads((tiny_vlm / "preprocessor_config.json").read_text())
     processor |= {"patch_size": 14, "merge_size": 2}
@@ -40,7 +40,7 @@ def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
 
 
 def tie(folder: Path) -> Path:
-    """Let the output head of the model in a folder share its embedding's weights."""
+    """Tie the output head of the model in a folder to its embedding."""
     config = json.loads((folder / "config.json").read_text())
     config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
     (folder / "config.json").write_text(json.dumps(config))

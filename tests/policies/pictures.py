@@ -1,4 +1,4 @@
-"""Random pictures for the tests of this folder."""
+"""Random images for the tests of this folder."""
 
 import numpy as np
 

@@ -15,7 +15,7 @@ def forward_logprobs(
     reply: Sequence[int],
     temperature: float = 1.0,
 ) -> list[float]:
-    """Of each token of a reply: banned tokens masked, in one pass over prompt and reply."""
+    """Log-probability of each reply token, with banned tokens masked, in one forward pass."""
     ids = torch.tensor([[*prompt.token_ids, *reply]])
     mask = torch.ones_like(ids, dtype=torch.bool)
     with torch.inference_mode():

@@ -44,7 +44,7 @@ def shown(url: str) -> np.ndarray:
 
 
 def laid_out(messages: list[dict[str, Any]]) -> str:
-    """As ChatML writes them, with one sign for a picture."""
+    """The messages as ChatML text, with one sign per image."""
 
     def words(content: Any) -> str:
         if isinstance(content, str):
@@ -59,7 +59,7 @@ def laid_out(messages: list[dict[str, Any]]) -> str:
     [History(), History(turns=1), History(turns=2), History(turns=1, carries_memory=True)],
     ids=["concat", "window:1", "window:2", "compact:1"],
 )
-async def test_a_server_is_shown_what_a_model_here_is_shown(
+async def test_a_server_receives_the_prompt_of_a_local_model(
     server: Server, client: Endpoint, tiny_vlm: Path, history: History
 ) -> None:
     encoder = ChatEncoder(tiny_vlm)
@@ -82,7 +82,7 @@ async def test_a_server_is_shown_what_a_model_here_is_shown(
     session.close()
 
 
-async def test_pictures_are_sent_at_the_size_that_is_set_and_bit_by_bit(
+async def test_images_are_sent_losslessly_at_the_configured_size(
     server: Server, client: Endpoint
 ) -> None:
     scale = open_scaler(ModelConfig(image_size=[56, 84]))
@@ -99,7 +99,7 @@ async def test_pictures_are_sent_at_the_size_that_is_set_and_bit_by_bit(
         np.testing.assert_array_equal(seen, recorded)
 
 
-async def test_answers_hold_the_tokens_that_are_told(server: Server, client: Endpoint) -> None:
+async def test_answers_contain_the_reported_tokens(server: Server, client: Endpoint) -> None:
     session = EndpointPolicy(client, sampling=Sampling(temperature=0)).start_episode("", 4)
     server.answers += [ok(exact("up", [5, 6])), ok(reply("up"))]
     first, second = [await session.answer(Message(role="user", text="?"), {}) for _ in range(2)]
@@ -119,8 +119,8 @@ async def test_a_full_context_ends_the_conversation(server: Server, client: Endp
     assert await session.answer(Message(role="user", text="?"), {}) is None
 
 
-async def test_a_picture_without_a_place_is_refused(client: Endpoint) -> None:
-    with pytest.raises(ValueError, match="1 times <image> has 0 pictures"):
+async def test_a_placeholder_without_an_image_is_an_error(client: Endpoint) -> None:
+    with pytest.raises(ValueError, match="1 <image> placeholders has 0 images"):
         await (
             EndpointPolicy(client)
             .start_episode("", 0)
@@ -129,7 +129,7 @@ async def test_a_picture_without_a_place_is_refused(client: Endpoint) -> None:
 
 
 @given(st.lists(st.text(max_size=10), min_size=1, max_size=4))
-def test_words_and_pictures_keep_their_order(words: list[str]) -> None:
+def test_text_and_images_keep_their_order(words: list[str]) -> None:
     words = [word.replace("<image>", "") for word in words]
     images = tuple(picture(n, 28, 28) for n in range(len(words) - 1))
     sent = to_api_message(Message(role="user", text="<image>".join(words), images=images))[

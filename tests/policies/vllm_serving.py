@@ -1,4 +1,4 @@
-"""`vllm serve` in a process of its own, which ends with its children."""
+"""`vllm serve` in a separate process, which is stopped with its children."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
 
     Args:
         model: its folder.
-        log: where the server's words go.
+        log: file for the server's output.
         arguments: further ones of `vllm serve`.
 
     Yields:
@@ -41,9 +41,9 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
     torch_companions.patch_broken_imports()
-    with _environment(_START_S, {}), log.open("w") as told:  # also what makes the CPU build start
+    with _environment(_START_S, {}), log.open("w") as output:  # also lets the CPU build start
         process = subprocess.Popen(
-            command, stdout=told, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         _wait(process, f"http://127.0.0.1:{port}/health", log)

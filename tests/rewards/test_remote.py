@@ -17,7 +17,7 @@ from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import Remote
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_batches import answered
 
 THEIRS = """
@@ -114,7 +114,7 @@ def test_function_is_asked_over_the_network_with_its_pictures(server):
 
 def test_it_is_a_reward_like_any_other(server):
     config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
-    scored = Scorer([config], 30.0).score(answered("42"))
+    scored = RewardFunctions([config], 30.0).score(answered("42"))
     assert scored.components == {"Remote": (0.0, 1.5), "Remote/bright": (0.0, -1.0)}
 
 
@@ -124,7 +124,7 @@ def test_failure_over_there_is_told_here_and_spares_the_other_episodes(server):
     assert "KeyError: 'a bad day'" in bad["error"]
     config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
     with pytest.raises(RewardError, match="a bad day"):
-        Scorer([config], 30.0).score(answered("raise"))
+        RewardFunctions([config], 30.0).score(answered("raise"))
 
 
 def test_half_a_character_in_an_error_is_told_and_fails_nothing(server):
@@ -251,4 +251,4 @@ def test_server_that_is_not_there_is_told_within_the_deadline():
 )
 def test_address_that_cannot_be_is_refused_before_any_work(kwargs):
     with pytest.raises(ConfigError):
-        Scorer([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])
+        RewardFunctions([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])

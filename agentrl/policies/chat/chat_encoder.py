@@ -1,7 +1,7 @@
-"""Messages and pictures become token ids, exactly once.
+"""Encode messages and images as token ids, exactly once.
 
-The format is ChatML, as Qwen's templates write it. Markers are put in as ids and everything else
-is encoded as plain text, so that no words of a game or a model can pass for a marker.
+The format is ChatML, as in Qwen's templates. Special tokens are inserted as ids and everything else
+is encoded as plain text, so that no text of a game or a model can pass for a special token.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, adapter_for
-from agentrl.policies.models.model_adapter import read_json
+from agentrl.policies.models.model_files import read_json
 from agentrl.types import IMAGE, Image, Message
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ class ChatEncoder:
 
     Args:
         path: the model's folder.
-        image_size: [width, height] that pictures are scaled to; None keeps their shape.
-        max_pixels: bounds the area of pictures where no size is given.
+        image_size: [width, height] that images are scaled to; None keeps their aspect ratio.
+        max_pixels: limits the area of images where no size is given.
 
     Raises:
-        ConfigError: the model has no tokenizer.json, or one without ChatML's markers.
+        ConfigError: the model has no tokenizer.json, or one without ChatML's special tokens.
     """
 
     def __init__(
@@ -60,44 +60,44 @@ class ChatEncoder:
         return int(id)
 
     def text_ids(self, text: str) -> tuple[int, ...]:
-        """The ids of plain text; what looks like a marker stays text."""
+        """The ids of plain text; text that looks like a special token stays text."""
         cuts = [0, *(match.start() + 1 for match in self._markers.finditer(text)), len(text)]
         pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
         encode = self._tokenizer.encode
         return tuple(id for piece in pieces for id in encode(piece, add_special_tokens=False).ids)
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What ids read as, without markers."""
+        """Decode ids, without special tokens."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def preamble(self, instructions: str) -> tuple[int, ...]:
-        """The system's message; the model's own where there are no instructions."""
-        words = instructions or self._default_system
-        return self._message("system", words, ())[0] if words else ()
+        """The system message; the model's default one if there are no instructions."""
+        text = instructions or self._default_system
+        return self._message("system", text, ())[0] if text else ()
 
     def question(self, message: Message) -> tuple[tuple[int, ...], tuple[Image, ...]]:
-        """A message and the words that open the reply to it.
+        """A message and the header of the reply to it.
 
         Returns:
-            the ids, and the message's pictures as the model sees them.
+            the ids, and the message's images as the model sees them.
 
         Raises:
-            ValueError: `<image>` does not stand once for each picture.
+            ValueError: the number of `<image>` placeholders and of images differ.
         """
         ids, images = self._message(message.role, message.text, message.images)
         return (*ids, *self.opening()), images
 
     def opening(self) -> tuple[int, ...]:
-        """The shortest prompt: the words that open a reply to nothing."""
+        """The header of a reply, which is also the shortest prompt."""
         return (self.start_id, *self.text_ids("assistant\n"))
 
     def closing(self, reply_ids: Sequence[int]) -> tuple[int, ...]:
-        """What follows a reply before the next message."""
+        """The tokens between a reply and the next message."""
         ended = bool(reply_ids) and reply_ids[-1] == self.end_id
         return self._newline if ended else (self.end_id, *self._newline)
 
     def reply_ids(self, reply: str) -> tuple[int, ...]:
-        """A reply as if it were sampled, with its end."""
+        """The ids of a reply with its end token, as if it were sampled."""
         return (*self.text_ids(reply), self.end_id)
 
     def _message(
@@ -106,7 +106,7 @@ class ChatEncoder:
         first, *pieces = f"{role}\n{text}".split(IMAGE)
         if len(pieces) != len(images):
             raise ValueError(
-                f"a message with {len(pieces)} times {IMAGE} has {len(images)} pictures"
+                f"a message with {len(pieces)} {IMAGE} placeholders has {len(images)} images"
             )
         scaled = tuple(
             self.model_adapter.scale(i, self._image_size, self._max_pixels) for i in images
@@ -134,7 +134,7 @@ def _template(path: Path) -> str:
 
 
 def _eos_token_ids(path: Path, end_id: int) -> tuple[int, ...]:
-    """What ends a reply: the end of a message, and what the model's own settings name."""
+    """The tokens that end a reply: ChatML's, and those of the model's generation config."""
     named: int | list[int] = []
     if (path / "generation_config.json").is_file():
         named = read_json(path / "generation_config.json").get("eos_token_id") or []

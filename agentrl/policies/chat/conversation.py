@@ -1,4 +1,4 @@
-"""One episode's messages and replies, laid out for the model as `env.history` says."""
+"""The token ids of one episode's prompts, with the history that `env.history` selects."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from agentrl.types import Image, Message, Prompt
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """A message, and the reply once there is one."""
+    """A message, and the reply to it if there is one yet."""
 
     question: tuple[int, ...]
     images: tuple[Image, ...]
@@ -23,9 +23,9 @@ class Conversation:
 
     Args:
         encoder: of the model.
-        instructions: the system's message; may be empty.
-        history: what of the conversation a prompt shows. Where it shows all, every prompt begins
-            with the one before and its reply.
+        instructions: the system message; may be empty.
+        history: the part of the conversation in each prompt. If it is all of it, every prompt
+            extends the previous one and its reply.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Conversation:
         self._said: list[_Exchange] = []
 
     def observe(self, message: Message) -> Prompt:
-        """Add a message; the prompt for the reply to it.
+        """Add a message and return the prompt for the reply to it.
 
         Raises:
-            ValueError: `<image>` does not stand once for each picture.
+            ValueError: the number of `<image>` placeholders and of images differ.
         """
         assert not self._said or self._said[-1].answer, "the last prompt has no answer yet"
         ids, images = self._encoder.question(self._memory.reminded(message))
@@ -52,13 +52,13 @@ class Conversation:
         shown = tuple(image for exchange in exchanges for image in exchange.images)
         self._encoder.model_adapter.collapse_image_tokens(
             token_ids, shown
-        )  # one run of image tokens for each picture
+        )  # checks the image tokens
         return Prompt(token_ids=tuple(token_ids), images=shown)
 
     def answer(self, reply_ids: Sequence[int]) -> None:
-        """Keep a reply, with the very ids that were sampled."""
-        assert self._said, "there is nothing to answer"
-        assert self._said[-1].answer is None, "it is answered already"
+        """Add a reply with exactly the ids that were sampled."""
+        assert self._said, "there is no message to answer"
+        assert self._said[-1].answer is None, "the last message is already answered"
         self._said[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
-        if self._memory.is_carried:  # only then is it worth its decoding
+        if self._memory.is_carried:  # otherwise save the decoding
             self._memory.hear(self._encoder.text(reply_ids))

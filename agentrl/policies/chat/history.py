@@ -1,4 +1,4 @@
-"""What of one episode a prompt shows, as `env.history` says, whoever lays it out."""
+"""The part of an episode that a prompt contains (`env.history`), and the model's memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,18 +11,18 @@ from agentrl.types import IMAGE, Message
 
 MEMORY = "memory"
 MAX_MEMORY_CHARS = 1000
-"""Characters of a memory; what is longer is cut, so that prompts do not grow without end."""
+"""Longer memories are truncated, so that prompts do not grow without bound."""
 _T = TypeVar("_T")
 
 
 class PromptHistory:
-    """What is shown of the conversation, and what the model has written down.
+    """Selects the messages of a prompt, and carries the model's memory from turn to turn.
 
-    With a history that carries a memory, what a reply holds between `<memory>` and `</memory>`
-    stands in the same tags before the messages that follow, until another reply writes it anew.
+    With a history that carries a memory, the text between `<memory>` and `</memory>` in a reply is
+    prepended to the following messages in the same tags, until another reply replaces it.
 
     Args:
-        history: of the configuration; None shows all.
+        history: of the configuration; None includes all messages.
     """
 
     def __init__(self, history: History | None) -> None:
@@ -31,45 +31,45 @@ class PromptHistory:
 
     @property
     def is_carried(self) -> bool:
-        """Whether what is written down counts."""
+        """Whether replies can write a memory."""
         return self._history.carries_memory
 
     def instructions(self, words: str) -> str:
-        """The system's message, with how to write something down; without one nothing is told."""
-        return f"{words} {_told(self._history)}" if self.is_carried and words else words
+        """The system message with the memory's instructions; an empty one stays empty."""
+        return f"{words} {_memory_hint(self._history)}" if self.is_carried and words else words
 
     def reminded(self, message: Message) -> Message:
-        """A new message, with what is remembered in front."""
+        """A new message with the memory in front."""
         if not self._written:
             return message
-        # What the model has written is text: no picture, whatever it looks like.
-        words = self._written.replace(IMAGE, "<image >")
-        return replace(message, text=f"<{MEMORY}>{words}</{MEMORY}>\n{message.text}")
+        # Text written by the model must not pass for an image placeholder.
+        memory = self._written.replace(IMAGE, "<image >")
+        return replace(message, text=f"<{MEMORY}>{memory}</{MEMORY}>\n{message.text}")
 
     def shown(self, messages: Sequence[_T]) -> Sequence[_T]:
-        """What a prompt holds of all that has been said so far.
+        """The part of the conversation that a prompt contains.
 
         Args:
-            messages: one entry for each message of the environment, the newest included.
+            messages: one entry per message of the environment, including the newest.
         """
         turns = self._history.turns
         return messages if turns is None else messages[-turns:]
 
     def hear(self, reply: str) -> None:
-        """Take what a reply writes down, if it counts."""
+        """Update the memory from a reply, if it is carried."""
         if self.is_carried:
             self._written = extract_memory(reply, self._written)
 
 
 def extract_memory(reply: str, before: str) -> str:
-    """The memory after a reply: what it wrote, or the one before where it wrote none."""
+    """The memory in a reply, or the previous one if the reply contains none."""
     try:
         return tag_content(reply, MEMORY).strip()[:MAX_MEMORY_CHARS]
     except ActionError:
         return before
 
 
-def _told(history: History) -> str:
+def _memory_hint(history: History) -> str:
     turns = history.turns
     shown = "the last screen" if turns == 1 else f"the last {turns} screens"
     return (

@@ -1,6 +1,6 @@
-"""The words of the chat completions API: what is asked of a server, and what it answers.
+"""Requests and responses of the chat completions API.
 
-Pure functions; whatever a server says is foreign text, and is checked before it is believed.
+Pure functions. A server's response is untrusted, and validated before use.
 """
 
 import json
@@ -15,12 +15,12 @@ from agentrl.policies.engines.engine import Sampling
 from agentrl.text import encodable, quoted
 
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
-"""Fields that ask for exact tokens: the first is vLLM's own, and others may refuse it."""
+"""Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
 _SEEDS = 2**31
-"""Some servers take no larger ones."""
+"""Some servers accept no larger seeds."""
 _IDS = 2**32
 _ENDS = ("stop", "length", None)
-"""How a reply ends that was given as it is; a server need not say."""
+"""Finish reasons of a complete reply; a server may omit it."""
 _NO_ROOM = re.compile(r"context.?length|context.?window|context size|prompt is too long", re.I)
 
 
@@ -30,12 +30,12 @@ class Completion:
 
     text: str
     prompt_ids: tuple[int, ...] = ()
-    """[P], empty where the server did not tell tokens."""
+    """[P], empty if the server does not report tokens."""
     reply_ids: tuple[int, ...] = ()
     """[R], likewise."""
     logprobs: tuple[float, ...] = ()
-    """[R], as the server tells them: vLLM's are of the model's own distribution, before
-    temperature, unless it was started with `--logprobs-mode processed_logprobs`."""
+    """[R], as reported: vLLM's are those before temperature, unless it was started with
+    `--logprobs-mode processed_logprobs`."""
 
 
 def build_request(
@@ -48,11 +48,11 @@ def build_request(
     """The body of a request, in ASCII.
 
     Args:
-        model: as the server calls it.
-        messages: in the API's own form.
-        sampling: how tokens are drawn.
-        extra_body: further fields; None leaves out one of ours.
-        exact: ask for token ids and log-probabilities.
+        model: its name on the server.
+        messages: in the API's format.
+        sampling: parameters of the reply.
+        extra_body: additional fields; None removes one of ours.
+        exact: whether to request token ids and log-probabilities.
     """
     body = {
         "model": model,
@@ -67,37 +67,39 @@ def build_request(
 
 
 def parse_completion(answer: Any) -> Completion:
-    """The reply in a server's answer.
+    """Parse the reply in a server's answer.
 
-    A reply that was cut at its most tokens, or says nothing, is the model's own.
+    An empty reply, or one truncated at the maximum length, is valid: it is the model's own.
 
     Raises:
-        EngineError: there is no reply in it, or one that the model did not end by itself.
+        EngineError: the answer contains no reply, or one that the server cut off.
     """
     try:
         choice = answer["choices"][0]
         text, end = choice["message"].get("content"), choice.get("finish_reason")
         ids = choice.get("token_ids")
         prompt_ids = answer.get("prompt_token_ids")
-        told = (choice.get("logprobs") or {}).get("content")
-        logprobs = None if told is None else [token["logprob"] for token in told]
+        tokens = (choice.get("logprobs") or {}).get("content")
+        logprobs = None if tokens is None else [token["logprob"] for token in tokens]
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise EngineError(f"is no answer of chat completions ({type(error).__name__})") from None
+        raise EngineError(
+            f"not a valid chat completions response ({type(error).__name__})"
+        ) from None
     if end == "content_filter":
-        raise EngineError("the server's content filter kept the reply back")
+        raise EngineError("the server's content filter withheld the reply")
     if not (end is None or isinstance(end, str)) or end not in _ENDS:
-        raise EngineError(f"the reply ended by {quoted(end)}, neither by itself nor by its length")
+        raise EngineError(f"the reply ended with {quoted(end)}, neither complete nor at its limit")
     if not isinstance(text, str) or (not text and end == "length"):
-        thought = "; raise rollout.max_new_tokens, if it thinks unseen" if end == "length" else ""
-        raise EngineError(f"the answer has no words{thought}")
+        hint = "; raise rollout.max_new_tokens if it reasons hidden" if end == "length" else ""
+        raise EngineError(f"the reply has no text{hint}")
     return Completion(text=encodable(text), **_tokens(prompt_ids, ids, logprobs))
 
 
 def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
-    """Tokens where all of them are told, one log-probability for each; else none.
+    """The tokens, if all are reported with one log-probability each; otherwise {}.
 
     Raises:
-        EngineError: what is told are no tokens.
+        EngineError: the reported values are not tokens.
     """
     if not (prompt_ids and ids and logprobs):
         return {}
@@ -105,9 +107,9 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
         if not isinstance(numbers, list) or not all(
             type(id) is int and 0 <= id < _IDS for id in numbers
         ):
-            raise EngineError("the answer's token ids are none")
+            raise EngineError("the response's token ids are invalid")
     if not all(type(p) in (int, float) and math.isfinite(p) for p in logprobs):
-        raise EngineError("the answer's log-probabilities are none")
+        raise EngineError("the response's log-probabilities are invalid")
     if len(ids) != len(logprobs):
         return {}
     floats = tuple(map(float, logprobs))
@@ -115,16 +117,16 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
 
 
 def parse_models(answer: Any) -> list[str]:
-    """The names in a server's list of models; empty where it is none."""
+    """The names in a server's list of models; empty if it is not such a list."""
     try:
-        names = [one["id"] for one in answer["data"]]
+        names = [model["id"] for model in answer["data"]]
     except (KeyError, TypeError):
         return []
     return [name for name in names if isinstance(name, str)]
 
 
 def error_text(content: bytes) -> str:
-    """What a server says of an error, in as many words as it likes."""
+    """The error message in a server's response."""
     text = content.decode("utf-8", "replace")
     try:
         found = json.loads(text)
@@ -136,5 +138,5 @@ def error_text(content: bytes) -> str:
 
 
 def is_context_overflow(said: str) -> bool:
-    """Whether an error says that a prompt is longer than the server's model reads."""
+    """Whether an error says that a prompt exceeds the model's context."""
     return _NO_ROOM.search(said) is not None

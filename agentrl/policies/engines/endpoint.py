@@ -1,7 +1,7 @@
-"""A server of chat completions, asked over HTTP; the only file that knows an HTTP client.
+"""Client of a chat completions server; the only file that uses an HTTP client.
 
-httpx2 and not OpenAI's own client, which is built on it: two requests are all that is needed, that
-one reads an answer of any length into memory, and brings 30 MB and 0.7 s of import.
+It uses httpx2 and not OpenAI's client, which is built on it: only two requests are needed, and that
+one reads responses of any length into memory and adds 30 MB and 0.7 s of import time.
 """
 
 import asyncio
@@ -30,29 +30,29 @@ from agentrl.text import did_you_mean, quoted
 log = logging.getLogger(__name__)
 
 LARGEST = 8 << 20
-"""Bytes of an answer: 100,000 token ids and 30,000 log-probabilities have room in it."""
+"""Maximum bytes of a response: enough for 100,000 token ids and 30,000 log-probabilities."""
 _TRIES = 5
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
-"""What a server says that may answer later."""
+"""HTTP statuses that are worth a retry."""
 _AGAIN_S, _LONGEST_S = 0.5, 30.0
 _NOT_ASKED = (404, 405, 501)
-"""What a server says that lists no models."""
+"""HTTP statuses of a server that does not list its models."""
 _UNKNOWN_FIELD = (400, 422)
 _CONNECT_S = 30.0
 _NAMES = 20
 
 
 class Endpoint:
-    """Asks a server, as often as it is worth it, for no longer than it may take.
+    """Sends requests to a server, with retries and deadlines.
 
     Args:
-        settings: where it is.
-        deadline_s: for one answer.
-        start_deadline_s: for the server's models and a first answer.
-        in_flight: requests at the same time, at most.
+        settings: of the server.
+        deadline_s: for one reply.
+        start_deadline_s: for the list of models and a first reply.
+        in_flight: maximum number of concurrent requests.
 
     Raises:
-        ConfigError: the HTTP client is not installed, or there is no key where one is named.
+        ConfigError: the HTTP client is not installed, or the named API key is not set.
     """
 
     def __init__(
@@ -68,31 +68,31 @@ class Endpoint:
         except ImportError:
             raise ConfigError(extras.NO_REMOTE) from None
         self.model = settings.model or ""
-        """As the server calls it, once it was asked."""
+        """Its name on the server; known after `start`."""
         self._settings = settings
         self._url = settings.url.rstrip("/")
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
         self._key = key_of(settings)
-        self._exact, self._complained = True, False
-        # Deadlines are asyncio's: they hold for a whole answer, however slowly it drips in.
+        self._exact, self._has_warned = True, False
+        # Deadlines are asyncio's: they limit a whole response, however slowly it arrives.
         self._http = httpx2.AsyncClient(
             headers={**settings.headers, **self._headers()},
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
             limits=httpx2.Limits(max_connections=in_flight),
-            trust_env=not _is_here(self._url),  # no proxy is asked for this very machine
+            trust_env=not _is_loopback(self._url),  # no proxy for this machine
         )
 
     def _headers(self) -> dict[str, str]:
-        # What is packed can become a thousand times as long: only what is plain has a bound.
+        # A compressed response can expand a thousandfold; the size limit needs plain content.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         return headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
 
     async def start(self) -> None:
-        """Find the model, and let it answer once, with one token at most.
+        """Find the model, and request a first reply of at most one token.
 
         Raises:
-            ConfigError: the server cannot be reached, refuses the key, does not have the model, or
-                does not take what is asked of it.
+            ConfigError: the server cannot be reached, refuses the key, lacks the model, or rejects
+                the request.
             EngineError: it fails.
         """
         at = f"rollout.endpoint.url={self._settings.url}"
@@ -107,21 +107,24 @@ class Endpoint:
             ) from None
         except EngineError as error:
             if isinstance(error, EndpointRefused) and error.status in _AGAIN:
-                raise  # it is there, and busy or broken
+                raise  # the server exists, but is busy or broken
             raise ConfigError(f"{at}: {error}{self._advice(error)}") from None
 
     def _advice(self, error: EngineError) -> str:
-        """What to do about a server that could not be started with."""
+        """What to do about a server that does not work."""
         if isinstance(error, EndpointUnreachable):
-            return ". Start it (vllm serve MODEL), or name where it is"
+            return ". Start it (vllm serve MODEL), or correct the URL"
         if not isinstance(error, EndpointRefused) or error.status not in (401, 403):
             return ""
         if self._key:
-            return f". It refuses the key of {self._settings.api_key_env}"
-        return ". It wants a key: name the variable that holds it in rollout.endpoint.api_key_env"
+            return f". It refuses the key in {self._settings.api_key_env}"
+        return (
+            ". It requires an API key: set rollout.endpoint.api_key_env to the environment "
+            "variable that holds it"
+        )
 
     async def _models(self) -> list[str]:
-        """What the server says it has; nothing where it does not say."""
+        """The server's models; empty if it does not list them."""
         try:
             return chat_completions.parse_models(
                 await self._ask("GET", "/models", None, patient=False)
@@ -132,7 +135,7 @@ class Endpoint:
             raise
 
     async def _first_answer(self, names: Sequence[str]) -> None:
-        """Find out whether the server takes our requests, and tells exact tokens."""
+        """Find out whether the server accepts our requests and reports exact tokens."""
         hello = [{"role": "user", "content": "Hello"}]
         for self._exact in (True, False):
             body = chat_completions.build_request(
@@ -150,21 +153,21 @@ class Endpoint:
                 if error.status not in _UNKNOWN_FIELD or not self._exact:
                     raise
                 continue
-            # Where it does not, it would compute log-probabilities for nothing.
-            self._exact = self._exact and _tells_tokens(answer)
+            # Otherwise it would compute log-probabilities in vain.
+            self._exact = self._exact and _reports_tokens(answer)
             return
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], sampling: Sampling
     ) -> Completion | None:
-        """One reply; None where the messages are longer than the model reads.
+        """Request one reply; None if the messages exceed the model's context.
 
         Args:
-            messages: in the API's own form.
-            sampling: how it is drawn.
+            messages: in the API's format.
+            sampling: parameters of the reply.
 
         Raises:
-            EngineError: the server failed, was silent, refused, or gave no reply.
+            EngineError: the server failed, did not answer in time, refused, or sent no reply.
         """
         body = chat_completions.build_request(
             self.model, messages, sampling, self._settings.extra_body, self._exact
@@ -184,16 +187,16 @@ class Endpoint:
             raise EngineError(f"{self._url}: {error}") from None
 
     async def _ask(self, method: str, path: str, body: bytes | None, patient: bool = True) -> Any:
-        """The answer's JSON; asked again where it may come later.
+        """Send a request, with retries, and return the JSON of the response.
 
         Args:
-            method: of HTTP.
-            path: behind the URL.
+            method: HTTP method.
+            path: relative to the URL.
             body: of the request.
-            patient: whether a server that cannot be reached may still come.
+            patient: whether to retry a server that cannot be reached.
 
         Raises:
-            EngineError: there is none.
+            EngineError: no valid response came.
         """
         for number in range(_TRIES):
             last = number == _TRIES - 1
@@ -210,16 +213,16 @@ class Endpoint:
                 if last or status not in _AGAIN:
                     raise refusal
                 failure = str(refusal)
-            if not self._complained:
-                self._complained = True
-                log.warning("%s; it is asked again, as often as this happens", failure)
-            # Each waits a little differently: all were refused at the same time.
-            own_s = _AGAIN_S * 2**number * random.uniform(1, 1.5)
-            await asyncio.sleep(min(_LONGEST_S, max(own_s, again_s)))
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("%s; retrying (further retries are not logged)", failure)
+            # Jitter: concurrent requests were refused at the same time.
+            backoff_s = _AGAIN_S * 2**number * random.uniform(1, 1.5)
+            await asyncio.sleep(min(_LONGEST_S, max(backoff_s, again_s)))
         raise AssertionError("the last try returns or raises")
 
     async def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
-        """Status and content of an answer, and how long the server asks to be left alone."""
+        """Send a request once; status, content and `Retry-After` in seconds."""
         import httpx2
 
         what = f"{self._url}{path}"
@@ -229,11 +232,11 @@ class Endpoint:
                 async with self._http.stream(method, what, content=body) as response:
                     packed = response.headers.get("content-encoding", "identity")
                     if packed != "identity":
-                        raise EngineError(f"{what}: the answer is packed ({quoted(packed)})")
+                        raise EngineError(f"{what}: the response is compressed ({quoted(packed)})")
                     async for chunk in response.aiter_raw():
                         content += chunk
                         if len(content) > LARGEST:
-                            raise EngineError(f"{what}: the answer is above {LARGEST} bytes")
+                            raise EngineError(f"{what}: the response exceeds {LARGEST} bytes")
         except EngineError as error:
             if isinstance(error.__cause__, httpx2.TransportError):
                 raise EndpointUnreachable(self._without_key(_why(what, error.__cause__))) from None
@@ -245,7 +248,7 @@ class Endpoint:
             return json.loads(content)
         except (ValueError, RecursionError):
             head = self._without_key(content[:4096].decode("utf-8", "replace"))
-            raise EngineError(f"{self._url}: the answer is no JSON: {quoted(head, 80)}") from None
+            raise EngineError(f"{self._url}: invalid JSON: {quoted(head, 80)}") from None
 
     def _refusal(self, path: str, status: int, content: bytes) -> EndpointRefused:
         said = self._without_key(chat_completions.error_text(content[:4096]))
@@ -256,15 +259,15 @@ class Endpoint:
         return text.replace(self._key, "(the key)") if self._key else text
 
     async def close(self) -> None:
-        """End all connections; may be called twice."""
+        """Close all connections; may be called twice."""
         await self._http.aclose()
 
 
 def key_of(settings: EndpointConfig) -> str:
-    """The key that an environment variable holds; empty where none is named.
+    """The API key from the configured environment variable; empty if none is configured.
 
     Raises:
-        ConfigError: it holds none, or what no header can hold.
+        ConfigError: the variable is not set, or its value cannot be sent in a header.
     """
     name = settings.api_key_env
     if name is None:
@@ -273,35 +276,35 @@ def key_of(settings: EndpointConfig) -> str:
     if not key or not (key.isascii() and key.isprintable()):
         raise ConfigError(
             f"rollout.endpoint.api_key_env={name}: this environment variable "
-            + ("holds no key that could be sent" if key else "is not set")
+            + ("contains characters that no HTTP header can hold" if key else "is not set")
         )
     return key
 
 
-def _is_here(url: str) -> bool:
+def _is_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _only(names: Sequence[str], at: str) -> str:
-    """The only one of some models.
+    """The only model of a server.
 
     Raises:
-        ConfigError: there is none, or there are several.
+        ConfigError: there are none, or several.
     """
     if len(names) == 1:
         return names[0]
-    there = (
+    available = (
         f"{len(names)} models: {_listed(names)}"
         if names
         else "no list of models (most URLs end with /v1)"
     )
-    raise ConfigError(f"{at}: has {there}; name one in rollout.endpoint.model")
+    raise ConfigError(f"{at}: has {available}; set rollout.endpoint.model")
 
 
 def _unknown(model: str, names: Sequence[str], error: EndpointRefused) -> ConfigError:
-    there = f"{did_you_mean(model, names)}. It has: {_listed(names)}" if names else ""
-    return ConfigError(f"rollout.endpoint.model={model!r}: {error}{there}")
+    available = f"{did_you_mean(model, names)}. It has: {_listed(names)}" if names else ""
+    return ConfigError(f"rollout.endpoint.model={model!r}: {error}{available}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -309,7 +312,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(quoted(name, 100) for name in names[:_NAMES]) + more
 
 
-def _tells_tokens(answer: Any) -> bool:
+def _reports_tokens(answer: Any) -> bool:
     try:
         return bool(answer["choices"][0]["token_ids"] and answer["prompt_token_ids"])
     except (IndexError, KeyError, TypeError):
@@ -320,6 +323,6 @@ def _why(what: str, error: BaseException) -> str:
     return f"{what}: {type(error).__name__}: {error}".removesuffix(": ")
 
 
-def _seconds(told: str | None) -> float:
-    """Of a `Retry-After`; 0 where it is a date, or none."""
-    return float(told) if told is not None and told.isascii() and told.isdigit() else 0.0
+def _seconds(value: str | None) -> float:
+    """Seconds of a `Retry-After` header; 0 if it is a date or missing."""
+    return float(value) if value is not None and value.isascii() and value.isdigit() else 0.0

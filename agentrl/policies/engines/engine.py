@@ -1,4 +1,4 @@
-"""What answers a prompt with sampled tokens."""
+"""The interface of engines, which sample replies to prompts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ from agentrl.types import Prompt, Reply
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Sampling:
-    """How tokens are drawn."""
+    """Sampling parameters of one reply."""
 
     temperature: float = 1.0
-    """0 takes the most probable token."""
+    """0 is greedy decoding."""
     max_new_tokens: int = 256
     seed: int = 0
-    """Names this draw: with the `hf` engine the same seed gives the same tokens."""
+    """With the `hf` engine, the same seed gives the same tokens."""
 
 
 class Engine(Protocol):
-    """A model that answers. `start` before use, `close` after; all methods run on one event loop.
+    """Samples replies from a model. Call `start` first and `close` last, all on one event loop.
 
-    Image tokens and other placeholders can never be sampled. The log-probabilities are those of
-    the distribution that was sampled from.
+    Image tokens and other placeholders can never be sampled. Log-probabilities are those of the
+    distribution that was sampled from.
     """
 
     async def start(self) -> None:
         """Load the model and warm up.
 
         Raises:
-            ConfigError: the model cannot be loaded, or what the engine needs is not installed.
-            EngineError: it did not come up.
+            ConfigError: the model cannot be loaded, or a required package is not installed.
+            EngineError: it did not start.
         """
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
@@ -42,36 +42,36 @@ class Engine(Protocol):
         """
 
     def begin_episode(self) -> None:
-        """One more episode is being played; an engine that batches may wait for its prompt."""
+        """Announce one more running episode; a batching engine may wait for its prompt."""
 
     def end_episode(self) -> None:
-        """One episode less is being played."""
+        """Announce that a running episode has ended."""
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Take the weights of a safetensors file and forget everything computed with the old.
+        """Load the weights of a safetensors file and drop all caches of the old ones.
 
         Raises:
-            EngineError: the engine refused them.
+            EngineError: the engine rejected them.
         """
 
     async def close(self) -> None:
-        """End every process and free every device; may be called twice."""
+        """End all processes and release all devices; may be called twice."""
 
 
 class WeightReceiver(Engine, Protocol):
-    """An engine that also takes weights in other ways than as a file."""
+    """An engine that can also receive adapters and transferred weights."""
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Answer with other adapters, in PEFT's format, on the weights that it has.
+        """Load other LoRA adapters, in PEFT's format, on top of the current weights.
 
         Raises:
-            EngineError: the engine refused them.
+            EngineError: the engine rejected them.
         """
 
     async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Come to rest, and wait for weights; see `VLLMEngine.begin_weight_update`."""
+        """Finish all requests and prepare for weights; see `VLLMEngine.begin_weight_update`."""
 
     async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
         """One call of vLLM's weight-transfer API."""
@@ -79,11 +79,11 @@ class WeightReceiver(Engine, Protocol):
     async def finish_weight_update(
         self, version: int, names: Sequence[str], digest: str | None
     ) -> None:
-        """Answer with what has come; see `VLLMEngine.finish_weight_update`."""
+        """Use the weights that have arrived; see `VLLMEngine.finish_weight_update`."""
 
     async def sleep(self) -> None:
-        """Leave memory of the GPU to others until weights come.
+        """Release GPU memory until weights are loaded.
 
         Raises:
-            EngineError: it did not come to rest in time.
+            EngineError: its requests did not finish in time.
         """

@@ -1,4 +1,4 @@
-"""Answer a batch of prompts with a transformers model and its key-value cache."""
+"""Batched generation with a transformers model and its key-value cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from agentrl.types import Prompt
 
 @dataclass(slots=True, kw_only=True)
 class SampledReply:
-    """A reply while it grows."""
+    """A reply during generation."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -31,15 +31,15 @@ def generate_batch(
     eos_token_ids: Sequence[int],
     names: Sequence[bytes] | None = None,
 ) -> list[SampledReply]:
-    """Sample one reply for each prompt; equal ones, as siblings' first are, are read once.
+    """Sample one reply per prompt; equal prompts, such as siblings' first ones, are prefilled once.
 
     Args:
         model: of transformers, in evaluation mode.
         model_adapter: of the model.
         prompts: B of them.
-        samplings: one for each.
-        eos_token_ids: end a reply.
-        names: of the prompts, where they are known; see `prompt_digest`.
+        samplings: one per prompt.
+        eos_token_ids: tokens that end a reply.
+        names: digests of the prompts, if known; see `prompt_digest`.
 
     Returns:
         B replies.
@@ -82,7 +82,7 @@ def generate_batch(
 
 
 def prompt_digest(prompt: Prompt) -> bytes:
-    """Equal for equal prompts."""
+    """Digest of a prompt's tokens and images."""
     digest = blake2b(repr(prompt.token_ids).encode(), digest_size=16)
     for image in prompt.images:
         digest.update(repr(image.shape).encode() + image.tobytes())
@@ -90,20 +90,20 @@ def prompt_digest(prompt: Prompt) -> bytes:
 
 
 def _distinct(prompts: Sequence[Prompt], names: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
-    """Prompts without repetitions, and for each given one its place among them."""
-    found: list[Prompt] = []
-    places: dict[bytes, int] = {}
-    index = []
+    """The distinct prompts, and for each given prompt its index among them."""
+    distinct: list[Prompt] = []
+    known: dict[bytes, int] = {}
+    indices = []
     for prompt, name in zip(prompts, names, strict=True):
-        place = places.setdefault(name, len(found))
-        if place == len(found):
-            found.append(prompt)
-        index.append(place)
-    return found, index
+        index = known.setdefault(name, len(distinct))
+        if index == len(distinct):
+            distinct.append(prompt)
+        indices.append(index)
+    return distinct, indices
 
 
 def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64[B, P] ids padded on the left, and bool[B, P] where they are no padding."""
+    """int64[B, P] ids padded on the left, and bool[B, P], False on padding."""
     longest = max(map(len, prompts))
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
     mask = torch.zeros(len(prompts), longest, dtype=torch.bool)
@@ -114,7 +114,7 @@ def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Ten
 
 
 def _next_position(model: nn.Module, mask: Tensor, with_images: bool) -> Tensor:
-    """int64[B], of the first token of the replies; a picture takes fewer positions than tokens."""
+    """int64[B], position of each reply's first token; an image has fewer positions than tokens."""
     position = mask.long().sum(-1)
     if with_images:
         base: Any = model.base_model
@@ -123,7 +123,7 @@ def _next_position(model: nn.Module, mask: Tensor, with_images: bool) -> Tensor:
 
 
 def _as_positions(position: Tensor, with_images: bool) -> Tensor:
-    """int64[B, 1], or int64[3, B, 1] where positions are those of pictures."""
+    """int64[B, 1], or int64[3, B, 1] for M-RoPE if there are images."""
     flat = position.unsqueeze(-1)
     return flat.unsqueeze(0).expand(3, -1, -1) if with_images else flat
 
@@ -136,7 +136,7 @@ def _record(
     tokens: Tensor,
     logprobs: Tensor,
 ) -> list[int]:
-    """Append what was drawn; the indices in the batch of replies that go on."""
+    """Append the sampled tokens; the batch indices of replies that continue."""
     still_open = []
     drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
     for index, (row, token, logprob) in enumerate(drawn):

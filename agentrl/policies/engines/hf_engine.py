@@ -1,8 +1,8 @@
-"""Transformers as an engine: runs anywhere, and repeats bit for bit.
+"""Transformers as an engine: runs anywhere, and is reproducible bit for bit.
 
-What a batch holds changes its results in the last digits. So that this never depends on timing, a
-batch is answered when every episode that is being played waits for its answer, in the order of
-what they show and of their seeds.
+The composition of a batch changes its results in the last digits. To keep it independent of timing,
+a batch starts only when every running episode waits for its reply, and prompts are sorted by
+content and seed.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from agentrl.types import Prompt, Reply
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Waiting = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
-"""With the prompt's name."""
+"""A request, with its prompt's digest."""
 
 
 class HFEngine:
-    """Answers with transformers.
+    """Generates with transformers.
 
     Args:
         path: the model's folder.
         dtype: `float32` or `bfloat16`.
         attention: as in the configuration's `model.attention`.
-        device: `auto` takes a GPU where there is one.
-        max_batch: prompts answered at once.
-        deadline_s: for one answer, once its batch has begun.
-        version: of the weights in the folder; replies say so.
+        device: `auto` uses a GPU if there is one.
+        max_batch: maximum prompts in a batch.
+        deadline_s: for one reply, from the start of its batch.
+        version: of the weights in the folder, reported with replies.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class HFEngine:
         return model.eval().requires_grad_(False)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply, together with those of the other episodes being played.
+        """Sample one reply, in a batch with those of the other running episodes.
 
         Raises:
             EngineError: the engine failed or is closed.
@@ -96,27 +96,27 @@ class HFEngine:
         try:
             return await future
         finally:
-            self._waiting = [other for other in self._waiting if other is not waiting]
+            self._waiting = [request for request in self._waiting if request is not waiting]
 
     def begin_episode(self) -> None:
-        """One more episode is being played: batches wait for its prompt."""
+        """Announce one more running episode: batches wait for its prompt."""
         self._playing += 1
 
     def end_episode(self) -> None:
-        """One episode less is being played."""
-        assert self._playing > 0, "more episodes left than entered"
+        """Announce that a running episode has ended."""
+        assert self._playing > 0, "more episodes ended than began"
         self._playing -= 1
         self._fire_if_complete()
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Take the weights of a safetensors file, in place.
+        """Load the weights of a safetensors file in place.
 
         Args:
-            path: every parameter of the model once; names tied to others may be missing.
-            version: what replies say from now on.
+            path: contains every parameter of the model once; tied parameters may be missing.
+            version: of these weights.
 
         Raises:
-            EngineError: they are not this model's; it keeps those it has.
+            EngineError: they do not match the model, which keeps its weights.
         """
         with boundary(EngineError, f"hf engine: weights of {path}"):
             await self._in_thread(lambda: self._copy_weights(path, version))
@@ -128,11 +128,11 @@ class HFEngine:
         check_fit(self._model, path)
         self._model.load_state_dict(load_file(path), strict=False)
         check_digest(path, self._model.state_dict())
-        # Here and not in load_weights: the next batch may begin before that goes on.
+        # Here and not in load_weights: the next batch may begin before that resumes.
         self._version = version
 
     async def close(self) -> None:
-        """Fail what waits and free the model."""
+        """Fail all waiting requests and release the model."""
         for _, _, _, future in self._waiting:
             if not future.done():
                 future.set_exception(EngineError("the hf engine was closed"))
@@ -141,7 +141,7 @@ class HFEngine:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fire_if_complete(self) -> None:
-        """Answer at the end of this turn of the event loop, when nobody else is awaited."""
+        """Start a batch in the next iteration of the event loop if all running episodes wait."""
         if self._waiting and len(self._waiting) >= self._playing and self._flushing is None:
             self._flushing = asyncio.get_running_loop().call_soon(self._fire)
 
@@ -149,8 +149,8 @@ class HFEngine:
         self._flushing = None
         if not self._waiting or len(self._waiting) < self._playing:
             return
-        # Equal prompts stand together, so that a batch reads them once.
-        complete = sorted(self._waiting, key=lambda one: (one[2], one[1].seed))
+        # Equal prompts become neighbors, so that a batch prefills them once.
+        complete = sorted(self._waiting, key=lambda request: (request[2], request[1].seed))
         self._waiting = []
         for first in range(0, len(complete), self._max_batch):
             task = asyncio.ensure_future(self._answer(complete[first : first + self._max_batch]))

@@ -1,4 +1,4 @@
-"""Draw tokens from logits so that a draw depends on its own seed alone."""
+"""Sample tokens from logits so that each reply depends only on its own seed."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from agentrl.policies.engines.engine import Sampling
 
 
 def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int]) -> Tensor:
-    """The log-probabilities that are sampled from, and that the learner must compare with.
+    """The log-probabilities that are sampled from; the learner must use the same ones.
 
     Args:
         logits: float[..., V].
@@ -28,10 +28,10 @@ def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int
 
 
 class TokenSampler:
-    """The random numbers of some requests, one stream for each, and how they are used.
+    """Samples the tokens of a batch, with one random stream per request.
 
     Args:
-        requests: one for each row.
+        requests: one per row.
         device: of the logits.
     """
 
@@ -43,15 +43,15 @@ class TokenSampler:
         )
 
     def draw(self, logits: Tensor, banned: Sequence[int], rows: Tensor) -> tuple[Tensor, Tensor]:
-        """One token for each row still open.
+        """Sample one token for each unfinished row.
 
         Args:
             logits: float[B, V].
             banned: ids that cannot be sampled.
-            rows: int64[B], which request each row of the logits belongs to.
+            rows: int64[B], the request of each row of the logits.
 
         Returns:
-            int64[B] tokens and float32[B] their log-probabilities.
+            int64[B] tokens, and float32[B] their log-probabilities.
 
         Raises:
             EngineError: the logits are not finite.
@@ -61,8 +61,8 @@ class TokenSampler:
         mass = logprobs.double().exp().cumsum(-1)
         if not torch.isfinite(mass[:, -1]).all():
             raise EngineError(
-                "the model's logits are not finite: its weights are broken, as by a learning rate "
-                "that is far too high"
+                "the model's logits are not finite: its weights have diverged, for example because "
+                "the learning rate is far too high"
             )
         point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * mass[:, -1]
         sampled = torch.searchsorted(mass, point.unsqueeze(-1), right=True).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Where a model comes from: it is built, stands in a folder here, or on the Hugging Face hub."""
+"""Resolve `model.path`: the tiny model, a local folder, or an id on the Hugging Face Hub."""
 
 import os
 import re
@@ -10,24 +10,20 @@ from typing import Any
 from agentrl.config import ModelConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
-from agentrl.policies.models.model_adapter import (
-    adapter_for,
-    check_family,
-    check_weights,
-    read_json,
-)
+from agentrl.policies.models.model_adapter import adapter_for, check_family
+from agentrl.policies.models.model_files import check_weights, read_json
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HUB_S = 10.0
-"""For the hub to answer whether it has a model."""
+"""Timeout of the request whether the hub has a model."""
 
 
 def check_model(model: ModelConfig) -> None:
-    """See whether a model can be there, without asking the hub or building it.
+    """Validate the model settings without asking the hub or building a model.
 
     Raises:
-        ConfigError: no such folder, one that holds no model or broken weights, or sizes of a
-            tiny one that do not fit each other.
+        ConfigError: the folder does not exist, lacks a model or has broken weights; or the sizes
+            of a tiny model do not fit each other.
     """
     if model.path == "tiny":
         from agentrl.policies.tiny import tiny_model
@@ -43,7 +39,7 @@ def check_model(model: ModelConfig) -> None:
 
 
 def attention_heads(model: ModelConfig) -> int | None:
-    """Of a layer of the language model, where `check_model` let it pass; None where nobody knows.
+    """Attention heads per layer of the language model; None if unknown. Call `check_model` first.
 
     Raises:
         ConfigError: its configuration cannot be read.
@@ -60,7 +56,7 @@ def attention_heads(model: ModelConfig) -> int | None:
 
 
 def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
-    """What tells models apart by where they come from, where `check_model` let them pass."""
+    """Path and sizes that identify a model's origin. Call `check_model` first."""
     if model.path != "tiny":
         return model.path, {}
     from agentrl.policies.tiny import tiny_model
@@ -69,15 +65,15 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
 
 
 def is_on_hub(model: ModelConfig) -> bool:
-    """Whether a model that `check_model` let pass is neither `tiny` nor a folder here."""
+    """Whether a model is neither `tiny` nor a local folder. Call `check_model` first."""
     return model.path != "tiny" and not path_of(model.path, "model.path").is_dir()
 
 
 def check_hub(model: ModelConfig) -> None:
-    """See whether the Hugging Face hub, or its cache here, has the model, if it is no folder.
+    """Check that the Hugging Face Hub, or its local cache, has a model that is not local.
 
     Raises:
-        ConfigError: it has not, or cannot be asked; or no model_adapter knows the model's family.
+        ConfigError: it does not, it cannot be reached, or the model's family is not supported.
     """
     if not is_on_hub(model):
         return
@@ -86,25 +82,25 @@ def check_hub(model: ModelConfig) -> None:
     with _asking_hub(model.path):
         file = try_to_load_from_cache(model.path, "config.json")
         if not isinstance(file, str):
-            # Asked once, and so at once answered: a download without network tries for long.
+            # A single request fails fast: a download without a network retries for long.
             HfApi().model_info(model.path, timeout=_HUB_S)
             file = hf_hub_download(model.path, "config.json")
     check_family(Path(file).parent)
 
 
 def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
-    """The folder of the model that a configuration names.
+    """The folder of the configured model.
 
     Args:
-        model: `tiny` is built from the seed; a Hugging Face id is fetched.
+        model: `tiny` is built from the seed; a Hugging Face id is downloaded.
         seed: of the tiny model's weights.
-        tiny_folder: where a tiny model is built, whole or not at all, unless one stands there.
+        tiny_folder: where a tiny model is built atomically, unless the folder exists.
 
     Returns:
         A folder with config.json and weights.
 
     Raises:
-        ConfigError: there is no such model, or it cannot be fetched.
+        ConfigError: the model does not exist, or cannot be downloaded.
     """
     check_model(model)
     if model.path == "tiny":
@@ -134,8 +130,9 @@ def _fetch(id: str) -> Path:
 def _asking_hub(id: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # those of a connection are its HTTP library's own
+    except Exception as error:  # connection errors are those of the HTTP library
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"model.path={id}: no such folder, and the Hugging Face hub does not give it: {reason}"
+            f"model.path={id}: no such folder, and it cannot be loaded from the Hugging Face Hub: "
+            f"{reason}"
         ) from error

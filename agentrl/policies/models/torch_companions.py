@@ -1,10 +1,9 @@
-"""Let torch's companion packages stand beside a CPU build of torch.
+"""Make CUDA builds of torchvision and its like importable beside a CPU build of torch.
 
 Their wheels on PyPI are built for CUDA. Beside a CPU torch the import of torchvision fails with
-`operator torchvision::nms does not exist` (https://github.com/pytorch/vision/issues/9077), though
-what the image processors need works once that operator and `qnms` are declared. The imports of
-torchaudio and torchcodec fail too; transformers and vLLM do without them where they are not
-installed.
+`operator torchvision::nms does not exist` (https://github.com/pytorch/vision/issues/9077), although
+the image processors work once that operator and `qnms` are declared. The imports of torchaudio and
+torchcodec fail too; transformers and vLLM do without them if they appear not to be installed.
 """
 
 import importlib.util
@@ -19,9 +18,9 @@ _declared: list[torch.library.Library] = []
 
 
 def patch_broken_imports() -> None:
-    """Make transformers and vLLM importable; must come before their first import.
+    """Make transformers and vLLM importable; call it before their first import.
 
-    Does nothing where the libraries load, and nothing the second time.
+    Does nothing if the libraries load, or if it was called before.
     """
     for package, pattern in _OPTIONAL.items():
         if package not in sys.modules and _is_broken(package, pattern):
@@ -30,7 +29,7 @@ def patch_broken_imports() -> None:
                 vars(looked)["TORCHCODEC_AVAILABLE"] = False
     if _declared or hasattr(torch.ops.torchvision, "nms"):
         return
-    # The look for torchvision may itself have come by here (vllm_processes/sitecustomize.py).
+    # Looking for torchvision may have called this function (vllm_processes/sitecustomize.py).
     if _is_broken("torchvision", "_C*.so") and not _declared:
         library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in ("nms", "qnms"):
@@ -46,7 +45,7 @@ def hidden_packages() -> list[str]:
 
 
 def _is_broken(package: str, pattern: str) -> bool:
-    """Whether a package is installed and its compiled part cannot be loaded."""
+    """Whether a package is installed but its compiled library cannot be loaded."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return False

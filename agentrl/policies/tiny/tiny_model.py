@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL of about two million parameters, built from a seed in the Hugging Face format."""
+"""Build a Qwen2.5-VL of about two million parameters from a seed, in the Hugging Face format."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TinySizes:
-    """What of the tiny model can be chosen (`model.tiny` in a configuration)."""
+    """The configurable sizes of the tiny model (`model.tiny`)."""
 
     hidden: int = 128
     layers: int = 4
@@ -32,38 +32,38 @@ class TinySizes:
     vision_heads: int = 4
     vision_intermediate: int = 256
     patch: int = 28
-    """Pixels of a patch's side."""
+    """Side of a patch in pixels."""
     merge: int = 1
-    """Patches of a token's side."""
+    """Side of a token in patches."""
     rope_theta: float = 4.0
     """M-RoPE gives the width the lowest frequencies: with the usual 10,000, a model of this size
-    cannot tell the columns of a small picture apart."""
+    cannot distinguish the columns of a small image."""
     image_mean: float = 0.93
-    """Of the pixels, in [0, 1]: the background of a light screen, so that ink stands out."""
+    """Of the pixels, in [0, 1]: the background of a light screen, so that content stands out."""
     image_std: float = 0.27
     max_position: int = 8192
     embedding_std: float = 1.0
-    """Of the token embeddings' initial values."""
+    """Standard deviation of the initial token embeddings."""
     head_std: float = 0.02
-    """Of the output head's initial values."""
+    """Standard deviation of the initial output head."""
     words: Sequence[str] = ()
-    """What is one token, beside what always is: names of actions, say. The model reads and writes
-    any text, but each byte of other words is a token."""
+    """Additional single-token words, such as names of actions. The model reads and writes any text,
+    but other words take one token per byte."""
 
 
 def build(folder: Path, seed: int, **sizes: Any) -> Path:
     """Write a new tiny model; the same arguments write the same bytes.
 
     Args:
-        folder: where; made if it does not exist.
-        seed: names the initial weights.
+        folder: created if it does not exist.
+        seed: of the initial weights.
         **sizes: fields of `TinySizes` that differ from its defaults.
 
     Returns:
         The folder.
 
     Raises:
-        ConfigError: a size that does not exist or does not fit the others.
+        ConfigError: a size is unknown or does not fit the others.
     """
     torch_companions.patch_broken_imports()
     from safetensors.torch import save_file
@@ -74,7 +74,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
-        _initialise(model, chosen)
+        _initialize(model, chosen)
     folder.mkdir(parents=True, exist_ok=True)
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
@@ -89,16 +89,16 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
 
 
 def check(sizes: dict[str, Any]) -> None:
-    """See whether a model of these sizes can be built.
+    """Validate the sizes of a model.
 
     Raises:
-        ConfigError: a size that does not exist or does not fit the others.
+        ConfigError: a size is unknown or does not fit the others.
     """
     _sizes(sizes)
 
 
 def all_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Sizes with the defaults of those that are not chosen.
+    """All sizes, with defaults for those not given.
 
     Raises:
         ConfigError: as `check`.
@@ -107,7 +107,7 @@ def all_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def heads(sizes: dict[str, Any]) -> int:
-    """Attention heads of a layer of the language model.
+    """Attention heads per layer of the language model.
 
     Raises:
         ConfigError: as `check`.
@@ -120,7 +120,7 @@ def _sizes(sizes: dict[str, Any]) -> TinySizes:
     for name in sizes:
         if name not in known:
             raise ConfigError(
-                f"model.tiny.{name}: there is no such size{did_you_mean(name, known)}. "
+                f"model.tiny.{name}: no such size{did_you_mean(name, known)}. "
                 f"Known: {', '.join(known)}"
             )
         whole = isinstance(getattr(TinySizes(), name), int)
@@ -132,8 +132,8 @@ def _sizes(sizes: dict[str, Any]) -> TinySizes:
             raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
     chosen = TinySizes(**sizes)
     if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
-        raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of words, quoted")
-    # vLLM's attention on the CPU takes heads of 32, 64, ... values alone.
+        raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of quoted words")
+    # vLLM's attention on the CPU supports only head sizes of 32, 64, ...
     if chosen.hidden % (32 * chosen.heads) or chosen.vision_hidden % (4 * chosen.vision_heads):
         raise ConfigError(
             f"model.tiny: hidden={chosen.hidden} must be a multiple of 32*heads="
@@ -181,7 +181,7 @@ def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
         "spatial_merge_size": sizes.merge,
         "temporal_patch_size": 2,
         "window_size": 4 * sizes.patch * sizes.merge,
-        # Pictures are small: every block looks at the whole of them.
+        # Images are small: every block uses full attention.
         "fullatt_block_indexes": list(range(sizes.vision_depth)),
     }
     return Qwen2_5_VLConfig(
@@ -191,14 +191,14 @@ def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
-        # Embeddings and head begin at different scales.
+        # Embeddings and head are initialized at different scales.
         tie_word_embeddings=False,
         dtype="float32",
     )
 
 
-def _initialise(model: torch.nn.Module, sizes: TinySizes) -> None:
-    """Scale by fan-in, with quieter ends of residual branches, so that it learns from step 1."""
+def _initialize(model: torch.nn.Module, sizes: TinySizes) -> None:
+    """Scale by fan-in, with smaller residual outputs, so that it learns from step 1."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() < 2:

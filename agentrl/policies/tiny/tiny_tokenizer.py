@@ -1,6 +1,6 @@
 """The tiny model's tokenizer: bytes, so that any text round-trips, and a few whole words.
 
-The pieces of an action's grammar are single tokens, so that an answer is about ten tokens long.
+The pieces of the action grammar are single tokens, so that a reply has about ten tokens.
 """
 
 import json
@@ -45,10 +45,10 @@ CHAT_TEMPLATE = (
 
 
 def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
-    """What is one token beside the single bytes and the specials, in the order of their ids.
+    """The single-token texts beside bytes and special tokens, in the order of their ids.
 
     Args:
-        words: more of them; those that are there already, and single bytes, add nothing.
+        words: additional ones; known ones and single bytes are ignored.
     """
     positions = [f"{hundredth / 100:.2f}" for hundredth in range(101)]
     spaced = [f" {word}" for word in (*_WORDS, *map(str, range(10)))]
@@ -58,13 +58,13 @@ def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def ids(words: Sequence[str] = ()) -> dict[str, int]:
-    """The id of every token: 256 bytes, then the specials, then the pieces."""
+    """The id of every token: 256 bytes, then the special tokens, then the pieces."""
     tokens = (*_byte_characters(), *SPECIALS, *pieces(words))
     return {token: id for id, token in enumerate(tokens)}
 
 
 def _byte_characters() -> list[str]:
-    """The character that stands for each byte in a byte-level vocabulary, as in GPT-2."""
+    """The character that represents each byte in a byte-level vocabulary, as in GPT-2."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = iter(range(0x100, 0x200))
     return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
@@ -74,10 +74,26 @@ def save(folder: Path, max_length: int, words: Sequence[str] = ()) -> None:
     """Write tokenizer.json, tokenizer_config.json and the chat template.
 
     Args:
-        folder: exists.
-        max_length: tokens that the model can read.
+        folder: must exist.
+        max_length: maximum tokens of the model's context.
         words: see `pieces`.
     """
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "processor_class": "Qwen2_5_VLProcessor",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": max_length,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": False,
+    }
+    _write(folder / "tokenizer.json", _tokenizer(words))
+    _write(folder / "tokenizer_config.json", settings)
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+
+
+def _tokenizer(words: Sequence[str]) -> dict[str, object]:
+    """The content of tokenizer.json."""
     known = ids(words)
     added = [
         {
@@ -97,7 +113,7 @@ def save(folder: Path, max_length: int, words: Sequence[str] = ()) -> None:
         "trim_offsets": False,
         "use_regex": False,
     }
-    tokenizer: dict[str, object] = {
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -119,18 +135,6 @@ def save(folder: Path, max_length: int, words: Sequence[str] = ()) -> None:
             "merges": [],
         },
     }
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "processor_class": "Qwen2_5_VLProcessor",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "model_max_length": max_length,
-        "clean_up_tokenization_spaces": False,
-        "split_special_tokens": False,
-    }
-    _write(folder / "tokenizer.json", tokenizer)
-    _write(folder / "tokenizer_config.json", settings)
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
 
 
 def _write(path: Path, content: object) -> None:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 _MANIFEST = "AndroidManifest.xml"
-_LARGEST_MANIFEST = 1 << 20
+_MAX_MANIFEST_BYTES = 1 << 20
 _ANDROID = "{http://schemas.android.com/apk/res/android}"
 _XML, _STRING_POOL, _START_ELEMENT = 0x0003, 0x0001, 0x0102
 _UTF8 = 1 << 8
 _CHUNK = struct.Struct("<HHI")
 _NO_STRING = 0xFFFFFFFF
 _TYPE_STRING = 0x03
-_MOST_STRINGS = 100_000
+_MAX_STRINGS = 100_000
 
 Element = tuple[str, dict[str, str]]
 """Name and attributes."""
@@ -45,7 +45,7 @@ def read_manifest(apk: bytes) -> ApkManifest:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(apk)) as archive, archive.open(_MANIFEST) as file:
-            manifest = file.read(_LARGEST_MANIFEST)
+            manifest = file.read(_MAX_MANIFEST_BYTES)
     except KeyError as error:
         raise ValueError("INSTALL_PARSE_FAILED_BAD_MANIFEST: it is missing") from error
     except (zipfile.BadZipFile, OSError, zlib.error, RuntimeError, NotImplementedError) as error:
@@ -107,7 +107,7 @@ def _element(body: bytes, strings: list[str]) -> Element:
 
 def _strings(chunk: bytes) -> list[str]:
     _, head, _, count, _, flags, start, _ = struct.unpack_from("<HHIIIIII", chunk)
-    if count > _MOST_STRINGS:
+    if count > _MAX_STRINGS:
         raise IndexError(f"{count} strings")
     offsets = struct.unpack_from(f"<{count}I", chunk, head)
     return [_string(chunk, start + offset, bool(flags & _UTF8)) for offset in offsets]

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 MIDNIGHT_S = EPOCH_S - EPOCH_S % 86_400
 """The phone's date, always the same, in seconds since 1970."""
 _FIRST_PID = 4000
-_MOST_PAGES = 200
+_MAX_PAGES = 200
 HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
 
 
@@ -182,7 +182,7 @@ class AppTasks:
         self._pids.clear()
 
     def _make_page(self, package: str, activity: str | None) -> None:
-        if len(self.pages) >= _MOST_PAGES:
+        if len(self.pages) >= _MAX_PAGES:
             self.pages = {name: self.pages[name] for name in self.stack if name in self.pages}
         self.pages[package] = InstalledApp(app=TextPage(package, activity))
 

@@ -85,13 +85,13 @@ class Dialog:
     def drawn_on(self, area: Image) -> Image:
         """The apps' area with the dialog on top, uint8[height, width, 3]."""
         width = area.shape[1]
-        picture = (area * _SHADE).astype(np.uint8)
-        _fill(picture, _BOX, _PAPER)
-        drawing.write(picture, self.text, (0.12, 0.44), width / 1100, _INK)
+        image = (area * _SHADE).astype(np.uint8)
+        _fill(image, _BOX, _PAPER)
+        drawing.write(image, self.text, (0.12, 0.44), width / 1100, _INK)
         for box, (text, _) in zip(_BUTTONS, self.buttons, strict=True):
-            _fill(picture, box, _BUTTON)
-            drawing.write(picture, text, (box[0] + 0.04, box[3] - 0.02), width / 1300, _INK)
-        return picture
+            _fill(image, box, _BUTTON)
+            drawing.write(image, text, (box[0] + 0.04, box[3] - 0.02), width / 1300, _INK)
+        return image
 
     def views(self) -> Sequence[View]:
         """The message and the buttons."""
@@ -104,10 +104,10 @@ class Dialog:
 
 
 def _fill(
-    picture: Image, box: tuple[float, float, float, float], color: tuple[int, int, int]
+    image: Image, box: tuple[float, float, float, float], color: tuple[int, int, int]
 ) -> None:
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     left, top, right, bottom = box
     start = (round(left * width), round(top * height))
     end = (round(right * width), round(bottom * height))
-    cv2.rectangle(picture, start, end, color, cv2.FILLED)
+    cv2.rectangle(image, start, end, color, cv2.FILLED)

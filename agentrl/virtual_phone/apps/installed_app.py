@@ -14,7 +14,7 @@ Input = tuple[Any, ...]
 
 SECONDS_PER_TOUCH = 5
 _TICK = "tick"
-_MOST_INPUTS = 200_000
+_MAX_INPUTS = 200_000
 """Longest recorded history of one start; a longer one cannot be replayed."""
 
 
@@ -87,8 +87,8 @@ class InstalledApp:
         Raises:
             ValueError: the history is incomplete because it was too long.
         """
-        if len(self.inputs) >= _MOST_INPUTS:
-            raise ValueError(f"{self.app.package} has had more than {_MOST_INPUTS} inputs")
+        if len(self.inputs) >= _MAX_INPUTS:
+            raise ValueError(f"{self.app.package} has had more than {_MAX_INPUTS} inputs")
         self.app.launch(self.extras)
         for event in self.inputs:
             self._apply(event)
@@ -109,7 +109,7 @@ class InstalledApp:
         """Record an input; consecutive ticks are merged to keep the history short."""
         if event[0] == _TICK and self.inputs and self.inputs[-1][0] == _TICK:
             self.inputs[-1] = (_TICK, self.inputs[-1][1] + event[1])
-        elif len(self.inputs) < _MOST_INPUTS:
+        elif len(self.inputs) < _MAX_INPUTS:
             self.inputs.append(event)
 
     def _apply(self, event: Input) -> bool:

@@ -70,11 +70,11 @@ class ProbeApp:
 
     def render(self, width: int, height: int) -> Image:
         """Draw the two halves."""
-        picture = np.empty((height, width, 3), np.uint8)
+        image = np.empty((height, width, 3), np.uint8)
         top, bottom = (_COLORS[half] for half in self._halves)
-        cv2.rectangle(picture, (0, 0), (width, height // 2 - 1), top, cv2.FILLED)
-        cv2.rectangle(picture, (0, height // 2), (width, height), bottom, cv2.FILLED)
-        return picture
+        cv2.rectangle(image, (0, 0), (width, height // 2 - 1), top, cv2.FILLED)
+        cv2.rectangle(image, (0, height // 2), (width, height), bottom, cv2.FILLED)
+        return image
 
     def state(self) -> Mapping[str, Any]:
         """Everything that arrived."""

@@ -10,6 +10,18 @@ from agentrl.virtual_phone.shell.interpreter import CommandContext, ShellExit
 
 _ESCAPE = re.compile(r"\\([\\ntrabe0])|%([sd%])")
 _MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
+_MAX_LINE_LENGTH = 1 << 20
+_BINARY: dict[str, Callable[[str, str], bool]] = {
+    "=": lambda a, b: a == b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "-eq": lambda a, b: int(a) == int(b),
+    "-ne": lambda a, b: int(a) != int(b),
+    "-lt": lambda a, b: int(a) < int(b),
+    "-le": lambda a, b: int(a) <= int(b),
+    "-gt": lambda a, b: int(a) > int(b),
+    "-ge": lambda a, b: int(a) >= int(b),
+}
 
 
 @command("echo")
@@ -167,20 +179,6 @@ async def yes(ctx: CommandContext) -> int:
         await asyncio.sleep(0)
 
 
-_LONGEST_LINE = 1 << 20
-_BINARY: dict[str, Callable[[str, str], bool]] = {
-    "=": lambda a, b: a == b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "-eq": lambda a, b: int(a) == int(b),
-    "-ne": lambda a, b: int(a) != int(b),
-    "-lt": lambda a, b: int(a) < int(b),
-    "-le": lambda a, b: int(a) <= int(b),
-    "-gt": lambda a, b: int(a) > int(b),
-    "-ge": lambda a, b: int(a) >= int(b),
-}
-
-
 @command("test", "[")
 def test(ctx: CommandContext) -> int:
     """`test -f x`, `[ a = b ]`: 0 for true, 1 for false, 2 for an invalid test."""
@@ -221,7 +219,7 @@ async def read(ctx: CommandContext) -> int:
     """`read [-r] names`: split a line into variables, the rest into the last; 1 at the end."""
     _, names = split_options(ctx, "tnud")
     line = b""
-    while b"\n" not in line and len(line) < _LONGEST_LINE and (chunk := await ctx.io.read()):
+    while b"\n" not in line and len(line) < _MAX_LINE_LENGTH and (chunk := await ctx.io.read()):
         line += chunk
     text, newline, _ = line.decode("utf-8", "surrogateescape").partition("\n")
     names = names or ["REPLY"]

@@ -13,6 +13,7 @@ from agentrl.virtual_phone.system.file_system import FileNode
 
 _CHUNK = 1 << 20
 _BLOCK = 4096
+_NOMINAL = 64 << 30
 
 
 def each(ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None]) -> int:
@@ -167,9 +168,6 @@ def _line(name: str, node: FileNode) -> str:
     return f"{modes.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
 
 
-_NOMINAL = 64 << 30
-
-
 @command("stat")
 def stat(ctx: CommandContext) -> int:
     """`stat [-c FORMAT] paths`, FORMAT of %n, %s, %Y, %a and %F."""
@@ -245,7 +243,7 @@ def df(ctx: CommandContext) -> int:
     files = ctx.phone.files
     # Unless a fault limits the space, report the size of a real phone: the actual capacity is
     # what this process can spare, and nothing should warn of that.
-    total = files.capacity if files.is_scarce else _NOMINAL
+    total = files.capacity if files.is_limited else _NOMINAL
     used = files.capacity - files.num_free
     numbers = (total, used, total - used)
     shown = [f"{n / 1e6:.1f}M" if "h" in options else str(n // 1024) for n in numbers]

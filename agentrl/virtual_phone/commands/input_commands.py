@@ -13,7 +13,7 @@ _SOURCES = frozenset((
     "trackball", "gamepad", "joystick", "rotaryencoder",
 ))  # fmt: skip
 _INPUT_METHODS = (LATIN_KEYBOARD, ADB_KEYBOARD)
-_LONGEST_MS = 600_000
+_MAX_MS = 600_000
 
 
 @command("input")
@@ -49,7 +49,7 @@ def _swipe(phone: VirtualPhone, values: list[str]) -> None:
     x1, y1, x2, y2, *ms = _numbers(values)
     if len(ms) > 1:
         raise ValueError("too many numbers")
-    phone.input.swipe((x1, y1), (x2, y2), min(int(ms[0]), _LONGEST_MS) if ms else 300)
+    phone.input.swipe((x1, y1), (x2, y2), min(int(ms[0]), _MAX_MS) if ms else 300)
 
 
 def _motion(phone: VirtualPhone, values: list[str]) -> None:

@@ -69,7 +69,7 @@ class _LogcatOptions:
     levels: dict[str, str] = field(default_factory=dict)
     """Lowest level shown, by tag; `*` for all other tags."""
 
-    def wants(self, entry: LogEntry) -> bool:
+    def shows(self, entry: LogEntry) -> bool:
         """Whether an entry is shown."""
         lowest = self.levels.get(entry.tag, self.levels.get("*", "V"))
         return (
@@ -91,27 +91,27 @@ async def logcat(ctx: CommandContext) -> int:
     Without -d, -t or -m it prints new entries until the client disconnects.
     """
     try:
-        wish = _read(ctx)
+        options = _read(ctx)
     except ValueError as error:
         return ctx.fail(f"logcat: {error}")
     log = ctx.phone.log
-    if wish.clears:
+    if options.clears:
         log.entries.clear()
         return 0
     ctx.print(_DIVIDER)
     entries = list(log.entries)
-    seen, left = log.num_written, wish.most
-    shown = [entry for entry in entries if wish.wants(entry)]
-    shown = shown if wish.last is None else shown[max(0, len(shown) - wish.last) :]
+    seen, left = log.num_written, options.most
+    shown = [entry for entry in entries if options.shows(entry)]
+    shown = shown if options.last is None else shown[max(0, len(shown) - options.last) :]
     while True:
         for entry in shown if left is None else shown[:left]:
-            ctx.print(wish.form(entry))
+            ctx.print(options.form(entry))
         left = None if left is None else left - len(shown)
-        if not wish.follows or (left is not None and left <= 0):
+        if not options.follows or (left is not None and left <= 0):
             return 0
         await ctx.io.drain()
         await log.wait(seen)
-        shown = [entry for entry in log.since(seen) if wish.wants(entry)]
+        shown = [entry for entry in log.since(seen) if options.shows(entry)]
         seen = log.num_written
 
 
@@ -121,48 +121,48 @@ def _read(ctx: CommandContext) -> _LogcatOptions:
     Raises:
         ValueError: an option is invalid.
     """
-    wish, words = _LogcatOptions(), _spelled_out(ctx.arguments)
+    options, words = _LogcatOptions(), _spelled_out(ctx.arguments)
     while words:
         word = words.pop(0)
         if word in ("-d", "--dump"):
-            wish.follows = False
+            options.follows = False
         elif word in ("-c", "--clear"):
-            wish.clears = True
+            options.clears = True
         elif word in ("-s",):
-            wish.levels["*"] = "S"
+            options.levels["*"] = "S"
         elif word in ("-v", "-t", "-T", "-e", "-m", "--pid", "-b", "-f", "-n", "-r"):
             if not words:
                 raise ValueError(f"option requires an argument -- {word}")
-            _option(wish, word, words.pop(0))
+            _option(options, word, words.pop(0))
         elif word in ("-g", "-S", "-D", "-L", "-B", "-p"):
-            wish.follows = False
+            options.follows = False
         elif word.startswith("-"):
             raise ValueError(f"unrecognized option {word}")
         else:
             tag, _, level = word.partition(":")
-            wish.levels[tag] = (level or "V").upper()[:1]
+            options.levels[tag] = (level or "V").upper()[:1]
     for spec in ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
         tag, _, level = spec.partition(":")
-        wish.levels.setdefault(tag, (level or "V").upper()[:1])
-    return wish
+        options.levels.setdefault(tag, (level or "V").upper()[:1])
+    return options
 
 
-def _option(wish: _LogcatOptions, option: str, value: str) -> None:
+def _option(options: _LogcatOptions, option: str, value: str) -> None:
     if option == "-v":
         if value not in _FORMATS and value not in _MODIFIERS:
             raise ValueError(f"Invalid parameter {value} to -v")
-        wish.form = _FORMATS.get(value, wish.form)
+        options.form = _FORMATS.get(value, options.form)
     elif option == "-e":
-        wish.pattern = compile_pattern(value, "E")
+        options.pattern = compile_pattern(value, "E")
     elif option in ("-t", "-T", "-m", "--pid"):
         number = int(value[-9:]) if value.isascii() and value.isdecimal() else None
         if option == "-m":
-            wish.most = number
+            options.most = number
         elif option == "--pid":
-            wish.pid = number
+            options.pid = number
         else:
-            wish.last = number
-            wish.follows = wish.follows and option == "-T"
+            options.last = number
+            options.follows = options.follows and option == "-T"
 
 
 def _spelled_out(arguments: list[str]) -> list[str]:

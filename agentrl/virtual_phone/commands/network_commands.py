@@ -8,7 +8,7 @@ from agentrl.virtual_phone.protocol.pipe import Channel, PhoneSocket, socket_pai
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.network import PageUnreachable, PortListener, fetch
 
-_OWN_HOSTS = ("127.0.0.1", "localhost")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 
 @command("nc", "netcat")
@@ -20,10 +20,10 @@ async def nc(ctx: CommandContext) -> int:
         return await _listen(ctx, port)
     if len(words) != 2:
         return ctx.fail("nc: needs HOST PORT, or -l -p PORT")
-    other = ctx.phone.network.connect(f"tcp:{port}") if words[0] in _OWN_HOSTS else None
-    if other is None:
+    channel = ctx.phone.network.connect(f"tcp:{port}") if words[0] in _LOOPBACK_HOSTS else None
+    if channel is None:
         return ctx.fail("nc: connect: Connection refused")
-    await _talk(ctx, other)
+    await _talk(ctx, channel)
     return 0
 
 
@@ -34,7 +34,7 @@ async def _listen(ctx: CommandContext, port: str) -> int:
     def accept() -> Channel:
         ours, theirs = socket_pair()
         if accepted.done():
-            ours.finish()
+            ours.close()
         else:
             accepted.set_result(ours)
         return theirs
@@ -48,23 +48,23 @@ async def _listen(ctx: CommandContext, port: str) -> int:
     return 0
 
 
-async def _talk(ctx: CommandContext, other: Channel) -> None:
+async def _talk(ctx: CommandContext, channel: Channel) -> None:
     """Copy bytes both ways until the other side ends."""
 
     async def send() -> None:
         while data := await ctx.io.read():
-            other.write(data)
-            await other.drain()
-        other.write_eof()
+            channel.write(data)
+            await channel.drain()
+        channel.write_eof()
 
     sending = asyncio.create_task(send())
     try:
-        while data := await other.read():
+        while data := await channel.read():
             ctx.out(data)
             await ctx.io.drain()
     finally:
         sending.cancel()
-        other.finish()
+        channel.close()
 
 
 @command("curl", "wget")

@@ -18,6 +18,9 @@ _FEATURES = (
 
 
 Verb = Callable[[CommandContext, list[str]], "int | Awaitable[int]"]
+_MAX_APK_BYTES = 256 << 20
+_WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
+_SESSION = 1_000_000_001
 
 
 @command("pm")
@@ -115,11 +118,6 @@ def _resolve(ctx: CommandContext, arguments: list[str]) -> int:
     return ctx.print(component)
 
 
-_LARGEST_APK = 256 << 20
-_WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
-_SESSION = 1_000_000_001
-
-
 async def _install(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
     try:
@@ -185,7 +183,7 @@ async def _apk(ctx: CommandContext, arguments: list[str], num_words: int) -> byt
     size = options.get("-S", "")
     num_bytes = int(size) if size.isascii() and size.isdecimal() and len(size) < 12 else -1
     try:
-        if not 0 <= num_bytes <= _LARGEST_APK:
+        if not 0 <= num_bytes <= _MAX_APK_BYTES:
             raise OSError(27, "bad size")
         ctx.phone.files.reserve(num_bytes)
     except OSError as error:

@@ -11,6 +11,9 @@ from agentrl.virtual_phone.system import screen_capture
 from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _DUMP = "/sdcard/window_dump.xml"
+_MAX_S = 180.0
+_BIT_RATE = 20_000_000
+_SIDES = range(16, 4097)
 
 
 @command("screencap")
@@ -18,13 +21,13 @@ def screencap(ctx: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
     options, files = split_options(ctx, "d")
     is_png = "p" in options or any(file.endswith(".png") for file in files)
-    picture = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone)
-    if picture is None:
+    image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone)
+    if image is None:
         return ctx.fail("Capturing failed.")
     if files:
-        ctx.phone.files.write(ctx.path(files[0]), bytes(picture))
+        ctx.phone.files.write(ctx.path(files[0]), bytes(image))
     else:
-        ctx.out(picture)
+        ctx.out(image)
     return 0
 
 
@@ -114,18 +117,13 @@ async def uiautomator(ctx: CommandContext) -> int:
     return ctx.print(f"UI hierchary dumped to: {target}")  # codespell:ignore
 
 
-_LONGEST_S = 180.0
-_BIT_RATE = 20_000_000
-_SIDES = range(16, 4097)
-
-
 @command("screenrecord")
 async def screenrecord(ctx: CommandContext) -> int:
     """`screenrecord [--output-format=h264] [--size WxH] [--bit-rate N] [--time-limit N] FILE|-`."""
     try:
         options, target = _recording_options(ctx.arguments)
         size = _video_size(options.get("size"), ctx.phone.geometry.size)
-        limit_s = min(float(options.get("time-limit", _LONGEST_S)), _LONGEST_S)
+        limit_s = min(float(options.get("time-limit", _MAX_S)), _MAX_S)
         bit_rate = _bit_rate(options.get("bit-rate"))
         is_stream = options.get("output-format") in ("h264", "raw-frames") or target == "-"
     except ValueError as error:

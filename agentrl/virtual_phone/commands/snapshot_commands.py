@@ -6,7 +6,7 @@ from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system import snapshot
 
-_MOST_SNAPSHOTS = 32
+_MAX_SNAPSHOTS = 32
 
 
 @command("agentrl")
@@ -20,8 +20,8 @@ async def agentrl(ctx: CommandContext) -> int:
     verb, *words = ctx.arguments or [""]
     kept = ctx.phone.snapshots
     if verb == "save" and len(words) == 1:
-        if len(kept) >= _MOST_SNAPSHOTS and words[0] not in kept:
-            return ctx.fail(f"Error: {_MOST_SNAPSHOTS} snapshots are stored; drop one first")
+        if len(kept) >= _MAX_SNAPSHOTS and words[0] not in kept:
+            return ctx.fail(f"Error: {_MAX_SNAPSHOTS} snapshots are stored; drop one first")
         kept[words[0]] = snapshot.take(ctx.phone)
         return 0
     if verb in ("restore", "drop") and len(words) == 1:

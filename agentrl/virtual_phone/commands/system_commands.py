@@ -11,8 +11,8 @@ from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S
 
-_LONGEST_PROPERTY = 91
-_MOST_PROPERTIES = 1000
+_MAX_PROPERTY_LENGTH = 91
+_MAX_PROPERTIES = 1000
 _SERVICES = {
     "activity": "am",
     "agentrl": "agentrl",
@@ -23,6 +23,8 @@ _SERVICES = {
     "window": "wm",
 }
 _QUIET_SERVICES = frozenset(["appops", "deviceidle", "notification", "statusbar", "uimode", "wifi"])
+_SETTINGS = "content://settings/"
+_WHERE = re.compile(r"name=['\"]([^'\"]*)['\"]")
 
 
 @command("getprop")
@@ -53,8 +55,8 @@ def setprop(ctx: CommandContext) -> int:
             return 0
     except ValueError as error:
         return ctx.fail(f"setprop: {error}")
-    many = len(properties) >= _MOST_PROPERTIES and key not in properties
-    if key.startswith("ro.") or not key or many or len(key) + len(value) > 2 * _LONGEST_PROPERTY:
+    many = len(properties) >= _MAX_PROPERTIES and key not in properties
+    if key.startswith("ro.") or not key or many or len(key) + len(value) > 2 * _MAX_PROPERTY_LENGTH:
         return ctx.fail(f"Failed to set property '{key[:100]}' to '{value[:100]}'.")
     properties[key] = value
     return 0
@@ -81,7 +83,7 @@ def settings(ctx: CommandContext) -> int:
     if verb == "delete" and len(rest) == 2:
         return ctx.print(f"Deleted {int(phone.settings.delete(rest[0], rest[1]))} rows")
     if verb == "list" and len(rest) == 1:
-        for key, value in phone.settings.of(rest[0]):
+        for key, value in phone.settings.in_namespace(rest[0]):
             ctx.print(f"{key}={value}")
         return 0
     return ctx.fail(f"Invalid command: settings {' '.join(ctx.arguments)[:200]}", 255)
@@ -197,10 +199,6 @@ def reboot(ctx: CommandContext) -> int:
     return 0
 
 
-_SETTINGS = "content://settings/"
-_WHERE = re.compile(r"name=['\"]([^'\"]*)['\"]")
-
-
 @command("content")
 def content(ctx: CommandContext) -> int:
     """`content query|insert|delete --uri content://settings/NAMESPACE[/KEY] ...`."""
@@ -214,7 +212,7 @@ def content(ctx: CommandContext) -> int:
     where = arguments[arguments.index("--where") + 1] if "--where" in arguments[:-1] else ""
     found = _WHERE.search(where)
     key = found[1] if found else key
-    rows = ctx.phone.settings.of(namespace) if uri.startswith(_SETTINGS) else []
+    rows = ctx.phone.settings.in_namespace(namespace) if uri.startswith(_SETTINGS) else []
     rows = [row for row in rows if not key or row[0] == key]
     if verb == "delete":
         for name, _ in rows:

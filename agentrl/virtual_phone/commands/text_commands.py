@@ -6,7 +6,7 @@ from collections import Counter
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
-_MOST_FIELDS = 10_000
+_MAX_FIELDS = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
 
 
@@ -202,6 +202,6 @@ def _indices(text: str) -> list[int]:
         if found is None or not (found[1] or found[3]):
             return []
         first = int(found[1] or 1)
-        last = int(found[3] or _MOST_FIELDS) if found[2] else first
-        indices.update(range(max(0, first - 1), min(last, _MOST_FIELDS)))
+        last = int(found[3] or _MAX_FIELDS) if found[2] else first
+        indices.update(range(max(0, first - 1), min(last, _MAX_FIELDS)))
     return sorted(indices)

@@ -29,7 +29,7 @@ from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.faults.faults import Distribution, Faults
 
 _WHEN = {"at_s": None, "every_s": None, "for_s": None}
-_SHORTEST_S = 0.1
+_MIN_INTERVAL_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -64,7 +64,7 @@ class FaultPlan:
     all: PhoneFaults = field(default_factory=PhoneFaults)
     phones: Mapping[int, PhoneFaults] = field(default_factory=dict)
 
-    def of(self, number: int) -> PhoneFaults:
+    def for_phone(self, number: int) -> PhoneFaults:
         """The faults of one phone, including those of all phones."""
         own = self.phones.get(number, PhoneFaults())
         return PhoneFaults(
@@ -140,8 +140,8 @@ def _event(key: str, values: object) -> ScheduledFault:
     if not _is_number(probability) or not 0 <= probability <= 1:
         raise ConfigError(f"{key}.probability is {probability!r}; it must be from 0 to 1")
     when = {name: _when(f"{key}.{name}", tree.get(name)) for name in _WHEN}
-    if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _SHORTEST_S:
-        raise ConfigError(f"{key}.every_s is {tree['every_s']!r}; at least {_SHORTEST_S:g}")
+    if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _MIN_INTERVAL_S:
+        raise ConfigError(f"{key}.every_s is {tree['every_s']!r}; at least {_MIN_INTERVAL_S:g}")
     return ScheduledFault(
         fault=fault,
         value=_value(key, fault, tree["value"]),
@@ -207,15 +207,15 @@ class FaultSchedule:
             number: number of this phone.
         """
         self._faults = faults
-        self._plan = plan.of(number)
+        self._plan = plan.for_phone(number)
         self._random = random.Random(f"plan/{plan.seed}/{number}")
         self._loop = asyncio.get_running_loop()
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self.set_lasting()
+        self.set_permanent()
         for index, event in enumerate(self._plan.schedule):
             self._wait(index, event, event.at_s)
 
-    def set_lasting(self) -> None:
+    def set_permanent(self) -> None:
         """Set the permanent faults, also after a reboot, which clears them."""
         for name, value in self._plan.always.items():
             self._faults.set(name, value)
@@ -228,9 +228,9 @@ class FaultSchedule:
 
     def _wait(self, index: int, event: ScheduledFault, delay: str) -> None:
         delay_s = self._draw(delay)
-        self._timers[index] = self._loop.call_later(delay_s, self._come, index, event)
+        self._timers[index] = self._loop.call_later(delay_s, self._begin, index, event)
 
-    def _come(self, index: int, event: ScheduledFault) -> None:
+    def _begin(self, index: int, event: ScheduledFault) -> None:
         if event.every_s is not None:
             self._wait(index, event, event.every_s)
         if self._random.random() >= event.probability:
@@ -239,9 +239,9 @@ class FaultSchedule:
         if event.for_s is not None:
             key = -1 - index  # next to the timer of its next occurrence
             delay_s = self._draw(event.for_s)
-            self._timers[key] = self._loop.call_later(delay_s, self._go, event)
+            self._timers[key] = self._loop.call_later(delay_s, self._finish_occurrence, event)
 
-    def _go(self, event: ScheduledFault) -> None:
+    def _finish_occurrence(self, event: ScheduledFault) -> None:
         """End an occurrence, and restore the permanent value of the fault."""
         if self._faults.get(event.fault) == event.value:
             self._faults.set(event.fault, self._plan.always.get(event.fault, ""))

@@ -30,8 +30,13 @@ from agentrl.virtual_phone.apps.dialogs import KINDS
 _NUMBER = r"\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
 _LOGNORMAL = re.compile(rf"lognormal:({_NUMBER}):({_NUMBER})")
-_LARGEST = 1e6
-_WIDEST = 10.0
+_MAX_NUMBER = 1e6
+_MAX_SIGMA = 10.0
+PREFIX = "debug.agentrl.fault."
+CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")
+_OF_SERVICES = frozenset(("latency_ms", "drop", "hang"))
+_MAX_NAME_LENGTH = 200
+Check = Callable[[str], object]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -58,11 +63,11 @@ class Distribution:
         if found := _RANGE.fullmatch(text):
             low = float(found[1])
             high = low if found[2] is None else float(found[2])
-            if low <= high <= _LARGEST:
+            if low <= high <= _MAX_NUMBER:
                 return Distribution(low=low, high=high)
-        if (found := _LOGNORMAL.fullmatch(text)) and float(found[2]) <= _WIDEST:
+        if (found := _LOGNORMAL.fullmatch(text)) and float(found[2]) <= _MAX_SIGMA:
             median = float(found[1])
-            if median <= _LARGEST:
+            if median <= _MAX_NUMBER:
                 return Distribution(low=median, high=median, sigma=float(found[2]))
         raise ValueError(f"{text[:60]!r} must be NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA")
 
@@ -72,15 +77,7 @@ class Distribution:
             return math.inf
         if self.sigma is None:
             return source.uniform(self.low, self.high)
-        return min(_LARGEST, self.low * math.exp(source.gauss(0.0, self.sigma)))
-
-
-PREFIX = "debug.agentrl.fault."
-CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")
-_OF_SERVICES = frozenset(("latency_ms", "drop", "hang"))
-_LONGEST_NAME = 200
-
-Check = Callable[[str], object]
+        return min(_MAX_NUMBER, self.low * math.exp(source.gauss(0.0, self.sigma)))
 
 
 def _distribution(value: str) -> object:
@@ -107,7 +104,7 @@ def _one_of(*known: str) -> Check:
 
 
 def _word(value: str) -> object:
-    if len(value) > _LONGEST_NAME or not value.isprintable():
+    if len(value) > _MAX_NAME_LENGTH or not value.isprintable():
         raise ValueError(f"{value[:60]!r} is not a valid name")
     return value
 

@@ -18,7 +18,7 @@ _TOKEN_BYTES = 20
 _KEY_BYTES = 256
 _PUBLIC_KEY = struct.Struct(f"<II{_KEY_BYTES}s{_KEY_BYTES}sI")
 """Length in words, an inverse, modulus and R^2 (both little-endian), exponent."""
-_LONGEST_KEY = 4096
+_MAX_KEY_LENGTH = 4096
 # RSASSA-PKCS1-v1_5: the token takes the place of the SHA-1 digest (RFC 8017, section 9.2).
 _DIGEST_INFO = bytes.fromhex("3021300906052b0e03021a05000414")
 
@@ -35,19 +35,19 @@ class TrustedKeys:
                 accepts new ones, as if a user pressed Allow. With a list, new keys are rejected.
         """
         self._files = files
-        self._owner_allows = known is None
+        self._accepts_new_keys = known is None
         files.make_folders(KEYS_FILE.rpartition("/")[0])
         files.write(KEYS_FILE, "".join(f"{key.strip()}\n" for key in known or ()).encode())
 
-    def ask(self, key: str) -> bool:
+    def accept_new(self, key: str) -> bool:
         """Whether the phone's user accepts an unknown key; an accepted key is stored."""
-        if self._owner_allows and _numbers(key) is not None:
+        if self._accepts_new_keys and _numbers(key) is not None:
             known = self._files.read(KEYS_FILE) + f"{key}\n".encode()
-            self._files.write(KEYS_FILE, known[-16 * _LONGEST_KEY :])
+            self._files.write(KEYS_FILE, known[-16 * _MAX_KEY_LENGTH :])
             return True
         return False
 
-    def have_signed(self, token: bytes, signature: bytes) -> bool:
+    def verify_signature(self, token: bytes, signature: bytes) -> bool:
         """Whether the token was signed with the private half of a trusted key."""
         if self._files.find(KEYS_FILE) is None:
             return False
@@ -75,11 +75,11 @@ class AdbAuthenticator:
             None: accepted; non-empty bytes: the next token; empty: no answer, the client waits.
         """
         if kind == AUTH_SIGNATURE:
-            known = self._keys.have_signed(self._token, payload)
+            known = self._keys.verify_signature(self._token, payload)
             return None if known else self.challenge()
-        if kind == AUTH_PUBLIC_KEY and len(payload) <= _LONGEST_KEY:
+        if kind == AUTH_PUBLIC_KEY and len(payload) <= _MAX_KEY_LENGTH:
             key = payload.split(b"\0")[0].decode("ascii", "replace")
-            return None if self._keys.ask(key.strip()) else b""
+            return None if self._keys.accept_new(key.strip()) else b""
         return b""
 
 

@@ -84,10 +84,10 @@ def _framebuffer(phone: VirtualPhone, stream: Stream, options: Sequence[str], re
         colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
         size = len(frame.pixels)
         head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colors)
-        picture = screen_capture.pixels(phone)
-        if picture is not None:
+        image = screen_capture.pixels(phone)
+        if image is not None:
             stream.write(_FRAMEBUFFER.pack(*head))
-            stream.write(picture)
+            stream.write(image)
 
     return serve()
 

@@ -108,7 +108,7 @@ class Stream:
     def write_eof(self) -> None:
         """Do nothing: ADB cannot close a stream in one direction only."""
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Close the stream once everything written has been taken."""
         self._finishing = True
         self._pump()

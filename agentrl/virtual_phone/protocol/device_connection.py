@@ -26,6 +26,16 @@ from agentrl.virtual_phone.protocol.adb_packets import (
 from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
 
 _PIECES_AT_ONCE = 16
+log = logging.getLogger(__name__)
+Open = Callable[[Stream, str], Coroutine[None, None, None] | None]
+"""Returns the coroutine that serves a stream, or None if the service does not exist."""
+_HANDSHAKE_S = 10.0
+_MAX_STREAMS = 1024
+_MAX_HELD = 128 << 20
+"""Bytes buffered on one connection, both directions: enough for eight of the largest frames."""
+_MAX_UNSENT_PIECES = 512
+"""Stop reading from a client that leaves more pieces than this unsent."""
+_MIN_PAYLOAD = 4096
 
 
 class SendQueue:
@@ -93,20 +103,6 @@ class SendQueue:
             num_sent -= len(first)
 
 
-log = logging.getLogger(__name__)
-
-Open = Callable[[Stream, str], Coroutine[None, None, None] | None]
-"""Returns the coroutine that serves a stream, or None if the service does not exist."""
-
-_HANDSHAKE_S = 10.0
-_MOST_STREAMS = 1024
-_MOST_HELD = 128 << 20
-"""Bytes buffered on one connection, both directions: enough for eight of the largest frames."""
-_MANY_UNSENT = 512
-"""Stop reading from a client that leaves more pieces than this unsent."""
-_LEAST_PAYLOAD = 4096
-
-
 class DeviceConnection:
     """One adb server's connection to a phone."""
 
@@ -116,7 +112,7 @@ class DeviceConnection:
         banner: str,
         open_service: Open,
         on_lost: Callable[["DeviceConnection"], None],
-        doorman: AdbAuthenticator | None = None,
+        authenticator: AdbAuthenticator | None = None,
     ) -> None:
         """Take over a connected socket and serve it until it closes.
 
@@ -125,7 +121,7 @@ class DeviceConnection:
             banner: the phone's description of itself, `device::...`.
             open_service: serves what the client opens.
             on_lost: called once, when the connection is over.
-            doorman: authenticates the client; None accepts every client.
+            authenticator: authenticates the client; None accepts every client.
         """
         self.max_payload = adb_packets.MAX_PAYLOAD
         self.held = 0
@@ -136,7 +132,7 @@ class DeviceConnection:
         self._banner = banner
         self._open_service = open_service
         self._on_lost = on_lost
-        self._doorman = doorman
+        self._authenticator = authenticator
         self._loop = asyncio.get_running_loop()
         self._parser = adb_packets.PacketParser()
         self._streams: dict[int, Stream] = {}
@@ -148,18 +144,18 @@ class DeviceConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._loop.add_reader(sock, self._on_readable)
-        self._patience = self._loop.call_later(_HANDSHAKE_S, self.close)
+        self._handshake_timer = self._loop.call_later(_HANDSHAKE_S, self.close)
 
     @property
     def is_full(self) -> bool:
         """Whether more is buffered than a well-behaved client would leave."""
-        return self.held > _MOST_HELD
+        return self.held > _MAX_HELD
 
     def close(self) -> None:
         """Drop the connection and everything open on it."""
         if self._sock.fileno() < 0:
             return
-        self._patience.cancel()
+        self._handshake_timer.cancel()
         self._loop.remove_reader(self._sock)
         self._out.close()
         self._sock.close()
@@ -175,7 +171,7 @@ class DeviceConnection:
         length = sum(map(len, payload))
         self.held += adb_packets.HEADER.size + length
         self._out.put(adb_packets.header(command, arg0, arg1, length), *payload)
-        if len(self._out) > _MANY_UNSENT and self._is_reading:
+        if len(self._out) > _MAX_UNSENT_PIECES and self._is_reading:
             self._loop.remove_reader(self._sock)
             self._is_reading = False
 
@@ -235,8 +231,8 @@ class DeviceConnection:
             self._on_open(packet)
         elif packet.command == CNXN:
             self._on_connect(packet)
-        elif packet.command == AUTH and self._doorman is not None and not self.is_online:
-            self._answer_door(self._doorman.reply(packet.arg0, packet.payload))
+        elif packet.command == AUTH and self._authenticator is not None and not self.is_online:
+            self._answer_handshake(self._authenticator.reply(packet.arg0, packet.payload))
 
     def _on_connect(self, packet: Packet) -> None:
         """The client introduces itself; if it does so again, the connection starts over."""
@@ -244,11 +240,13 @@ class DeviceConnection:
             stream.on_close()
         self._streams.clear()
         self.is_online = False
-        self.max_payload = max(_LEAST_PAYLOAD, min(adb_packets.MAX_PAYLOAD, packet.arg1))
-        self._patience.cancel()
-        self._answer_door(None if self._doorman is None else self._doorman.challenge())
+        self.max_payload = max(_MIN_PAYLOAD, min(adb_packets.MAX_PAYLOAD, packet.arg1))
+        self._handshake_timer.cancel()
+        self._answer_handshake(
+            None if self._authenticator is None else self._authenticator.challenge()
+        )
 
-    def _answer_door(self, challenge: bytes | None) -> None:
+    def _answer_handshake(self, challenge: bytes | None) -> None:
         """Accept the client (None), send it a token, or send nothing (empty)."""
         if challenge is None:
             self.is_online = True
@@ -257,7 +255,7 @@ class DeviceConnection:
             self.send(AUTH, adb_packets.AUTH_TOKEN, 0, challenge)
 
     def _on_open(self, packet: Packet) -> None:
-        if not packet.arg0 or len(self._streams) >= _MOST_STREAMS:
+        if not packet.arg0 or len(self._streams) >= _MAX_STREAMS:
             self.send(CLSE, 0, packet.arg0)
             return
         stream = self._new_stream(packet.arg0)
@@ -279,7 +277,7 @@ class DeviceConnection:
             # A bug in one service must not take the phone down; it is loud in the process's log.
             log.exception("service %r failed", service)
         finally:
-            stream.finish()
+            stream.close()
 
     def _on_stream_packet(self, packet: Packet) -> None:
         stream = self._streams.get(packet.arg1)

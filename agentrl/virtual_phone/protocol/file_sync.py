@@ -10,6 +10,16 @@ from typing import Any
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.system.file_system import FileNode, FileSystem
 
+_CHUNK = 64 * 1024
+_MAX_PATH_LENGTH = 1024
+_REQUEST = struct.Struct("<4sI")
+_STAT = struct.Struct("<4sIII")
+_STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
+_ENTRY = struct.Struct("<4s4I")
+_SEND_V2 = struct.Struct("<4sII")
+_NO_SUCH_FILE = 2
+_SHELL_USER = 2000
+
 
 class Upload:
     """An unfinished file; it takes up space on the phone from its first byte on."""
@@ -55,17 +65,6 @@ class Upload:
         self._content.clear()
 
 
-_CHUNK = 64 * 1024
-_LONGEST_PATH = 1024
-_REQUEST = struct.Struct("<4sI")
-_STAT = struct.Struct("<4sIII")
-_STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
-_ENTRY = struct.Struct("<4s4I")
-_SEND_V2 = struct.Struct("<4sII")
-_NO_SUCH_FILE = 2
-_SHELL_USER = 2000
-
-
 async def serve(files: FileSystem, stream: Stream) -> None:
     """Serve one client until it quits."""
     await _Session(files, stream).serve()
@@ -84,7 +83,7 @@ class _Session:
             id, length = _REQUEST.unpack(request)
             if id == b"QUIT":
                 return
-            if length > _LONGEST_PATH:
+            if length > _MAX_PATH_LENGTH:
                 self._fail("path too long")
                 return
             encoded_path = await self._exactly(length)

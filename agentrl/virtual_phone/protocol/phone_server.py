@@ -13,7 +13,7 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
 """The adb server adopts whatever listens here as an emulator: the phone would appear twice."""
-_MOST_CONNECTIONS = 8
+_MAX_CONNECTIONS = 8
 _RETRY_S = 0.2
 
 
@@ -58,7 +58,7 @@ class PhoneServer:
             sock, _ = self._listener.accept()
         except OSError:  # the client has already left, or this process is out of file descriptors
             return
-        if len(self._connections) >= _MOST_CONNECTIONS:
+        if len(self._connections) >= _MAX_CONNECTIONS:
             # Drop a client that never completed the handshake, or else the oldest one.
             min(self._connections, key=lambda connection: connection.is_online).close()
         connection = DeviceConnection(

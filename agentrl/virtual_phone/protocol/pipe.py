@@ -26,7 +26,7 @@ class Channel(Protocol):
     def write_eof(self) -> None:
         """End the output but keep reading, if the connection supports it."""
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Close both directions."""
 
 
@@ -58,7 +58,7 @@ class Pipe:
         while self._num_waiting > _ROOM and not self._left:
             await self._changed.wait()
 
-    def finish(self) -> None:
+    def write_eof(self) -> None:
         """End the output."""
         self._ended = True
         self._changed.notify()
@@ -75,7 +75,7 @@ class Pipe:
         self._changed.notify()
         return data
 
-    def leave(self) -> None:
+    def close_reader(self) -> None:
         """Stop reading; further writes fail."""
         self._left = True
         self._chunks.clear()
@@ -98,16 +98,16 @@ class PhoneSocket:
         try:
             self._outgoing.write(data)
         except BrokenPipeError:
-            self._incoming.finish()
+            self._incoming.write_eof()
 
     def write_eof(self) -> None:
         """End the output: the other side reads what was sent, then the end."""
-        self._outgoing.finish()
+        self._outgoing.write_eof()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Close: the other side reads what was sent, then the end."""
-        self._outgoing.finish()
-        self._incoming.leave()
+        self._outgoing.write_eof()
+        self._incoming.close_reader()
 
 
 def socket_pair() -> tuple[PhoneSocket, PhoneSocket]:
@@ -124,8 +124,8 @@ async def relay(one: Channel, other: Channel) -> None:
     finally:
         for copy in copies:
             copy.cancel()
-        one.finish()
-        other.finish()
+        one.close()
+        other.close()
 
 
 async def _copy(source: Channel, sink: Channel) -> None:

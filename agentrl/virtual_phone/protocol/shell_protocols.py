@@ -10,7 +10,7 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
-_LONGEST_LINE = 1 << 20
+_MAX_LINE_LENGTH = 1 << 20
 
 
 async def serve_v1(phone: VirtualPhone, stream: Stream, script: str) -> None:
@@ -79,7 +79,7 @@ async def _converse(shell: ShellInterpreter) -> None:
     prompt = b"virtual:/ $ "
     pending = b""
     shell.io.out(prompt)
-    while (chunk := await shell.io.read()) and len(pending) < _LONGEST_LINE:
+    while (chunk := await shell.io.read()) and len(pending) < _MAX_LINE_LENGTH:
         *lines, pending = (pending + chunk.replace(b"\r", b"\n")).split(b"\n")
         for line in lines:
             if line.strip() == b"exit":

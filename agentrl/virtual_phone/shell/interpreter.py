@@ -1,4 +1,4 @@
-"""The phone's shell: interprets scripts, and hands each command its context."""
+"""The phone's shell: runs scripts, and passes each command its context."""
 
 import asyncio
 import contextlib
@@ -33,11 +33,11 @@ _ENVIRONMENT = {
     "USER": "shell",
 }
 _BROKEN_PIPE = 141
-_COMMANDS_AT_ONE_GO = 32
+_COMMANDS_PER_TURN = 32
 """Commands after which other phones get their turn."""
 
 
-_MOST_KEPT = 64 << 20
+_MAX_KEPT = 64 << 20
 """Largest standard input, in bytes, that a command may hold in memory."""
 
 
@@ -101,7 +101,7 @@ async def read_to_end(read: Read) -> bytes:
     while chunk := await read():
         chunks.append(chunk)
         length += len(chunk)
-        if length > _MOST_KEPT:
+        if length > _MAX_KEPT:
             raise OSError(12, "Cannot allocate memory")
     return b"".join(chunks)
 
@@ -160,7 +160,7 @@ class ShellInterpreter:
                     self.code = 0
                 else:
                     self.code = await self._run_pipeline(pipeline)
-                if number % _COMMANDS_AT_ONE_GO == 0:
+                if number % _COMMANDS_PER_TURN == 0:
                     await asyncio.sleep(0)
             # As with adbd, the connection stays open while background commands can write to it.
             await asyncio.gather(*background)
@@ -223,9 +223,9 @@ class ShellInterpreter:
             return _BROKEN_PIPE
         finally:
             if sink is not None:
-                sink.finish()
+                sink.write_eof()
             if source is not None:
-                source.leave()
+                source.close_reader()
 
     async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
         written = list(command.words)
@@ -282,7 +282,7 @@ class ShellInterpreter:
         output = asyncio.create_task(read_to_end(pipe.read))
         try:
             self.code = await self.inner(io).run_parsed(part.script)
-            pipe.finish()
+            pipe.write_eof()
             return (await output).decode("utf-8", "surrogateescape").rstrip("\n")
         finally:
             output.cancel()

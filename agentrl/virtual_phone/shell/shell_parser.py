@@ -21,7 +21,7 @@ from agentrl.virtual_phone.shell.syntax_tree import (
     WordPart,
 )
 
-_REFUSED = frozenset((
+_UNSUPPORTED_KEYWORDS = frozenset((
     "if", "then", "elif", "else", "fi", "for", "in", "while", "until", "do", "done", "case",
     "esac", "function", "select", "time", "[[",
 ))  # fmt: skip
@@ -90,7 +90,7 @@ class _Parser:
             self._negated = not self._negated
         elif reserved == "{":
             self._group("}", is_subshell=False)
-        elif reserved == "}" or reserved in _REFUSED:
+        elif reserved == "}" or reserved in _UNSUPPORTED_KEYWORDS:
             raise ShellSyntaxError(f"syntax error: this shell does not support '{reserved}'")
         else:
             self._command.words.append(token)

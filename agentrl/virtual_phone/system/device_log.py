@@ -11,10 +11,10 @@ Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """By increasing severity."""
 
-_MOST_ENTRIES = 2000
-_LONGEST_TEXT = 4000
-_MOST_COMMANDS = 1000
-_MOST_CHARACTERS = 2_000_000
+_MAX_ENTRIES = 2000
+_MAX_TEXT_LENGTH = 4000
+_MAX_COMMANDS = 1000
+_MAX_CHARACTERS = 2_000_000
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -38,14 +38,14 @@ class DeviceLog:
         Args:
             now_s: the phone's clock, in seconds since 1970.
         """
-        self.entries: deque[LogEntry] = deque(maxlen=_MOST_ENTRIES)
+        self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
         self.now_s = now_s
         self._num_written = 0
         self._written = Event()
 
     def add(self, tag: str, text: str, level: Level = "I", pid: int = 1000) -> None:
         """Append an entry."""
-        text, tag = text[:_LONGEST_TEXT], tag[:_LONGEST_TEXT]
+        text, tag = text[:_MAX_TEXT_LENGTH], tag[:_MAX_TEXT_LENGTH]
         entry = LogEntry(time_s=self.now_s(), level=level, tag=tag, pid=pid, text=text)
         self.entries.append(entry)
         self._num_written += 1
@@ -79,7 +79,7 @@ class CommandHistory:
         """Record a command; the oldest are dropped when there are too many or they are too long."""
         self._commands.append(command)
         self._num_characters += _length(command)
-        while len(self._commands) > _MOST_COMMANDS or self._num_characters > _MOST_CHARACTERS:
+        while len(self._commands) > _MAX_COMMANDS or self._num_characters > _MAX_CHARACTERS:
             self._num_characters -= _length(self._commands.popleft())
 
     def clear(self) -> None:

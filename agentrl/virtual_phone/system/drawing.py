@@ -14,7 +14,7 @@ _TILE = (66, 133, 244)
 _WHITE = (255, 255, 255)
 _PAPER = (250, 250, 250)
 _INK = (40, 40, 40)
-_LEAST, _MORE = 90, 150
+_MIN_BRIGHTNESS, _BRIGHTNESS_RANGE = 90, 150
 """Brightness range of the title bars, whose colors distinguish pages at a glance."""
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _COLUMNS, _ROWS = 4, 6
@@ -34,7 +34,7 @@ def blank(width: int, height: int, color: tuple[int, int, int]) -> Image:
 
 
 def write(
-    picture: Image,
+    image: Image,
     text: str,
     at: tuple[float, float],
     scale: float,
@@ -43,16 +43,16 @@ def write(
     """Write text into an image.
 
     Args:
-        picture: uint8[height, width, 3].
+        image: uint8[height, width, 3].
         text: characters that cannot be drawn become question marks.
         at: start of the baseline, in [0, 1].
         scale: size of the font.
         color: RGB.
     """
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     origin = (round(at[0] * width), round(at[1] * height))
     plain = text.encode("ascii", "replace").decode()
-    cv2.putText(picture, plain, origin, _FONT, scale, color, 1, cv2.LINE_AA)
+    cv2.putText(image, plain, origin, _FONT, scale, color, 1, cv2.LINE_AA)
 
 
 def tile_bounds(index: int) -> tuple[float, float, float, float]:
@@ -81,31 +81,33 @@ def home(width: int, height: int, names: Sequence[str]) -> Image:
     Returns:
         uint8[height, width, 3].
     """
-    picture = blank(width, height, _HOME)
+    image = blank(width, height, _HOME)
     for index, name in enumerate(names):
         left, top, right, bottom = tile_bounds(index)
         start = (round(left * width), round(top * height))
         end = (round(right * width), round((bottom - _NAME) * height))
-        cv2.rectangle(picture, start, end, _TILE, cv2.FILLED)
+        cv2.rectangle(image, start, end, _TILE, cv2.FILLED)
         low = (start[0], round((bottom - _NAME_BASE) * height))
-        cv2.putText(picture, name[:12], low, _FONT, width / 1800, _WHITE, 1, cv2.LINE_AA)
-    return picture
+        cv2.putText(image, name[:12], low, _FONT, width / 1800, _WHITE, 1, cv2.LINE_AA)
+    return image
 
 
 def keyguard(width: int, height: int, clock: str) -> Image:
     """The lock screen's area, uint8[height, width, 3]."""
-    picture = blank(width, height, _DARK)
-    write(picture, clock, (0.3, 0.3), width / 240, _WHITE)
-    write(picture, "Swipe up to unlock", (0.28, 0.9), width / 900, _WHITE)
-    return picture
+    image = blank(width, height, _DARK)
+    write(image, clock, (0.3, 0.3), width / 240, _WHITE)
+    write(image, "Swipe up to unlock", (0.28, 0.9), width / 900, _WHITE)
+    return image
 
 
 def page(width: int, height: int, label: str, lines: Sequence[str]) -> Image:
     """A page of text below a title bar colored by its label, uint8[height, width, 3]."""
-    picture = blank(width, height, _PAPER)
+    image = blank(width, height, _PAPER)
     color_bytes = zlib.crc32(label.encode("utf-8", "replace")).to_bytes(4, "big")[:3]
-    picture[: round(height / PAGE_ROWS)] = [_LEAST + byte * _MORE // 255 for byte in color_bytes]
+    image[: round(height / PAGE_ROWS)] = [
+        _MIN_BRIGHTNESS + byte * _BRIGHTNESS_RANGE // 255 for byte in color_bytes
+    ]
     for row, line in enumerate((label, *lines)[:PAGE_ROWS]):
         scale = width / (600 if row == 0 else 1000)
-        write(picture, line[:60], (0.05, (row + 0.7) / PAGE_ROWS), scale, _INK)
-    return picture
+        write(image, line[:60], (0.05, (row + 0.7) / PAGE_ROWS), scale, _INK)
+    return image

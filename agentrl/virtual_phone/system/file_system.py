@@ -22,9 +22,9 @@ class FileNode:
 
 
 _SDCARD = "/sdcard"
-_SAME_AS_SDCARD = ("/storage/emulated/0", "/storage/self/primary", "/mnt/sdcard")
+_SDCARD_ALIASES = ("/storage/emulated/0", "/storage/self/primary", "/mnt/sdcard")
 _CPU_TIMES = "4000 100 3000 90000 200 0 50 0 0 0"
-_STATIC = {
+_KERNEL_FILES = {
     "/proc/cpuinfo": "processor\t: 0\n\nprocessor\t: 1\n",
     "/proc/meminfo": "MemTotal:        4000000 kB\nMemFree:         2000000 kB\n",
     "/proc/stat": f"cpu  {_CPU_TIMES}\ncpu0 {_CPU_TIMES}\ncpu1 {_CPU_TIMES}\n",
@@ -34,7 +34,7 @@ _STATIC = {
 }
 """Kernel files that programs read."""
 _CAPACITY = 512 << 20
-_MOST_NODES = 50_000
+_MAX_NODES = 50_000
 
 
 def normalize_path(path: str, folder: str = "/") -> str:
@@ -46,8 +46,8 @@ def normalize_path(path: str, folder: str = "/") -> str:
         elif part not in ("", "."):
             parts.append(part)
     whole = "/" + "/".join(parts)
-    if whole.startswith(_SAME_AS_SDCARD):
-        for same in _SAME_AS_SDCARD:
+    if whole.startswith(_SDCARD_ALIASES):
+        for same in _SDCARD_ALIASES:
             if whole == same or whole.startswith(f"{same}/"):
                 return _SDCARD + whole[len(same) :]
     return whole
@@ -68,7 +68,7 @@ class FileSystem:
         """Largest total size of all files, in bytes."""
         for path in ("/data/local/tmp", "/sdcard/Download", "/sdcard/DCIM", "/system/bin"):
             self.make_folders(path)
-        for path, text in _STATIC.items():
+        for path, text in _KERNEL_FILES.items():
             self.make_folders(path.rpartition("/")[0])
             self.write(path, text.encode())
 
@@ -83,7 +83,7 @@ class FileSystem:
         return max(0, self.capacity - self._num_used)
 
     @property
-    def is_scarce(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether the `storage_mb` fault limits the space."""
         return self.capacity != _CAPACITY
 
@@ -134,7 +134,7 @@ class FileSystem:
         if known is not None and known.is_folder:
             raise IsADirectoryError(21, "Is a directory", path)
         grows = len(content) - (len(known.content or b"") if known is not None else 0)
-        if (grows > self.num_free) or (known is None and len(self._nodes) >= _MOST_NODES):
+        if (grows > self.num_free) or (known is None and len(self._nodes) >= _MAX_NODES):
             raise OSError(28, "No space left on device", path)
         self._num_used += grows
         permissions = stat.S_IFREG | stat.S_IMODE(mode)
@@ -150,7 +150,7 @@ class FileSystem:
             raise FileNotFoundError(2, "No such file or directory", path)
         if not parent.is_folder:
             raise NotADirectoryError(20, "Not a directory", path)
-        if len(self._nodes) >= _MOST_NODES:
+        if len(self._nodes) >= _MAX_NODES:
             raise OSError(28, "No space left on device", path)
         self._nodes[path] = FileNode(content=None, mode=stat.S_IFDIR | 0o771)
 

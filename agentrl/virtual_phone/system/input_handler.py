@@ -8,19 +8,31 @@ import binascii
 from collections.abc import Mapping
 
 from agentrl.virtual_phone.system import drawing
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.phone_display import PhoneDisplay
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
-from agentrl.virtual_phone.system.phone_state import PhoneState
 
 _MAX_CHARACTERS = 100_000
 _SLOP = 8.0
 """Pixels that a finger may move during a tap."""
+_KEYS = {
+    3: "HOME", 4: "BACK", 5: "CALL", 6: "ENDCALL", 19: "DPAD_UP", 20: "DPAD_DOWN",
+    21: "DPAD_LEFT", 22: "DPAD_RIGHT", 23: "DPAD_CENTER", 24: "VOLUME_UP", 25: "VOLUME_DOWN",
+    26: "POWER", 27: "CAMERA", 28: "CLEAR", 55: "COMMA", 56: "PERIOD", 57: "ALT_LEFT",
+    59: "SHIFT_LEFT", 61: "TAB", 62: "SPACE", 66: "ENTER", 67: "DEL", 82: "MENU",
+    83: "NOTIFICATION", 84: "SEARCH", 85: "MEDIA_PLAY_PAUSE", 92: "PAGE_UP", 93: "PAGE_DOWN",
+    111: "ESCAPE", 112: "FORWARD_DEL", 113: "CTRL_LEFT", 122: "MOVE_HOME", 123: "MOVE_END",
+    164: "VOLUME_MUTE", 187: "APP_SWITCH", 223: "SLEEP", 224: "WAKEUP", 277: "CUT", 278: "COPY",
+    279: "PASTE",
+    **{7 + digit: str(digit) for digit in range(10)},
+    **{29 + letter: chr(ord("A") + letter) for letter in range(26)},
+}  # fmt: skip
 
 
 class InputHandler:
     """Touches and keys of one phone."""
 
-    def __init__(self, phone: PhoneState, display: PhoneDisplay) -> None:
+    def __init__(self, phone: DeviceState, display: PhoneDisplay) -> None:
         """Start without a finger on the screen.
 
         Args:
@@ -188,20 +200,6 @@ def _text(action: str, extras: Mapping[str, str]) -> str:
     except (binascii.Error, ValueError, OverflowError):
         pass  # the real keyboard logs an exception and continues
     return ""
-
-
-_KEYS = {
-    3: "HOME", 4: "BACK", 5: "CALL", 6: "ENDCALL", 19: "DPAD_UP", 20: "DPAD_DOWN",
-    21: "DPAD_LEFT", 22: "DPAD_RIGHT", 23: "DPAD_CENTER", 24: "VOLUME_UP", 25: "VOLUME_DOWN",
-    26: "POWER", 27: "CAMERA", 28: "CLEAR", 55: "COMMA", 56: "PERIOD", 57: "ALT_LEFT",
-    59: "SHIFT_LEFT", 61: "TAB", 62: "SPACE", 66: "ENTER", 67: "DEL", 82: "MENU",
-    83: "NOTIFICATION", 84: "SEARCH", 85: "MEDIA_PLAY_PAUSE", 92: "PAGE_UP", 93: "PAGE_DOWN",
-    111: "ESCAPE", 112: "FORWARD_DEL", 113: "CTRL_LEFT", 122: "MOVE_HOME", 123: "MOVE_END",
-    164: "VOLUME_MUTE", 187: "APP_SWITCH", 223: "SLEEP", 224: "WAKEUP", 277: "CUT", 278: "COPY",
-    279: "PASTE",
-    **{7 + digit: str(digit) for digit in range(10)},
-    **{29 + letter: chr(ord("A") + letter) for letter in range(26)},
-}  # fmt: skip
 
 
 def key_code(key: str) -> str:

@@ -13,7 +13,12 @@ from agentrl.virtual_phone.protocol.pipe import Channel
 
 _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesystem):[!-~]{1,200}")
 _FREE_PORTS = range(40_000, 50_000)
-_MOST_LISTENERS = 200
+_MAX_LISTENERS = 200
+_DEADLINE_S = 5.0
+_MAX_PAGE_BYTES = 1 << 20
+_HOSTS = ("127.0.0.1", "localhost")
+_TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -49,7 +54,7 @@ class PhoneNetwork:
             raise OSError(22, f"bad address: {address[:100]}")
         if address == "tcp:0":
             address = next(f"tcp:{p}" for p in _FREE_PORTS if f"tcp:{p}" not in self._listeners)
-        if address in self._listeners or len(self._listeners) >= _MOST_LISTENERS:
+        if address in self._listeners or len(self._listeners) >= _MAX_LISTENERS:
             raise OSError(98, "Address already in use")
         self._listeners[address] = listener
         return address
@@ -81,13 +86,6 @@ class PhoneNetwork:
         return None if listener is None else listener.accept()
 
 
-_DEADLINE_S = 5.0
-_LARGEST_PAGE = 1 << 20
-_HOSTS = ("127.0.0.1", "localhost")
-_TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
-_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
-
-
 class PageUnreachable(Exception):
     """The page cannot be loaded; the message says why."""
 
@@ -99,7 +97,7 @@ async def fetch(network: PhoneNetwork, url: str) -> tuple[int, bytes]:
         Status and body.
 
     Raises:
-        Unreachable: nothing listens there, or the response is not HTTP.
+        PageUnreachable: nothing listens there, or the response is not HTTP.
     """
     try:
         parts = urlsplit(url)
@@ -115,12 +113,12 @@ async def fetch(network: PhoneNetwork, url: str) -> tuple[int, bytes]:
     answer = b""
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            while (chunk := await channel.read()) and len(answer) < _LARGEST_PAGE:
+            while (chunk := await channel.read()) and len(answer) < _MAX_PAGE_BYTES:
                 answer += chunk
     except TimeoutError as error:
         raise PageUnreachable(f"no response within {_DEADLINE_S:g} s") from error
     finally:
-        channel.finish()
+        channel.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     if status is None:

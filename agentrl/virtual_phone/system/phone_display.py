@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
 from agentrl.virtual_phone.system import drawing, screen_frame
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.event import Event
-from agentrl.virtual_phone.system.phone_state import PhoneState
 from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class PhoneDisplay:
     """The screen of one phone, and the files in which its apps publish their states."""
 
     def __init__(
-        self, phone: PhoneState, effect_delay_ms: tuple[float, float], source: random.Random
+        self, phone: DeviceState, effect_delay_ms: tuple[float, float], source: random.Random
     ) -> None:
         """Show the current state.
 

@@ -3,8 +3,8 @@
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 LATIN_KEYBOARD = "com.android.inputmethod.latin/.LatinIME"
 
-_MOST_SETTINGS = 2000
-_LONGEST = 20_000
+_MAX_SETTINGS = 2000
+_MAX_LENGTH = 20_000
 
 
 def properties(serialno: str) -> dict[str, str]:
@@ -77,9 +77,9 @@ class PhoneSettings:
         Raises:
             ValueError: the value is too long, or there are too many settings.
         """
-        if len(key) + len(value) > _LONGEST:
+        if len(key) + len(value) > _MAX_LENGTH:
             raise ValueError("the value is too long")
-        if len(self._stored) >= _MOST_SETTINGS and (namespace, key) not in self._stored:
+        if len(self._stored) >= _MAX_SETTINGS and (namespace, key) not in self._stored:
             raise ValueError("there are too many settings")
         self._stored[namespace, key] = value
 
@@ -87,7 +87,7 @@ class PhoneSettings:
         """Delete a setting; returns whether it existed."""
         return self._stored.pop((namespace, key), None) is not None
 
-    def of(self, namespace: str) -> list[tuple[str, str]]:
+    def in_namespace(self, namespace: str) -> list[tuple[str, str]]:
         """Keys and values of a namespace, sorted."""
         return sorted((key, value) for (n, key), value in self._stored.items() if n == namespace)
 

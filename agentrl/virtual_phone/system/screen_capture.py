@@ -8,17 +8,17 @@ __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 def raw(phone: VirtualPhone) -> bytes | memoryview | None:
     """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails."""
-    picture = _secured(phone)
+    image = _secured(phone)
     fault = phone.faults.get("capture")
     if fault == "empty":
         return None
     if fault == "header":
         return b"\xff" * HEADER_BYTES
     if fault == "truncated":
-        return picture.raw[: len(picture.raw) // 2]
+        return image.raw[: len(image.raw) // 2]
     if fault == "black":
-        return bytes(picture.raw[:HEADER_BYTES]) + bytes(len(picture.raw) - HEADER_BYTES)
-    return picture.raw
+        return bytes(image.raw[:HEADER_BYTES]) + bytes(len(image.raw) - HEADER_BYTES)
+    return image.raw
 
 
 def pixels(phone: VirtualPhone) -> bytes | memoryview | None:
@@ -40,11 +40,11 @@ def png(phone: VirtualPhone) -> bytes | None:
 
 def frame(phone: VirtualPhone) -> ScreenFrame:
     """The frame that a video shows."""
-    picture = _secured(phone)
-    return black(*picture.size) if phone.faults.get("capture") == "black" else picture
+    image = _secured(phone)
+    return black(*image.size) if phone.faults.get("capture") == "black" else image
 
 
 def _secured(phone: VirtualPhone) -> ScreenFrame:
     """The current frame, blacked out below the status bar if the window forbids captures."""
-    picture = phone.captured.frame
-    return secure(picture) if phone.faults.get("capture") == "secure" else picture
+    image = phone.captured.frame
+    return secure(image) if phone.faults.get("capture") == "secure" else image

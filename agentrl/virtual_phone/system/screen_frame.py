@@ -105,10 +105,10 @@ def compose(area: Image, width: int, height: int, clock: str) -> ScreenFrame:
 @lru_cache(maxsize=256)
 def _status_bar(width: int, bar: int, clock: str) -> Image:
     """Clock and battery, uint8[bar, width, 3]."""
-    picture = blank(width, bar, _BAR)
+    image = blank(width, bar, _BAR)
     scale, baseline = bar / 48, round(bar * 0.7)
-    cv2.putText(picture, clock, (bar // 2, baseline), _FONT, scale, _WHITE, 1, cv2.LINE_AA)
+    cv2.putText(image, clock, (bar // 2, baseline), _FONT, scale, _WHITE, 1, cv2.LINE_AA)
     right = width - bar
-    cv2.rectangle(picture, (right, bar // 4), (right + bar // 2, 3 * bar // 4), _WHITE, 1)
-    picture.flags.writeable = False
-    return picture
+    cv2.rectangle(image, (right, bar // 4), (right + bar // 2, 3 * bar // 4), _WHITE, 1)
+    image.flags.writeable = False
+    return image

@@ -29,7 +29,7 @@ def load_av() -> ModuleType:
     """Import PyAV.
 
     Raises:
-        NoEncoder: it is not installed.
+        EncoderMissing: it is not installed.
     """
     try:
         import av
@@ -50,7 +50,7 @@ class ScreenRecorder:
             container: whether to write an MP4 file instead of a raw stream.
 
         Raises:
-            NoEncoder: PyAV is not installed.
+            EncoderMissing: PyAV is not installed.
         """
         self._av = load_av()
         self._size = size
@@ -98,11 +98,11 @@ class ScreenRecorder:
         rgb = cv2.cvtColor(frame.rgba, cv2.COLOR_RGBA2RGB)
         if frame.size != self._size:
             rgb = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA)
-        picture = self._av.VideoFrame.from_ndarray(rgb, format="rgb24")
+        image = self._av.VideoFrame.from_ndarray(rgb, format="rgb24")
         self._last_pts = max(self._last_pts + 1, round(seconds * _CLOCK_HZ))
-        picture.pts, picture.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
+        image.pts, image.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
         with self._lock:
-            data = self._written(self._codec.encode(picture))
+            data = self._written(self._codec.encode(image))
         # Append the next frame's delimiter: only then does a decoder know that this frame is
         # complete, and the next frame may be seconds away.
         return data + _DELIMITER if data else b""

@@ -18,11 +18,11 @@ from agentrl.virtual_phone.apps.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.apps.installed_app import InstalledApp
 from agentrl.virtual_phone.apps.system_apps import TextPage
 from agentrl.virtual_phone.protocol.adb_auth import KEYS_FILE
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.file_system import FileNode
-from agentrl.virtual_phone.system.phone_state import PhoneState
 
 VERSION = 2
-_OWN_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
+_IDENTITY_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
 _EVENTS: dict[str, tuple[type, ...]] = {
     "touch": (float, float),
     "swipe": (float, float, float, float, int),
@@ -36,7 +36,7 @@ _EVENTS: dict[str, tuple[type, ...]] = {
 """Recorded inputs of an app and the types of their arguments."""
 
 
-def take(phone: PhoneState) -> dict[str, Any]:
+def take(phone: DeviceState) -> dict[str, Any]:
     """The state of a phone, as JSON-compatible values."""
     tasks, dialog = phone.tasks, phone.dialog
     return {
@@ -55,12 +55,12 @@ def take(phone: PhoneState) -> dict[str, Any]:
         "override": phone.geometry.override,
         "density": phone.geometry.density_override,
         "settings": phone.settings.as_rows(),
-        "properties": {k: v for k, v in phone.properties.items() if k not in _OWN_PROPERTIES},
+        "properties": {k: v for k, v in phone.properties.items() if k not in _IDENTITY_PROPERTIES},
         "files": [_file(path, node) for path, node in phone.files.all() if path != KEYS_FILE],
     }
 
 
-def restore(phone: PhoneState, state: object) -> None:
+def restore(phone: DeviceState, state: object) -> None:
     """Restore a state from `take`, and show it at once.
 
     Raises:
@@ -98,7 +98,7 @@ def _file(path: str, node: FileNode) -> list[Any]:
     return [path, node.mode, node.mtime, content]
 
 
-def _apply(phone: PhoneState, state: Any) -> None:
+def _apply(phone: DeviceState, state: Any) -> None:
     """Restore part by part; an invalid snapshot raises on the way."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(f"it must be a mapping with version: {VERSION}")
@@ -116,13 +116,13 @@ def _apply(phone: PhoneState, state: Any) -> None:
     phone.geometry.set_size(None if state["override"] is None else _size(state["override"]))
     phone.geometry.density_override = None if state["density"] is None else int(state["density"])
     phone.settings.set_rows([[str(cell) for cell in row] for row in state["settings"]])
-    own = {name: phone.properties[name] for name in _OWN_PROPERTIES}
+    own = {name: phone.properties[name] for name in _IDENTITY_PROPERTIES}
     phone.properties.clear()
     phone.properties.update({**_texts(state["properties"]), **own})
     _apply_files(phone, state["files"])
 
 
-def _apply_apps(phone: PhoneState, states: Mapping[str, Any]) -> None:
+def _apply_apps(phone: DeviceState, states: Mapping[str, Any]) -> None:
     apps = phone.tasks.apps
     for package in [p for p, app in apps.items() if app.manifest is not None]:
         del apps[package]
@@ -174,7 +174,7 @@ def _make_dialog(state: Mapping[str, Any] | None) -> Dialog | None:
     return Dialog(kind=kind, package=str(state["package"]))
 
 
-def _apply_files(phone: PhoneState, rows: list[Any]) -> None:
+def _apply_files(phone: DeviceState, rows: list[Any]) -> None:
     files = phone.files
     keys = files.read(KEYS_FILE) if files.find(KEYS_FILE) is not None else None
     files.clear()

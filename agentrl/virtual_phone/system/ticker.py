@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.phone_display import PhoneDisplay
-from agentrl.virtual_phone.system.phone_state import PhoneState
 
 
 class Ticker:
@@ -16,7 +16,7 @@ class Ticker:
 
     def __init__(
         self,
-        phone: PhoneState,
+        phone: DeviceState,
         display: PhoneDisplay,
         start: Callable[[Coroutine[None, None, None]], None],
     ) -> None:

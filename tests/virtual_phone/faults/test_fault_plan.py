@@ -33,9 +33,13 @@ def test_a_plan_survives_loading_and_transfer_to_the_phones(tmp_path: Path) -> N
     (tmp_path / "flaky.yaml").write_text(PLAN)
     plan = fault_plan.load(tmp_path / "flaky.yaml")
     assert plan.seed == 7
-    assert plan.of(0).always == {"latency_ms": "lognormal:20:0.6", "drop": "0.002"}
-    assert [event.fault for event in plan.of(3).schedule] == ["capture", "dialog", "offline_s"]
-    assert plan.of(0).schedule[1].at_s == "10-60"
+    assert plan.for_phone(0).always == {"latency_ms": "lognormal:20:0.6", "drop": "0.002"}
+    assert [event.fault for event in plan.for_phone(3).schedule] == [
+        "capture",
+        "dialog",
+        "offline_s",
+    ]
+    assert plan.for_phone(0).schedule[1].at_s == "10-60"
     assert fault_plan.read(json.loads(json.dumps(plan.to_dict()))) == plan
     assert fault_plan.read(None) == FaultPlan()
 
@@ -117,7 +121,7 @@ async def test_permanent_faults_are_restored_after_a_scheduled_fault_and_a_reboo
     await watched.wait_for((late, "5"), ("rotation", "1"), (late, "500"), (late, "5"))
     watched.phone.restart()
     assert not list(watched.phone.faults)
-    schedule.set_lasting()
+    schedule.set_permanent()
     assert dict(watched.phone.faults) == always
     schedule.close()
 

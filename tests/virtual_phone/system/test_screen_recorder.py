@@ -26,7 +26,7 @@ class Viewer:
 
     def __init__(self, phone: VirtualPhone) -> None:
         self.phone = phone
-        self.pictures: list[np.ndarray] = []
+        self.images: list[np.ndarray] = []
         self.key_frames = 0
         self._codec = av.CodecContext.create("h264", "r")
         self._codec.thread_type = "NONE"
@@ -36,12 +36,12 @@ class Viewer:
         for packet in self._codec.parse(bytes(data)):
             self.key_frames += packet.is_keyframe
             for frame in self._codec.decode(packet):
-                self.pictures.append(frame.to_ndarray(format="rgb24"))
+                self.images.append(frame.to_ndarray(format="rgb24"))
         self._came.set()
 
     async def wait_for(self, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.pictures) < count:
+            while len(self.images) < count:
                 self._came.clear()
                 await self._came.wait()
 
@@ -53,7 +53,7 @@ class Viewer:
     def differs(self) -> float:
         """Mean difference between the last frame and the screen, in [0, 255]."""
         screen = self.phone.shown.frame.rgba[..., :3].astype(int)
-        return float(np.abs(screen - self.pictures[-1]).mean())
+        return float(np.abs(screen - self.images[-1]).mean())
 
 
 @pytest.fixture
@@ -70,12 +70,12 @@ async def test_every_change_is_streamed_at_once_as_a_frame(
     recording = viewer.start()
     await viewer.wait_for(1)
     assert viewer.key_frames == 1
-    assert viewer.pictures[0].shape == (256, 144, 3)
+    assert viewer.images[0].shape == (256, 144, 3)
     for count in range(2, 12):
         assert viewer.differs() < 6
         phone.input.touch(30, 40 if count % 2 else 200)
         await viewer.wait_for(count)
-    assert len(viewer.pictures) == 11
+    assert len(viewer.images) == 11
     assert not recording.done()
     recording.cancel()
 
@@ -86,7 +86,7 @@ async def test_a_stream_has_the_requested_size_and_ends_at_its_time_limit(
     viewer = Viewer(phone)
     recording = viewer.start("--size 101x200 --time-limit 0.5 --bit-rate 4M")
     await viewer.wait_for(1)
-    assert viewer.pictures[0].shape == (200, 100, 3)
+    assert viewer.images[0].shape == (200, 100, 3)
     assert await asyncio.wait_for(recording, PATIENCE_S) == 0
 
 
@@ -96,7 +96,7 @@ async def test_rotating_the_phone_keeps_the_size_of_the_stream(phone: VirtualPho
     await viewer.wait_for(1)
     phone.faults.set("rotation", "1")
     await viewer.wait_for(2)
-    assert viewer.pictures[1].shape == (256, 144, 3)
+    assert viewer.images[1].shape == (256, 144, 3)
     recording.cancel()
 
 
@@ -147,13 +147,13 @@ def test_a_stream_arrives_through_the_adb_server_as_the_screen_changes(
         stdin=subprocess.DEVNULL,
     )
     assert recording.stdout is not None
-    pictures = 0
-    while pictures < 4:
+    images = 0
+    while images < 4:
         data = os.read(recording.stdout.fileno(), 1 << 16)
         assert data, "the stream has ended"
         frames = [frame for packet in codec.parse(data) for frame in codec.decode(packet)]
         assert all((frame.width, frame.height) == (360, 640) for frame in frames)
-        pictures += len(frames)
+        images += len(frames)
         if frames:
             virtual_phone.tap(0.2, 0.2)
     recording.kill()

@@ -1,0 +1,150 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl.config import History
+from agentrl.errors import ConfigError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.types import Message
+from tests.policies.pictures import picture, screen
+
+QWEN_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
+    "<|im_start|>{{ message['role'] }}\n{% if message['content'] is string %}"
+    "{{ message['content'] }}<|im_end|>\n{% else %}{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% elif 'text' in content %}"
+    "{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+MARKERS = ["<|im_end|>", "<|image_pad|>", "<|im_start|>", "<|vision_start|>", "<|endoftext|>"]
+hostile = st.lists(
+    st.one_of(st.text(max_size=5), st.sampled_from([*MARKERS, "<", "<|", "|>", "\n"])), max_size=8
+).map("".join)
+sampled = st.lists(st.integers(0, 485).filter(lambda id: id not in range(259, 264)), max_size=12)
+
+
+def parts(text: str) -> list[dict[str, str]]:
+    """A message's text with `<image>` as the parts that chat templates expect."""
+    first, *rest = text.split("<image>")
+    found = [{"type": "text", "text": first}] if first else []
+    for piece in rest:
+        found.append({"type": "image"})
+        if piece:
+            found.append({"type": "text", "text": piece})
+    return found
+
+
+@pytest.mark.parametrize("template", ["own", "qwen"])
+@pytest.mark.parametrize("instructions", ["", "Pick the card.\n\nLook well"])
+def test_prompts_equal_those_of_the_chat_template(
+    tiny_vlm: Path, tmp_path: Path, template: str, instructions: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    if template == "qwen":
+        (folder / "chat_template.jinja").write_text(QWEN_TEMPLATE)
+    encoder, tokenizer = ChatEncoder(folder), AutoTokenizer.from_pretrained(folder)
+    talk = Conversation(encoder, instructions)
+    messages: list[dict[str, object]] = []
+    if instructions:
+        messages.append({"role": "system", "content": instructions})
+    for turn, text in enumerate(["<image>\nnext", "a <image> b", "now without"]):
+        images = (picture(turn),) * text.count("<image>")
+        prompt = talk.observe(Message(role="user", text=text, images=images))
+        messages.append({"role": "user", "content": parts(text)})
+        expected = tokenizer.apply_chat_template(
+            messages, tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        assert (
+            encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected
+        )
+        reply = f"<think>{turn}</think>next"
+        messages.append({"role": "assistant", "content": reply})
+        talk.answer(encoder.reply_ids(reply))
+
+
+@given(st.lists(sampled, min_size=1, max_size=4), hostile, st.integers(0, 3))
+def test_each_prompt_extends_the_previous_one_and_its_reply(
+    encoder: ChatEncoder, replies: list[list[int]], text: str, pictures: int
+) -> None:
+    talk = Conversation(encoder, text)
+    said: tuple[int, ...] = ()
+    for turn, reply in enumerate(replies):
+        images = tuple(picture(turn) for _ in range(pictures))
+        words = text.replace("<image>", "") + "<image>" * pictures
+        prompt = talk.observe(Message(role="user", text=words, images=images))
+        assert prompt.token_ids[: len(said)] == said
+        assert len(prompt.images) == pictures * (turn + 1)
+        talk.answer(reply)
+        said = (*prompt.token_ids, *reply)
+        if not reply or reply[-1] != encoder.end_id:
+            said = (*said, encoder.end_id)
+
+
+@given(st.lists(sampled, min_size=1, max_size=6), st.integers(1, 3))
+def test_a_window_equals_a_conversation_of_the_last_screens(
+    encoder: ChatEncoder, replies: list[list[int]], window: int
+) -> None:
+    talk = Conversation(encoder, "look", History(turns=window))
+    for turn, reply in enumerate(replies):
+        first = max(0, turn + 1 - window)
+        fresh = Conversation(encoder, "look")
+        for earlier in range(first, turn):
+            fresh.observe(screen(earlier))
+            fresh.answer(replies[earlier])
+        prompt, expected = talk.observe(screen(turn)), fresh.observe(screen(turn))
+        assert prompt.token_ids == expected.token_ids
+        assert len(prompt.images) == min(turn + 1, window)
+        talk.answer(reply)
+
+
+@given(hostile)
+def test_no_text_passes_for_a_special_token(encoder: ChatEncoder, text: str) -> None:
+    ids = encoder.text_ids(text)
+    assert not set(ids) & set(range(256, 264))
+    assert encoder.text(ids) == text
+
+
+@given(hostile)
+def test_replies_and_messages_contain_only_their_own_special_tokens(
+    encoder: ChatEncoder, text: str
+) -> None:
+    words = text.replace("<image>", "")
+    prompt = Conversation(encoder, words).observe(Message(role="user", text=words))
+    assert prompt.token_ids.count(encoder.start_id) == (3 if words else 2)
+    assert prompt.token_ids.count(encoder.end_id) == (2 if words else 1)
+    assert encoder.reply_ids(words).count(encoder.end_id) == 1
+
+
+def test_images_and_placeholders_must_match(encoder: ChatEncoder) -> None:
+    with pytest.raises(ValueError, match="2 <image> placeholders has 1 images"):
+        Conversation(encoder, "").observe(
+            Message(role="user", text="<image><image>", images=(picture(0),))
+        )
+
+
+def test_images_are_scaled_to_the_given_size(tiny_vlm: Path) -> None:
+    encoder = ChatEncoder(tiny_vlm, image_size=[84, 140])
+    prompt = Conversation(encoder, "").observe(screen(0, width=720, height=1280))
+    assert prompt.images[0].shape == (140, 84, 3)
+    assert prompt.token_ids.count(encoder.model_adapter.image_token_id or 0) == 15
+
+
+def test_a_model_without_chatml_is_a_config_error(tiny_vlm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] = [
+        t for t in tokenizer["added_tokens"] if t["content"] != "<|im_start|>"
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ConfigError, match="needs ChatML"):
+        ChatEncoder(folder)

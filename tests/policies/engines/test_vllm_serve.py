@@ -1,0 +1,120 @@
+"""The real `vllm serve` as an endpoint, on the CPU."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.config import EndpointConfig, History, ModelConfig
+from agentrl.errors import ConfigError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.endpoint_policy import EndpointPolicy
+from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.hf_engine import HFEngine
+from agentrl.policies.model_policy import ModelPolicy
+from agentrl.policies.open_model import open_scaler
+from agentrl.types import Message
+from tests.policies.pictures import screen
+from tests.policies.scoring import forward_logprobs
+from tests.policies.vllm_serving import vllm_serving
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("default")]
+GREEDY = Sampling(temperature=0, max_new_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def url(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("vllm")
+    log = tmp_path_factory.mktemp("vllm") / "log"
+    with vllm_serving(tiny_vlm, log, "--logprobs-mode", "processed_logprobs") as url:
+        yield url
+
+
+@pytest.fixture
+async def client(url: str, tiny_vlm: Path) -> AsyncIterator[Endpoint]:
+    # Local engines never sample image placeholders; a server needs a logit bias for that.
+    bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).model_adapter.banned_token_ids}
+    settings = EndpointConfig(url=url, extra_body={"logit_bias": bans})
+    client = Endpoint(settings, deadline_s=60, start_deadline_s=60)
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def test_a_server_answers_like_the_same_local_model(client: Endpoint, tiny_vlm: Path) -> None:
+    encoder, engine = ChatEncoder(tiny_vlm, (84, 140)), HFEngine(tiny_vlm)
+    await engine.start()
+    model = engine._model
+    # Only the last screen: a random model's bytes are not valid text and do not round-trip.
+    history = History(turns=1)
+    there = EndpointPolicy(
+        client, history=history, sampling=GREEDY,
+        scale=open_scaler(ModelConfig(image_size=[84, 140])),
+    ).start_episode("play", 1)  # fmt: skip
+    here = ModelPolicy(engine, encoder, history=history, sampling=GREEDY).start_episode("play", 1)
+    two = screen(3, "<image>a<image>").images + screen(4).images
+    shown = [
+        Message(role="user", text="hello"), screen(1), screen(2, width=300, height=200),
+        Message(role="user", text="<image>a<image>", images=two),
+    ]  # fmt: skip
+    for message in shown:
+        served, own = await there.answer(message, {}), await here.answer(message, {})
+        assert served is not None
+        assert own is not None
+        assert served.prompt.token_ids == own.prompt.token_ids
+        assert served.reply.token_ids == own.reply.token_ids
+        # vLLM withholds an incomplete last character.
+        assert served.text.rstrip("\ufffd") == own.text.rstrip("\ufffd")
+        expected = forward_logprobs(model, encoder, served.prompt, served.reply.token_ids)
+        np.testing.assert_allclose(served.reply.logprobs, expected, atol=1e-3)
+        np.testing.assert_array_equal(np.array(served.prompt.images), np.array(own.prompt.images))
+    await engine.close()
+
+
+async def test_a_conversation_continues_with_its_replies(client: Endpoint, tiny_vlm: Path) -> None:
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+    encoder = ChatEncoder(tiny_vlm)
+    talk = Conversation(encoder, "play")
+    for number in range(3):
+        message = Message(role="user", text=f"screen {number}")
+        answer = await session.answer(message, {})
+        assert answer is not None
+        assert answer.prompt.token_ids == talk.observe(message).token_ids
+        talk.answer(encoder.reply_ids(answer.text))
+
+
+async def test_a_context_overflow_ends_the_episode(client: Endpoint) -> None:
+    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+    assert await session.answer(Message(role="user", text="a" * 1500), {}) is None
+
+
+async def test_mistakes_are_reported_with_the_servers_message(url: str) -> None:
+    for settings, words in (
+        ({"model": "tiy"}, r"model='tiy'.*does not exist.*did you mean 'tiny'"),
+        ({"extra_body": {"top_p": 7}}, "top_p"),
+    ):
+        client = Endpoint(EndpointConfig(url=url, **settings))  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=words):
+            await client.start()
+        await client.close()
+
+
+def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) -> None:
+    where = [f"rollout.endpoint.url={url}", f"run.dir={tmp_path}", "logging=[]"]
+    short = ["env.max_turns=3", "rollout.concurrency=4", "rollout.endpoint.extra_body={seed: null}"]
+    assert (
+        agentrl(["eval", "sokoban", "rollout.engine=remote", "--episodes=4", *where, *short]) == 0
+    )
+    (run,) = tmp_path.iterdir()
+    recorded = replay.open(run)
+    games = recorded.episodes()
+    assert (len(games), any(game.outcome.void for game in games)) == (4, False)
+    for game in games:
+        for turn in recorded.episode(game.id).episode.turns:
+            assert turn.prompt_ids
+            assert len(turn.reply_ids) == len(turn.reply_logprobs) > 0
