@@ -130,7 +130,7 @@ def env(adb_server: object) -> Iterator[NumberGame]:
 
 def played(env: NumberGame, truth: str, seed: int = 5) -> tuple[list[float], list[dict[str, Any]]]:
     """The expert's rewards and infos, with another source of truth."""
-    env._told = FactSource(truth, env.level)
+    env._facts = FactSource(truth, env.level)
     rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     rewards, infos, over = [], [env.reset(seed=seed)[1]], False
     while not over:
@@ -145,10 +145,10 @@ def test_by_sight_alone_the_expert_plays_as_by_the_state(env: NumberGame) -> Non
     rewards, infos = played(env, "state")
     by_sight, seen = played(env, "sight")
     assert by_sight == rewards == [0, 1, 0, 0, 1]
-    for told, read in zip(infos, seen, strict=True):
-        hidden = {"tip"} | ({"numbers", "answer"} if told["phase"] == "lamp" else set())
-        kept = [name for name in told if name not in hidden]
-        assert {name: read[name] for name in kept} == {name: told[name] for name in kept}
+    for published, read in zip(infos, seen, strict=True):
+        hidden = {"tip"} | ({"numbers", "answer"} if published["phase"] == "lamp" else set())
+        kept = [name for name in published if name not in hidden]
+        assert {name: read[name] for name in kept} == {name: published[name] for name in kept}
 
 
 def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(

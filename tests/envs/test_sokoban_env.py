@@ -126,7 +126,7 @@ def test_a_lost_board_is_told_or_ends_the_game(
     level: Callable[..., gymnasium.Env[Any, Any]],
 ) -> None:
     lost = [RIGHT, UP]  # the box goes into the upper row, which has no target
-    expected = {"off": (None, False), "tell": (True, False), "end": (True, True)}
+    expected = {"off": (None, False), "report": (True, False), "end": (True, True)}
     for mode, (told, ends) in expected.items():
         env = level(CORNER, deadlock=mode, max_steps=12)
         env.reset(seed=0)
