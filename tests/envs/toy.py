@@ -1,4 +1,4 @@
-"""A small phone game with taps, swipes and time, for trying the frame out.
+"""A small phone game with taps, swipes and time, for testing the framework of phone games.
 
 A mark stands in one of four columns: touches move it, time counts.
 """
@@ -68,9 +68,9 @@ class Toy(GameRules):
         return {"go": CELLS, "left": left, "leave": DOOR, "work": WORK}
 
     def state(self):
-        told = {"at": self.at, "score": self.score, "ticks": self.ticks, "busy": self.work > 0}
+        state = {"at": self.at, "score": self.score, "ticks": self.ticks, "busy": self.work > 0}
         done = self.score >= self.level.goal
-        return {**told, "done": done, **({"closed": self.closed} if self.closed else {})}
+        return {**state, "done": done, **({"closed": self.closed} if self.closed else {})}
 
 
 def draw(toy, width, height):
