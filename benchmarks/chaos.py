@@ -1,17 +1,17 @@
-"""Phones on which everything goes wrong, and what was played (python benchmarks/chaos.py).
+"""Play on phones that fail in every possible way (python benchmarks/chaos.py).
 
-The expert plays number games on virtual phones, through the real adb server and the pool, while
-every fault that a virtual phone knows comes and goes on the schedule of `chaos.yaml`. Printed is
-the ledger of the games that were asked for, and checked is that
+The expert plays number games on virtual phones, through the real adb server and the device pool,
+while every fault that a virtual phone can simulate comes and goes on the schedule of `chaos.yaml`.
+The benchmark prints what became of the requested games and checks that
 
-- none is lost or counted twice,
-- none has a screen or a reward that the game itself did not give: each finished game is played
-  again, touch by touch, in this process, and every screen compared pixel by pixel,
+- no game is lost or counted twice,
+- no game has a screen or a reward that the game itself did not produce: each finished game is
+  played again, touch by touch, in this process, and every screen is compared pixel by pixel,
 - every phone that can recover does,
-- no call to a phone takes a second longer than its deadline,
-- memory stays as it is.
+- no call to a phone exceeds its deadline by more than a second,
+- memory does not grow.
 
-Exits with 1 where one of these is not so.
+Exits with 1 if a check fails.
 """
 
 import argparse
@@ -45,12 +45,12 @@ from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.rules import STAKE
 from agentrl.policies.open_model import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.rollout.collector import Collector, Progress
-from agentrl.rollout.env_pool import open_worlds
-from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.episode_request import Ticket
+from agentrl.rollout.collector import CollectionProgress, Collector
+from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.episode import EpisodeLimits, run_episode
+from agentrl.rollout.episode_request import EpisodeRequest
 from agentrl.rollout.make_env import load_player
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.system.screen_frame import bar_height
@@ -64,16 +64,16 @@ _CALLS = (
 )  # fmt: skip
 _LATE_S = 1.0
 _RETURN_S = 60.0
-"""For phones in quarantine to return, after the last game."""
+"""Time for quarantined phones to return after the last game."""
 _MOST_GROWTH = 0.1
 _MOST_TOLD = 20
 _FEWEST_LOOKS = 8
-"""In fewer rounds everything is still being loaded."""
+"""Memory is compared only after this many rounds: until then everything is still being loaded."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """What became of the games that were asked for."""
+    """What became of the requested games."""
 
     asked: int = 0
     finished: int = 0
@@ -85,7 +85,7 @@ class Ledger:
     wrong_screens: list[str] = field(default_factory=list)
     wrong_rewards: list[str] = field(default_factory=list)
     never_back: list[str] = field(default_factory=list)
-    """Phones that were in quarantine at the end and did not return."""
+    """Phones that were still in quarantine at the end."""
 
 
 class Watch:
@@ -123,14 +123,14 @@ class Watch:
 
 
 class Memory:
-    """Megabytes that processes hold between two rounds of games."""
+    """Memory of the processes between rounds of games, in MB."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
         self.seen: dict[str, list[float]] = {name: [] for name in pids}
 
     def look(self) -> None:
-        """Once more, without what this process has freed and the C library keeps."""
+        """Take a sample, after returning freed memory that the C library keeps."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         for name, pid in self._pids.items():
@@ -138,7 +138,7 @@ class Memory:
             self.seen[name].append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
 
     def growth(self, name: str) -> tuple[float, float]:
-        """Median of the second quarter of the rounds, and of the last one."""
+        """Medians over the second and the last quarter of the rounds."""
         seen = self.seen[name]
         quarter = max(1, len(seen) // 4)
         return statistics.median(seen[quarter : 2 * quarter] or seen), statistics.median(
@@ -147,7 +147,7 @@ class Memory:
 
 
 async def main() -> int:
-    """Play for as long as asked, print the ledger; the exit code."""
+    """Play for the requested time and print the results; returns the exit code."""
     options = _options()
     console = Console()
     console.print(conditions("adbutils", "opencv-python-headless"), highlight=False, soft_wrap=True)
@@ -186,56 +186,58 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--phones", type=int, default=16)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--faults", type=Path, default=FAULTS, help="what goes wrong, and when")
+    parser.add_argument("--faults", type=Path, default=FAULTS, help="schedule of the faults")
     return parser.parse_args()
 
 
 async def _play(
     config: Config, seconds: float, console: Console, memory: Memory
 ) -> tuple[Ledger, Sequence[Any]]:
-    """Play rounds of games until the time is over."""
+    """Play rounds of games until the time is up."""
     ledger, end = Ledger(), time.monotonic() + seconds
-    worlds = open_worlds(config, _fingerprint, (0, 1))
+    env_pool = open_env_pool(config, _fingerprint, (0, 1))
     expert = load_player(config.env, "expert")
     policy = ScriptedPolicy(expert, scale=open_scaler(config.model))
-    limits = Limits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
+    limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
 
-    async def play_ticket(ticket: Ticket) -> Episode:
+    async def play_request(request: EpisodeRequest) -> Episode:
         def act(world: Any) -> Any:
-            return play(ticket, config.env.id, world, policy, ticket.seed, limits)
+            return run_episode(request, config.env.id, world, policy, request.seed, limits)
 
-        return await worlds.visit(act)
+        return await env_pool.run_in_env(act)
 
-    def done(ticket: Ticket, scored: ScoredEpisode) -> None:
+    def done(request: EpisodeRequest, scored: ScoredEpisode) -> None:
         ledger.attempts += 1
         episode = scored.episode
         if episode.outcome.void:
             ledger.void[cause(episode.outcome, episode.error) or "?"] += 1
         else:
-            played[_name(ticket)] += 1
+            played[_name(request)] += 1
             _check(ledger, episode, config)
 
     scorers = Workers("scoring")
     try:
         for step in range(1, 10**6):
-            tickets = [
-                Ticket(split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label="")
+            requests = [
+                EpisodeRequest(
+                    split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label=""
+                )
                 for n in range(2 * config.rollout.concurrency)
             ]
-            ledger.asked += len(tickets)
+            ledger.asked += len(requests)
             collector = Collector(
-                play=play_ticket,
-                score=Scorer(config.rewards).score,
-                concurrency=worlds.count,
+                play=play_request,
+                score=RewardFunctions(config.rewards).score,
+                concurrency=env_pool.count,
                 max_refills=10**6,
                 done=done,
-                progress=Progress(),
+                progress=CollectionProgress(),
                 scorers=scorers,
             )
-            finished = await collector.collect(tickets)
+            finished = await collector.collect(requests)
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
-            ledger.lost += [_name(t) for t in tickets if not played[_name(t)]]
+            ledger.lost += [_name(t) for t in requests if not played[_name(t)]]
             del collector, finished
             memory.look()
             console.print(
@@ -246,32 +248,34 @@ async def _play(
             if time.monotonic() >= end:
                 break
         ledger.twice = [name for name, count in played.items() if count > 1]
-        pool: DevicePool = worlds.pool  # type: ignore[attr-defined]
+        pool: DevicePool = env_pool.pool  # type: ignore[attr-defined]
         stats, until = pool.stats(), time.monotonic() + _RETURN_S
         aside = {row.serial for row in stats if row.quarantined}
-        while aside and time.monotonic() < until:  # each once: the faults go on meanwhile
+        while (
+            aside and time.monotonic() < until
+        ):  # each phone once, as the faults continue meanwhile
             await asyncio.sleep(0.2)
             aside &= {row.serial for row in pool.stats() if row.quarantined}
         ledger.never_back = sorted(aside)
         return ledger, stats
     finally:
         scorers.close()
-        worlds.close()
+        env_pool.close()
 
 
-def _name(ticket: Ticket) -> str:
-    return f"{ticket.step}/{ticket.group}"
+def _name(request: EpisodeRequest) -> str:
+    return f"{request.step}/{request.group}"
 
 
 def _fingerprint(frame: Image) -> str:
-    """What the game drew, without the status bar and its clock."""
+    """Hash of the game's area, without the status bar and its clock."""
     height, width = frame.shape[:2]
     area = np.ascontiguousarray(frame[bar_height(height) :])
     return f"{width}x{height} {xxhash.xxh64_hexdigest(area.tobytes())}"
 
 
 def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
-    """Play a finished game again, touch by touch, and compare what it drew and what it gave."""
+    """Play a finished game again, touch by touch, and compare screens and rewards."""
     upright = tuple(config.devices.size)
     app = NumberGameApp()
     app.launch({"seed": str(episode.seed)})
@@ -283,13 +287,13 @@ def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
         bar = bar_height(height)
         picture = xxhash.xxh64_hexdigest(app.render(width, height - bar).tobytes())
         expected = f"{width}x{height} {picture}"
-        # A phone that has been turned shows the same game across.
+        # A rotated phone shows the same game in landscape.
         is_whole = (width, height) in (upright, upright[::-1])
-        told = f"{episode.id}, turn {number} on {episode.device}"
+        where = f"{episode.id}, turn {number} on {episode.device}"
         if not is_whole or seen != expected:
             of = drawn.get(seen)
-            whose = "no screen of this game" if of is None else f"that of turn {of}"
-            ledger.wrong_screens.append(f"{told}: {width}x{height}, {whose}")
+            whose = "not a screen of this game" if of is None else f"the screen of turn {of}"
+            ledger.wrong_screens.append(f"{where}: {width}x{height}, {whose}")
         drawn[expected] = number
         before = app.state()["score"]
         if turn.action is not None:
@@ -299,7 +303,7 @@ def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
         reward = (app.state()["score"] - before) / STAKE
         if turn.env_reward != reward:
             ledger.wrong_rewards.append(
-                f"{told}: {turn.env_reward:+g}, not {reward:+g}; {turn.info.get('guard', '')}"
+                f"{where}: {turn.env_reward:+g}, not {reward:+g}; {turn.info.get('guard', '')}"
             )
 
 
@@ -314,7 +318,7 @@ def _tell(
         ("lost", len(ledger.lost)),
         ("counted twice", len(ledger.twice)),
         *((f"void: {why}", count) for why, count in ledger.void.most_common()),
-        ("phones mended after a failure", sum(row.failures for row in stats)),
+        ("phones recovered after a failure", sum(row.failures for row in stats)),
         ("phones that did not return from quarantine", len(ledger.never_back)),
         ("screens compared", ledger.screens),
         ("screens that the game did not draw", len(ledger.wrong_screens)),
@@ -323,7 +327,7 @@ def _tell(
         table.add_row(name, str(value))
     console.print(table)
     shelf = Table(
-        "phone", "leases", "failures", "mended by", "in quarantine", "busy", title="The phones"
+        "phone", "leases", "failures", "recovered by", "in quarantine", "busy", title="Phones"
     )
     for row in stats:
         aside = "yes" if row.quarantined else ""
@@ -333,7 +337,7 @@ def _tell(
         )
     console.print(shelf)
     console.print(
-        f"{watch.calls} calls to phones; the latest ended {watch.worst_s:.2f} s after its deadline "
+        f"{watch.calls} calls to phones; the worst ended {watch.worst_s:.2f} s after its deadline "
         f"({watch.worst or 'none was late'})",
         highlight=False,
     )

@@ -1,7 +1,7 @@
-"""Two runs on the same held-out seeds (python benchmarks/compare_runs.py RUN_A RUN_B).
+"""Compare two runs on the same held-out seeds (python benchmarks/compare_runs.py RUN_A RUN_B).
 
 Prints the mean of each evaluation that both runs have, and the paired 95% bootstrap interval of the
-difference: whether one is better than the other, or the games drawn would explain it.
+difference, which shows whether chance explains it.
 """
 
 import argparse
@@ -36,27 +36,27 @@ def main() -> None:
 
 
 def evaluations(run: Path, metric: str) -> dict[str, Scores]:
-    """Per evaluation: what each seed's game reached; the last one of a name counts."""
-    found: dict[str, Scores] = {}
+    """Each seed's score by evaluation; the last evaluation with a name counts."""
+    by_name: dict[str, Scores] = {}
     for line in (run / "evaluations.jsonl").read_text().splitlines():
         record = json.loads(line)
-        found[record["name"]] = {seed: game[metric] for seed, game in record["by_seed"].items()}
-    return found
+        by_name[record["name"]] = {seed: game[metric] for seed, game in record["by_seed"].items()}
+    return by_name
 
 
 def paired_interval(
     first: Scores, second: Scores, draws: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float, int]:
-    """The percentile bootstrap of the mean difference, second minus first.
+    """Percentile bootstrap of the mean difference, second minus first.
 
     Args:
-        first: one number per seed.
-        second: likewise; seeds that only one of them has are left out.
-        draws: resamples of the seeds.
+        first: one score per seed.
+        second: one score per seed; only seeds in both are used.
+        draws: number of bootstrap resamples.
         seed: of the resampling.
 
     Returns:
-        The 2.5th percentile, the mean, the 97.5th percentile, and how many seeds were paired.
+        The 2.5th percentile, the mean, the 97.5th percentile, and the number of paired seeds.
     """
     shared = sorted(first.keys() & second.keys())
     differences = np.array([second[s] - first[s] for s in shared])

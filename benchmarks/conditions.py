@@ -1,4 +1,4 @@
-"""Under which conditions a benchmark ran: every one prints them above its tables."""
+"""The conditions of a benchmark, which each benchmark prints above its tables."""
 
 import os
 import platform
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def conditions(*packages: str) -> str:
-    """The command, the machine, how busy it was, and the versions, one line each.
+    """The command, the machine, its load, and package versions, one line each.
 
     Args:
-        packages: those whose versions matter.
+        packages: names of the packages to include.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -21,14 +21,14 @@ def conditions(*packages: str) -> str:
         [
             f"command:  {shlex.join(['python', *sys.argv])}",
             f"machine:  {_cpu()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB",
-            f"load:     {load} (1, 5 and 15 minutes before)",
+            f"load:     {load} (averages over 1, 5 and 15 minutes)",
             f"versions: {', '.join(versions)}",
         ]
     )
 
 
 def _cpu() -> str:
-    """The processor's own name, where Linux tells it."""
+    """The processor's model name; its architecture if unknown."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -39,4 +39,4 @@ def _version(package: str) -> str:
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
-        return f"no {package}"
+        return f"{package} not installed"

@@ -1,10 +1,10 @@
-"""Latency of phones: ours beside adbutils, pure-python-adb and the adb program, in one run.
+"""Device latency compared with adbutils, pure-python-adb and the adb program.
 
     python benchmarks/devices.py
 
-Every way is measured in turn, round after round, each round in another order, against the same
-virtual phone at 720x1280: some frames in a row, before each of which the screen changes, so that
-no capture can have been made ready before, and some commands.
+All methods alternate, in a random order per round, against the same virtual phone at 720x1280: a
+few frames in a row, with a screen change before each one so that no capture can be prepared in
+advance, and a few commands.
 """
 
 import argparse
@@ -33,15 +33,15 @@ OURS = "ours, by adbutils"
 SCREENSHOT = "adbutils' screenshot()"
 DELAY_MS = 100
 IN_A_ROW = 5
-"""Frames, and commands, of one way before it is another's turn."""
+"""Frames and commands of one method before the next method's turn."""
 Way = tuple[Callable[[], object] | None, Callable[[], object]]
-"""One command and one frame."""
+"""Functions that run one command and capture one frame."""
 Medians = dict[str, tuple[float | None, float]]
-"""Of one command and one frame, in milliseconds."""
+"""Milliseconds of one command and one frame."""
 
 
 def ways(phones: dict[str, AdbPhone], server: AdbServer) -> dict[str, Way]:
-    """Every way to reach one phone."""
+    """Every method to access one phone."""
     known: dict[str, Way] = {}
     for driver, phone in phones.items():
         known[f"ours, by {driver}"] = (lambda p=phone: p.shell("true"), phone.screenshot)  # type: ignore[misc]
@@ -62,7 +62,7 @@ def ways(phones: dict[str, AdbPhone], server: AdbServer) -> dict[str, Way]:
     try:
         from ppadb.client import Client
     except ImportError:
-        logging.warning("pure-python-adb is not installed: no row for it")
+        logging.warning("pure-python-adb is not installed and is skipped")
         return known
     pure = Client(host=server.host, port=server.port).device(serial)
 
@@ -82,14 +82,14 @@ def in_ms(seconds: list[float]) -> float:
 
 
 def timed(act: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """Run a function and return the seconds it took."""
     start = time.perf_counter()
     act()
     return time.perf_counter() - start
 
 
 def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> Medians:
-    """Median command and frame of every way."""
+    """Median command and frame latency of every method."""
     seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in known}
     order = random.Random(0)
     for _ in range(rounds):
@@ -107,27 +107,27 @@ def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> M
 
 def latency_table(medians: Medians, rounds: int) -> Table:
     """The medians as a table."""
-    table = Table("way", "command, ms", "frame, ms", title=f"Medians of {rounds} rounds")
+    table = Table("method", "command, ms", "frame, ms", title=f"Medians of {rounds} rounds")
     for name, (command, frame) in medians.items():
         table.add_row(name, "" if command is None else f"{command:.2f}", f"{frame:.2f}")
     return table
 
 
 def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
-    """Every capture and input way, as `agentrl devices bench` measures them."""
-    table = Table("driver", "kind", "way", "ms", "", title="Captures and input of one phone")
+    """Every capture and input method, as `agentrl devices bench` measures them."""
+    table = Table("driver", "kind", "method", "ms", "", title="Capture and input of one phone")
     for driver, phone in phones.items():
         phone.launch(PACKAGE, ACTIVITY, {})
         for row in measure_methods(phone, rounds=rounds, change=lambda p=phone: p.tap(0.5, 0.2)):  # type: ignore[misc]
-            told = "" if row.median_ms is None else f"{row.median_ms:.2f}"
+            median = "" if row.median_ms is None else f"{row.median_ms:.2f}"
             lag = "" if row.lag_s is None else f"lag {row.lag_s * 1000:.0f} ms "
             note = row.failure or f"{lag}{'picked' if row.picked else ''}"
-            table.add_row(driver, row.kind, row.name, told, note)
+            table.add_row(driver, row.kind, row.name, median, note)
     return table
 
 
 def settle_seconds(device: Device, rounds: int) -> list[float]:
-    """From a tap to its settled frame."""
+    """Seconds from a tap to its settled frame."""
     device.launch(PACKAGE, ACTIVITY, {})
     before, seconds = device.screenshot(), []
     for _ in range(rounds):
@@ -139,7 +139,7 @@ def settle_seconds(device: Device, rounds: int) -> list[float]:
 
 
 async def frames_per_second(num_phones: int, seconds: float) -> float:
-    """Of all phones together; each is read by a thread of its own."""
+    """Frames per second of all phones together, each read by its own thread."""
     with open_source(f"virtual:{num_phones}", apps=[PROBE], effect_delay_ms=(0, 0)) as pool:
 
         def read(device: Device) -> int:
@@ -149,17 +149,17 @@ async def frames_per_second(num_phones: int, seconds: float) -> float:
                 count += 1
             return count
 
-        async def one() -> int:
+        async def read_one() -> int:
             async with pool.lease(10) as device:
                 return await asyncio.to_thread(read, device)
 
         start = time.monotonic()
-        counts = await asyncio.gather(*(one() for _ in range(num_phones)))
+        counts = await asyncio.gather(*(read_one() for _ in range(num_phones)))
         return sum(counts) / (time.monotonic() - start)
 
 
 def by_both_drivers(device: Device) -> dict[str, AdbPhone]:
-    """The same phone by each driver."""
+    """The same phone through each driver."""
     return {
         driver: AdbPhone(AdbServer.from_environment(driver), device.serial) for driver in DRIVERS
     }
@@ -173,9 +173,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     console = Console(width=100)
-    told = conditions("adbutils", "pure-python-adb", "numpy", "opencv-python-headless")
-    console.print(told, highlight=False, soft_wrap=True)
-    more = Table("what", "value", "limit", title="And more")
+    stack = ("adbutils", "pure-python-adb", "numpy", "opencv-python-headless")
+    console.print(conditions(*stack), highlight=False, soft_wrap=True)
+    more = Table("measurement", "value", "limit", title="Limits")
     device = open_device("virtual", apps=[PROBE], effect_delay_ms=(0, 0))
     phones = by_both_drivers(device)
     device.launch(PACKAGE, ACTIVITY, {})
@@ -188,13 +188,13 @@ def main() -> None:
     more.add_row("our raw frame", f"{frame:.2f} ms", "5 ms")
     more.add_row(f"{SCREENSHOT} / our frame", f"{medians[SCREENSHOT][1] / frame:.0f}", ">= 15")
     settled = in_ms(settle_seconds(device, options.rounds))
-    more.add_row("tap -> settled frame, effects at once", f"{settled:.2f} ms", "12 ms")
+    more.add_row("tap -> settled frame, immediate effect", f"{settled:.2f} ms", "12 ms")
     device.close()
     late = open_device("virtual", apps=[PROBE], effect_delay_ms=(DELAY_MS, DELAY_MS))
     settled = in_ms(settle_seconds(late, options.rounds // 2))
     late.close()
     limit = f"{DELAY_MS + 40} ms"
-    more.add_row(f"tap -> settled frame, effects after {DELAY_MS} ms", f"{settled:.2f} ms", limit)
+    more.add_row(f"tap -> settled frame, effect after {DELAY_MS} ms", f"{settled:.2f} ms", limit)
     rate = asyncio.run(frames_per_second(options.phones, options.seconds))
     more.add_row(f"frames/s, {options.phones} phones in one process", f"{rate:.0f}", ">= 150")
     console.print(more)

@@ -1,11 +1,11 @@
-"""A million packets of a client that means no good, for the parser and for a phone that is alive.
+"""Fuzz the ADB packet parser and a running virtual phone with a million packets each.
 
     python benchmarks/fuzz.py
 
-Packets are random, valid, or valid and then damaged; they open services that exist and some that
-do not, answer streams that are open and some that are not, and arrive cut anywhere. Printed are
-packets per second, what the phone refused and why, and its memory before and after. It fails if
-anything else than a refusal comes of it, or if memory grows.
+Packets are random, valid, or valid and then corrupted. They open existing and missing services,
+answer open and closed streams, and arrive split at arbitrary positions. The benchmark prints
+packets per second, what the phone refused and why, and its memory before and after. It fails on
+anything other than a refusal, or if memory grows.
 """
 
 import argparse
@@ -61,7 +61,7 @@ _LARGEST_GROWTH_MB = 64.0
 
 @dataclass
 class Ledger:
-    """What came of it."""
+    """Results of one target."""
 
     packets: int = 0
     connections: int = 0
@@ -72,19 +72,19 @@ class Ledger:
 
 
 class Client:
-    """Makes up packets, the same for the same seed."""
+    """Generates packets, reproducibly by seed."""
 
     def __init__(self, seed: int) -> None:
-        """Nothing has been sent yet."""
+        """Start the sequence of a seed."""
         self._random = random.Random(seed)
 
     def packets(self, count: int) -> Iterator[bytes]:
-        """So many packets, as bytes."""
+        """Generate this many packets as bytes."""
         for _ in range(count):
             yield self._packet()
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """The same bytes, cut anywhere."""
+        """Split bytes at random positions."""
         at = 0
         while at < len(data):
             step = self._random.choice((1, 7, 24, 300, 70_000))
@@ -116,7 +116,7 @@ class Client:
         return source.randbytes(source.choice((0, 1, 5, 30, 300)))
 
     def _damaged(self, data: bytes) -> bytes:
-        """Most are whole: a phone drops the connection at the first that is not."""
+        """Mostly valid packets, because a phone drops the connection at the first invalid one."""
         source = self._random
         if source.random() > 0.002:
             return data
@@ -134,19 +134,19 @@ class Client:
 
 
 def memory_mb() -> float:
-    """What this process holds, after everything that is not needed has gone."""
+    """Memory of this process after garbage collection."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without its numbers."""
+    """Describe an error, with its numbers replaced by N."""
     return re.sub(r"0x[0-9a-f]+|\d+", "N", f"{type(error).__name__}: {error}")
 
 
 def fuzz_parser(count: int, seed: int, end_s: float) -> Ledger:
-    """The parser alone."""
+    """Fuzz the parser alone."""
     ledger, client, parser = Ledger(), Client(seed), PacketParser()
     start_s = time.monotonic()
     while ledger.packets < count and time.monotonic() < end_s:
@@ -168,7 +168,7 @@ def fuzz_parser(count: int, seed: int, end_s: float) -> Ledger:
 
 
 class Bugs(logging.Handler):
-    """Counts what is logged: refusals, and errors of the phone's own."""
+    """Counts log records: refusals, and the phone's own errors."""
 
     def __init__(self, ledger: Ledger) -> None:
         """Count into a ledger."""
@@ -176,22 +176,24 @@ class Bugs(logging.Handler):
         self._ledger = ledger
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take note of a record."""
+        """Count one log record."""
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            told = reason(error) if isinstance(error, Exception) else repr(error)
-            self._ledger.bugs[told] += 1
+            bug = reason(error) if isinstance(error, Exception) else repr(error)
+            self._ledger.bugs[bug] += 1
         else:
             self._ledger.refused[re.sub(r"0x[0-9a-f]+|\d+", "N", record.getMessage())] += 1
 
 
 async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
-    """A phone that is alive, through one connection after the other."""
+    """Fuzz a running phone over successive connections."""
     ledger, client = Ledger(), Client(seed)
     logging.getLogger("agentrl.virtual_phone").addHandler(Bugs(ledger))
     logging.getLogger("agentrl.virtual_phone").propagate = False
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, told: ledger.bugs.update([str(told.get("exception"))]))
+    loop.set_exception_handler(
+        lambda _, context: ledger.bugs.update([str(context.get("exception"))])
+    )
     phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
     phone.tasks.launch(ProbeApp.package, {})
     start_s = time.monotonic()
@@ -205,7 +207,7 @@ async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
 async def _one_connection(
     phone: VirtualPhone, client: Client, ledger: Ledger, count: int, end_s: float
 ) -> None:
-    """Talk until the phone hangs up."""
+    """Send packets until the phone closes the connection."""
     ours, theirs = _pair()
     theirs_closed = asyncio.Event()
 
@@ -250,7 +252,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 async def _read(sock: socket.socket) -> None:
-    """Take what the phone says, and look at none of it."""
+    """Read and discard everything that the phone sends."""
     loop, buffer = asyncio.get_running_loop(), bytearray(1 << 20)
     with contextlib.suppress(OSError):
         while await loop.sock_recv_into(sock, buffer):
@@ -258,13 +260,13 @@ async def _read(sock: socket.socket) -> None:
 
 
 def _note_memory(ledger: Ledger, count: int) -> None:
-    """Ten times in all; the first time everything has been used at least once."""
+    """Sample memory ten times; by the first sample all code has run at least once."""
     if ledger.packets * 10 // count > len(ledger.memory_mb):
         ledger.memory_mb.append(memory_mb())
 
 
 def table(ledgers: dict[str, Ledger]) -> Table:
-    """What is printed."""
+    """Build the printed table."""
     rows = Table("what", *ledgers, title="Packets that mean no good")
     rows.add_row("packets", *(f"{one.packets:,}" for one in ledgers.values()))
     rows.add_row("packets/s", *(f"{one.packets / one.seconds:,.0f}" for one in ledgers.values()))
@@ -280,16 +282,16 @@ def table(ledgers: dict[str, Ledger]) -> Table:
 
 
 def growth_mb(ledger: Ledger) -> float:
-    """From the first tenth, when everything is loaded, to the end."""
+    """Growth from the first tenth, when everything is loaded, to the end."""
     return ledger.memory_mb[-1] - ledger.memory_mb[0] if ledger.memory_mb else 0.0
 
 
 def main() -> None:
     """Fuzz and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--packets", type=int, default=1_000_000, help="for each of both")
+    parser.add_argument("--packets", type=int, default=1_000_000, help="for each target")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=900.0, help="at most, for each of both")
+    parser.add_argument("--seconds", type=float, default=900.0, help="time limit for each target")
     options = parser.parse_args()
     count, seed = options.packets, options.seed
     ledgers = {
@@ -299,7 +301,7 @@ def main() -> None:
     Console(width=110).print(table(ledgers))
     for name, ledger in ledgers.items():
         if ledger.bugs or ledger.packets < count or growth_mb(ledger) > _LARGEST_GROWTH_MB:
-            sys.exit(f"{name}: it failed, was too slow, or its memory grew")
+            sys.exit(f"{name}: failed, was too slow, or its memory grew")
 
 
 if __name__ == "__main__":

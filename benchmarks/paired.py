@@ -1,8 +1,8 @@
-"""What training brought, run by run (python benchmarks/paired.py RUN [RUN ...]).
+"""Improvement by training, for each run (python benchmarks/paired.py RUN [RUN ...]).
 
-Pairs the games of each run before and after training by their seeds, sampled and greedy, and prints
-the 95% bootstrap interval of the mean difference: whether the games that happened to be drawn would
-explain it. Two runs are compared by benchmarks/compare_runs.py.
+Pairs the games before and after training by their seeds, sampled and greedy, and prints the 95%
+bootstrap interval of the mean difference, which shows whether chance explains it.
+benchmarks/compare_runs.py compares two runs.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from compare_runs import Scores, paired_interval
 from rich.console import Console
 from rich.table import Table
 
-USUAL = ("accuracy", "success", "reward")
-"""What is compared where no metric is named: the first that the environment tells."""
+DEFAULT_METRICS = ("accuracy", "success", "reward")
+"""Without `--metric`, the first of these that the environment reports."""
 
 
 def main() -> None:
-    """Print one row for each way of playing of each run."""
+    """Print one row per run and decoding method."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--metric", help="such as success; see `metrics` in evaluations.jsonl")
@@ -33,31 +33,33 @@ def main() -> None:
 
 
 def rows(run: Path, metric: str | None = None) -> list[Sequence[str]]:
-    """Each way of playing that was evaluated before and after training.
+    """One row for each decoding method that was evaluated before and after training.
 
     Raises:
-        SystemExit: the run has no such evaluations, or does not tell this metric.
+        SystemExit: the run has no such evaluations, or does not have this metric.
     """
-    games = played(run)
-    ways = [way for way in ("sampled", "greedy") if {f"before {way}", f"after {way}"} <= set(games)]
-    if not ways:
-        raise SystemExit(f"{run}: no evaluations before and after training; has it ended?")
-    told = next(iter(games[f"before {ways[0]}"].values()))
-    metric = metric or next(name for name in USUAL if name in told)
-    if metric not in told:
-        raise SystemExit(f"{run}: no metric {metric!r}; there are {', '.join(told)}")
-    found: list[Sequence[str]] = []
-    for way in ways:
+    games = games_by_evaluation(run)
+    decodings = [
+        name for name in ("sampled", "greedy") if {f"before {name}", f"after {name}"} <= set(games)
+    ]
+    if not decodings:
+        raise SystemExit(f"{run}: no evaluations before and after training; has it finished?")
+    metrics = next(iter(games[f"before {decodings[0]}"].values()))
+    metric = metric or next(name for name in DEFAULT_METRICS if name in metrics)
+    if metric not in metrics:
+        raise SystemExit(f"{run}: no metric {metric!r}; there are {', '.join(metrics)}")
+    table: list[Sequence[str]] = []
+    for decoding in decodings:
         before, after = (
-            {seed: game[metric] for seed, game in games[f"{when} {way}"].items()}
+            {seed: game[metric] for seed, game in games[f"{when} {decoding}"].items()}
             for when in ("before", "after")
         )
-        found.append([run.name, way, metric, *_compared(before, after)])
-    return found
+        table.append([run.name, decoding, metric, *_compared(before, after)])
+    return table
 
 
-def played(run: Path) -> dict[str, Mapping[str, Mapping[str, Any]]]:
-    """Per evaluation, what each seed's game told; the last one of a name counts."""
+def games_by_evaluation(run: Path) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """Each seed's metrics by evaluation; the last evaluation with a name counts."""
     lines = (run / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
     return {record["name"]: record["by_seed"] for record in map(json.loads, lines)}
 

@@ -1,12 +1,11 @@
-"""What every algorithm makes of the same clone in a short time (python benchmarks/presets.py).
+"""Train every algorithm preset briefly from the same warm start (python benchmarks/presets.py).
 
-The number game, ten rounds a game, the button pressed for the player (`mode: select`). One warm
-start; from it every preset of `agentrl algorithms` at its own settings, with the games, the
-optimizer and the number of steps of all the others; then games on seeds that nothing was trained
-on. Prints how many of the rounds were picked right, sampled, one column a seed.
+The number game with ten rounds per game, where picking a card also confirms it (`mode: select`).
+All presets of `agentrl algorithms` start from one warm start and use their own settings with the
+same games, optimizer and number of steps. They are then evaluated on held-out seeds. Prints the
+accuracy when sampling, one column per seed.
 
-What is done is kept below --out and not done again: stop it at any time, and go on by the same
-command.
+Finished work is kept below --out and skipped: stop at any time and continue with the same command.
 """
 
 import argparse
@@ -36,23 +35,23 @@ _SETTINGS = [
     "run.frames=none", "logging=[file]",
 ]  # fmt: skip
 _TINY: Mapping[str, Any] = {"critic_lr": 1e-3, "prime_lr": 1e-4}
-"""A hundred times the defaults, as the policy's rate: so small a model learns nothing else."""
+"""A hundred times the defaults, like the policy's learning rate: the tiny model needs it."""
 _OTHERS: Mapping[str, Mapping[str, Any]] = {
-    # What `configs/number_game.yaml` has: a pick earns its reward at once.
+    # As in `configs/number_game.yaml`: each pick is rewarded immediately.
     "state_grpo, discount 0": {"name": "state_grpo", "discount": 0.0},
     "turn_grpo, discount 0": {"name": "turn_grpo", "discount": 0.0},
 }
 
 
 def main() -> None:
-    """Train what is missing, and print the table."""
+    """Train the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/presets"))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--games", type=int, default=64, help="of each evaluation")
+    parser.add_argument("--games", type=int, default=64, help="games per evaluation")
     parser.add_argument("--warm-steps", type=int, default=600)
-    parser.add_argument("--only", nargs="*", default=[], help="algorithms; all without it")
+    parser.add_argument("--only", nargs="*", default=[], help="algorithms; all by default")
     parser.add_argument("--set", nargs="*", default=[], help="settings of every run: key=value")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -65,9 +64,9 @@ def main() -> None:
     warm = _warm(base, options.warm_steps)
     asked = options.only or [*PRESETS, *_OTHERS]
     before = _result(out, "warm", warm, options.games)
-    print(f"the clone, before: {_shown(before)}\n")
+    print(f"warm start: {_shown(before)}\n")
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in asked}
-    for seed in range(options.seeds):  # seed by seed, so that a table that was begun is fair
+    for seed in range(options.seeds):  # seed by seed, so that a partial table is fair
         for name in asked:
             job = _job(base, name, seed, options.steps, out / "warm" / "model")
             result = _result(out, f"{name.replace(', discount ', '-')}-{seed}", job, options.games)
@@ -77,7 +76,7 @@ def main() -> None:
 
 
 def _warm(base: Config, steps: int) -> Config:
-    """The clone of a player who picks right in half of the rounds."""
+    """Clone a player that picks right in half of the rounds."""
     assert base.warm_start is not None
     warm = replace(base.warm_start, steps=steps, cache=None)
     return replace(
@@ -103,7 +102,7 @@ def _job(base: Config, name: str, seed: int, steps: int, model: Path) -> Config:
 
 
 def _result(out: Path, name: str, job: Config, games: int) -> Mapping[str, Any]:
-    """Of a job that is done, or is done now, in a process of its own."""
+    """The result of a run; if it is missing, train it in a separate process."""
     file = out / "results" / f"{name}.json"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ def _result(out: Path, name: str, job: Config, games: int) -> Mapping[str, Any]:
 
 
 def _do(task: Path) -> None:
-    """Train one, from its last checkpoint where it has one, and let it play."""
+    """Train one run, from its last checkpoint if there is one, and evaluate it."""
     asked = json.loads(task.read_text())
     config = configuration.from_dict(asked["config"])
     run = Path(config.run.dir) / str(config.run.name)
@@ -135,7 +134,7 @@ def _do(task: Path) -> None:
         for how in ("sampled", "greedy")
     }
     result = {
-        how: {key: metrics[key] for key in ("accuracy", "reward", "episodes")}
+        how: {key: metrics.summary()[key] for key in ("accuracy", "reward", "episodes")}
         for how, metrics in played.items()
     }
     spent = {"steps": summary["steps"], "seconds": summary["seconds"]}

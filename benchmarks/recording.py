@@ -1,8 +1,8 @@
-"""What recording costs the rollouts (python benchmarks/recording.py).
+"""Slowdown of rollouts by recording (python benchmarks/recording.py).
 
-Plays the same number games on virtual phones in turns, with every episode and every frame recorded
-and with nothing recorded, in one process; compare the two, not the times. Single rounds differ by
-several percent whatever is recorded: `--control` records in neither, and shows by how much.
+Plays the same number games on virtual phones, alternately with everything recorded and with nothing
+recorded, in one process; compare ratios, not times. Rounds differ by several percent even without
+recording: `--control` never records and shows by how much.
 """
 
 import argparse
@@ -15,24 +15,29 @@ from statistics import fmean, median, stdev
 from conditions import conditions
 from rich.console import Console
 from rich.table import Table
-from rollout import _teach
+from rollout import _clone_expert
 
 from agentrl import config as configuration
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 
 
 async def main() -> None:
-    """Play in turns, print the table."""
+    """Play alternately and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=["vllm", "hf"], default="hf")
-    parser.add_argument("--phones", type=int, default=16, help="and episodes in flight")
-    parser.add_argument("--games", type=int, default=16, help="of a round")
-    parser.add_argument("--rounds", type=int, default=30, help="of each kind")
+    parser.add_argument("--phones", type=int, default=16, help="phones, and concurrent episodes")
+    parser.add_argument("--games", type=int, default=16, help="games per round")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of each kind")
     parser.add_argument("--demos", type=int, default=40, help="games of the expert to clone")
-    parser.add_argument("--steps", type=int, default=150, help="of cloning, so that it can play")
-    parser.add_argument("--control", action="store_true", help="record in neither")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=150,
+        help="training steps of cloning, so that the model can play",
+    )
+    parser.add_argument("--control", action="store_true", help="record in neither kind")
     options = parser.parse_args()
     Console().print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
     config = configuration.load(
@@ -47,13 +52,13 @@ async def main() -> None:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
         run, weights = Path(scratch) / "run", Path(scratch) / "cloned.safetensors"
         kinds = {
-            "recorded": Rollouts(config, folder, None if options.control else run),
-            "not": Rollouts(config, folder, None),
+            "recorded": RolloutWorker(config, folder, None if options.control else run),
+            "not": RolloutWorker(config, folder, None),
         }
         try:
             for rollouts in kinds.values():
                 await rollouts.start()
-            await _teach(config, kinds["not"], folder, weights, options.demos)
+            await _clone_expert(config, kinds["not"], folder, weights, options.demos)
             await kinds["recorded"].load_weights(weights, 1)
             took = await _played(kinds, options.games, options.rounds)
         finally:
@@ -63,14 +68,16 @@ async def main() -> None:
     _print(took, options.games, size / 1e6)
 
 
-async def _played(kinds: dict[str, Rollouts], games: int, rounds: int) -> dict[str, list[float]]:
-    """Turns a second of each round; the first one of each kind warms up and is left out."""
+async def _played(
+    kinds: dict[str, RolloutWorker], games: int, rounds: int
+) -> dict[str, list[float]]:
+    """Turns per second of each round; the first round of each kind is a warm-up and dropped."""
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     for number in range(rounds + 1):
-        # Every other time the other one begins, so that a trend of the machine cancels out.
+        # Alternate which kind goes first, so that a drift of the machine's speed cancels out.
         for kind in (list(kinds), list(kinds)[::-1])[number % 2]:
             first = 10**6 + number * games
-            tickets = tickets_of_step("eval", number, list(range(first, first + games)), 1)
+            tickets = requests_of_step("eval", number, list(range(first, first + games)), 1)
             started = time.perf_counter()
             episodes = await kinds[kind].collect(tickets)
             turns = sum(len(scored.episode.turns) for scored in episodes)
@@ -86,9 +93,9 @@ def _print(took: dict[str, list[float]], games: int, megabytes: float) -> None:
     Console().print(table)
     costs = [1 - with_ / without for with_, without in zip(*took.values(), strict=True)]
     Console().print(
-        f"recording cost {fmean(costs):.1%} of the pace, standard error "
+        f"recording slowed rollouts by {fmean(costs):.1%}, standard error "
         f"{stdev(costs) / len(costs) ** 0.5:.1%} over {len(costs)} pairs of rounds of {games} "
-        f"games, {megabytes:.0f} MB in all",
+        f"games, {megabytes:.0f} MB in total",
         highlight=False,
     )
 

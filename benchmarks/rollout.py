@@ -1,7 +1,7 @@
-"""Rollouts against the bare engine on the same prompts (python benchmarks/rollout.py).
+"""Compare rollouts with the bare engine on the same prompts (python benchmarks/rollout.py).
 
-Plays number games on virtual phones, then sends the very same prompts to the same engine, as many
-at once, with no game around them. Both in one process and one run; compare ratios, not times.
+Plays number games on virtual phones, then sends the same prompts to the same engine with the same
+concurrency but without games. Both run in one process; compare ratios, not times.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.policies.engines.engine import Engine, Sampling
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.supervised import warm_start
@@ -31,7 +31,7 @@ from agentrl.types import Prompt, Turn
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Pace:
-    """How long some turns took."""
+    """Time and tokens of a number of turns."""
 
     seconds: float
     turns: int
@@ -39,7 +39,7 @@ class Pace:
 
     @property
     def tokens_per_s(self) -> float:
-        """Sampled tokens a second."""
+        """Sampled tokens per second."""
         return self.tokens / self.seconds
 
 
@@ -62,11 +62,11 @@ async def main() -> None:
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
-        rollouts = Rollouts(config, folder, Path(scratch) if options.record else None)
+        rollouts = RolloutWorker(config, folder, Path(scratch) if options.record else None)
         await rollouts.start()
         try:
             weights = Path(scratch) / "cloned.safetensors"
-            await _teach(config, rollouts, folder, weights, options.demos)
+            await _clone_expert(config, rollouts, folder, weights, options.demos)
             await _compare(config, rollouts, weights, options.games)
         finally:
             await rollouts.close()
@@ -75,35 +75,42 @@ async def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=["vllm", "hf"], default="vllm")
-    parser.add_argument("--phones", type=int, default=32, help="and episodes in flight")
+    parser.add_argument("--phones", type=int, default=32, help="phones, and concurrent episodes")
     parser.add_argument("--games", type=int, default=64)
-    parser.add_argument("--delay", type=int, default=0, help="of a touch's effect, in ms")
+    parser.add_argument("--delay", type=int, default=0, help="delay of a touch's effect, in ms")
     parser.add_argument("--demos", type=int, default=40, help="games of the expert to clone")
-    parser.add_argument("--steps", type=int, default=150, help="of cloning, so that it can play")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=150,
+        help="training steps of cloning, so that the model can play",
+    )
     parser.add_argument("--record", action="store_true", help="write episodes and frames as well")
     return parser.parse_args()
 
 
-async def _teach(
-    config: Config, rollouts: Rollouts, folder: Path, weights: Path, games: int
+async def _clone_expert(
+    config: Config, rollouts: RolloutWorker, folder: Path, weights: Path, games: int
 ) -> None:
-    """An untrained model taps nothing: let it copy the expert for a moment."""
-    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, games), 1)
+    """Briefly clone the expert, because an untrained model never taps."""
+    tickets = requests_of_step("demo", 0, seeds.demonstration_seeds(config, games), 1)
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
     learner = Learner(config, folder)
-    await warm_start.clone(config, demos, learner, folder, lambda *_: None)
+    await warm_start.train_on_demonstrations(config, demos, learner, folder, lambda *_: None)
     learner.save_weights(weights)
     learner.close()
     await rollouts.load_weights(weights, 1)
 
 
-async def _compare(config: Config, rollouts: Rollouts, weights: Path, games: int) -> None:
-    first = tickets_of_step("eval", 0, seeds.evaluation(config, config.rollout.concurrency), 1)
-    await rollouts.collect(first)  # the engine starts and warms up
+async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games: int) -> None:
+    first = requests_of_step(
+        "eval", 0, seeds.evaluation_seeds(config, config.rollout.concurrency), 1
+    )
+    await rollouts.collect(first)  # start and warm up the engine
     assert rollouts.engine is not None
-    await rollouts.engine.load_weights(weights, 2)  # which forgets all that it has seen
-    tickets = tickets_of_step("train", 1, [10**6 + game for game in range(games)], 1)
+    await rollouts.engine.load_weights(weights, 2)  # clears the prefix cache
+    tickets = requests_of_step("train", 1, [10**6 + game for game in range(games)], 1)
     before = _busy_s(rollouts)
     started = time.perf_counter()
     episodes = await rollouts.collect(tickets)
@@ -116,17 +123,17 @@ async def _compare(config: Config, rollouts: Rollouts, weights: Path, games: int
     _print(len(episodes), turns, ours, bare, busy)
 
 
-def _busy_s(rollouts: Rollouts) -> list[float]:
-    """Seconds that each phone has spent on calls."""
+def _busy_s(rollouts: RolloutWorker) -> list[float]:
+    """Seconds that each phone has spent in calls."""
     return [row.busy_s for row in rollouts.worlds.pool.stats()]  # type: ignore[attr-defined]
 
 
 async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
-    """The same prompts, as many at once, with no game around them."""
-    seats = asyncio.Semaphore(config.rollout.concurrency)
+    """The same prompts with the same concurrency, without games."""
+    slots = asyncio.Semaphore(config.rollout.concurrency)
 
     async def answer(number: int, turn: Turn) -> int:
-        async with seats:
+        async with slots:
             engine.begin_episode()
             try:
                 reply = await engine.generate(
@@ -145,7 +152,7 @@ async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
 def _print(
     games: int, turns: Sequence[Turn], ours: Pace, bare: Pace, busy: Sequence[float]
 ) -> None:
-    table = Table("", "games/s", "turns/s", "tokens/s", "of the bare engine's tokens/s")
+    table = Table("", "games/s", "turns/s", "tokens/s", "relative to the bare engine")
     for name, pace in (("games on phones", ours), ("bare engine", bare)):
         table.add_row(
             name,
@@ -160,9 +167,9 @@ def _print(
         sum(turn.timings[part] for turn in turns) / len(turns) for part in ("generate", "act")
     )
     console.print(
-        f"A turn waits {generate * 1e3:.0f} ms for its answer and {act * 1e3:.0f} ms for its "
-        f"effect. The {len(busy)} phones are busy {sum(busy) / len(busy):.0%} of the time: "
-        f"from {min(busy):.0%} to {max(busy):.0%}."
+        f"A turn waits {generate * 1e3:.0f} ms for its reply and {act * 1e3:.0f} ms for its "
+        f"effect. The {len(busy)} phones are busy {sum(busy) / len(busy):.0%} of the time "
+        f"({min(busy):.0%} to {max(busy):.0%})."
     )
 
 

@@ -1,11 +1,12 @@
-"""Sokoban here against gym-sokoban from PyPI (python benchmarks/sokoban.py).
+"""Compare our Sokoban with gym-sokoban from PyPI (python benchmarks/sokoban.py).
 
-Steps/s of random moves, the generation of levels included, each side in a process of its own, in
-turn. Ours proves each level solvable and finds the length of its shortest solution, theirs does
-not. Then both walk at random on the same levels, and board, reward and end are compared.
+Steps per second of random moves, including level generation, alternating between the two, each in
+its own process. Ours proves each level solvable and finds the length of its shortest solution;
+gym-sokoban does not. Then both walk at random on the same levels, and the board, the reward and
+the end of the episode are compared.
 
-gym-sokoban needs packages that agentrl does not go with: they are installed into a temporary
-virtual environment (`--venv DIR` keeps it, and finds it again).
+gym-sokoban needs packages that conflict with agentrl's: they are installed into a temporary
+virtual environment (`--venv DIR` keeps and reuses it).
 """
 
 import argparse
@@ -28,19 +29,19 @@ from rich.table import Table
 import agentrl
 from agentrl.envs.sokoban.level_generator import LevelKind, generate
 
-# gym 0.26 is its last; pkg_resources, which gym-sokoban reads its tiles with, left setuptools 82.
+# gym 0.26 is the last release; gym-sokoban needs pkg_resources, which setuptools 82 removed.
 PACKAGES = ("gym-sokoban==0.0.6", "gym==0.26.2", "setuptools<81")
 CASES = ((5, 1), (7, 1), (7, 2), (10, 4))
-"""Size, walls included, and boxes; the last is both sides' usual size."""
+"""Size including walls, and number of boxes; the last is the usual size."""
 PICTURES = {"rgb_array": "16 pixels a cell", "tiny_rgb_array": "1 pixel; ours text"}
-"""What their `step` draws, and how the table calls it."""
-THEIRS = Path(__file__).with_name("sokoban_theirs.py")
+"""What gym-sokoban's `step` renders, and its name in the table."""
+THEIRS = Path(__file__).with_name("sokoban_gym.py")
 
 
 def main() -> None:
     """Measure, compare, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=20.0, help="per measurement")
     parser.add_argument("--walks", type=int, default=200)
     parser.add_argument("--venv", type=Path)
     parser.add_argument("--ours", help=argparse.SUPPRESS)
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def install(folder: Path) -> Path:
-    """The Python of a virtual environment that has gym-sokoban."""
+    """The Python of a virtual environment with gym-sokoban."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -67,7 +68,7 @@ def install(folder: Path) -> Path:
 
 
 def speeds(python: Path, seconds: float) -> Table:
-    """One row for each case."""
+    """One row per case."""
     table = Table(
         "size", "boxes", "a cell", "theirs, steps/s", "ours", "times", "theirs, ms a level", "ours",
     )  # fmt: skip
@@ -93,20 +94,20 @@ def speeds(python: Path, seconds: float) -> Table:
 
 
 def ask(python: Path, job: Mapping[str, Any]) -> Any:
-    """What gym-sokoban answers in its own environment."""
+    """Run a job with gym-sokoban in its own environment."""
     done = subprocess.run(
         [python, "-W", "ignore", THEIRS],
         input=json.dumps(job),
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # it warns of its age
+        stderr=subprocess.DEVNULL,  # deprecation warnings
         text=True,
         check=True,
     )
-    return json.loads(done.stdout.splitlines()[-1])  # before it, it tells of failed levels
+    return json.loads(done.stdout.splitlines()[-1])  # earlier lines report failed levels
 
 
 def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Mapping[str, float]:
-    """Ours: whole episodes of random moves, with the generation of their levels."""
+    """Ours: whole episodes of random moves, including level generation."""
     observation = "image" if picture == "rgb_array" else "text"
     env = agentrl.make(
         "Sokoban-v0", size=size, boxes=boxes, observation=observation, cell=16,
@@ -130,7 +131,7 @@ def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Map
 
 
 def rules(python: Path, count: int, max_steps: int = 120) -> Table:
-    """Walks of both on the same levels, step by step."""
+    """Compare random walks of both on the same levels, step by step."""
     rng = random.Random(0)
     walks = []
     for seed in range(count):
@@ -163,13 +164,13 @@ def _walk(level: str, moves: list[int], max_steps: int) -> list[tuple[str, float
         file.write_text(level)
         env = agentrl.make("Sokoban-v0", levels=str(file), max_steps=max_steps, solver_states=0)
         env.reset(seed=0)
-    told = []
+    steps = []
     for move in moves:
         text, reward, over, truncated, _ = env.step(move)
-        told.append((text, float(reward), over or truncated))
-        if told[-1][2]:
+        steps.append((text, float(reward), over or truncated))
+        if steps[-1][2]:
             break
-    return told
+    return steps
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What finished runs reached, as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
+"""Results of finished runs as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
 
-Accuracy, success, or the reward where the environment tells neither; episodes; minutes of all
-stages.
+Accuracy, success or reward (the first that the environment reports), the number of episodes, and
+the minutes of all stages.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every player with its numbers: `random`, `before, sampled`, ..."""
+    """Every player with its results: `random`, `before, sampled`, ..."""
     for name, value in summary.items():
         if isinstance(value, Mapping) and "reward" in value:
             yield name, value

@@ -1,22 +1,22 @@
-"""What an update takes beside a bare PyTorch loop, and a whole step beside TRL's.
+"""Compare an update with a bare PyTorch loop, and a whole training step with TRL's.
 
     python benchmarks/trainer.py
 
-Three workloads of the tiny model: pictures with several short answers each; one group that plays
-20 turns, as one conversation each; and the same with a sample for each turn. Each is learned
+Three workloads for the tiny model: images with several short replies each; one group that plays
+20 turns, as one conversation per episode; and the same with one sample per turn. Each is trained
 
 - by a bare loop: samples padded to the longest, forward, loss, backward, clip, AdamW;
-- by the learner with every sample by itself (`train.share_prefixes=false`);
-- by the learner as it is, where what samples begin with is computed once.
+- by the learner with separate samples (`train.share_prefixes=false`);
+- by the learner with its defaults, which compute shared prefixes once.
 
-Then whole steps, from the questions to the new weights in the engine, beside those of TRL's
-GRPOTrainer, if it is installed (pip install trl==1.16.0): under a reward of which every group has
-both outcomes; and, in a row of its own, where half of the groups have nothing to teach and are left
-out of the update. Both samplers are transformers. What TRL's gradient is on the same answers is
+Then whole steps, from the prompts to the new weights in the engine, are compared with TRL's
+GRPOTrainer if it is installed (pip install trl==1.16.0): with a reward for which every group has
+both outcomes, and, in a separate row, with half of the groups having zero advantage and therefore
+left out of the update. Both sample with transformers. TRL's gradient on the same replies is
 compared as well.
 
-All ways take turns within one process; compare them, not the times. Before that, the memory of many
-updates.
+All variants alternate within one process; compare ratios, not times. Before that, the memory of
+many updates is measured.
 """
 
 import argparse
@@ -36,29 +36,31 @@ import torch
 from conditions import conditions
 from rich.console import Console
 from rich.table import Table
-from trainer_theirs import RELEASE, Theirs, relative
-from trainer_whole import Ours, Size
+from trainer_step import Ours, Size
+from trainer_trl import RELEASE, Theirs, relative
 
 from agentrl.config import AlgorithmConfig, Config
 from agentrl.policies.models import ModelAdapter, adapter_for, load_model, torch_companions
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
-from agentrl.types import Image, Sample
+from agentrl.types import Image, TrainingSample
 
 
 def main() -> None:
-    """Learn in turns, print the tables."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="of each kind of update")
-    parser.add_argument("--steps", type=int, default=9, help="whole steps, of each kind")
-    parser.add_argument("--updates", type=int, default=400, help="over which memory is watched")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each kind of update")
+    parser.add_argument("--steps", type=int, default=9, help="whole steps of each kind")
+    parser.add_argument(
+        "--updates", type=int, default=400, help="updates over which memory is measured"
+    )
     options = parser.parse_args()
     console = Console()
     console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny_model.build(Path(scratch) / "model", 0)
         model_adapter = adapter_for(folder)
-        # First: the largest amount so far must be its own.
+        # First, because peak memory counts everything that ran before.
         console.print(watched(folder, model_adapter, options.updates))
         works = {
             "32 pictures, 8 answers of 8 tokens": answers(model_adapter, 32, 8, 8),
@@ -83,23 +85,25 @@ def main() -> None:
 
 
 def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
-    """Whole steps of ours beside TRL's, and whether both have the same gradient."""
+    """Compare whole steps and gradients with TRL's."""
     rng = np.random.default_rng(0)
     size = Size()
     shown = [picture(rng) for _ in range(size.pictures)]
-    told: list[Table | str] = []
+    report: list[Table | str] = []
     theirs = None
-    # It must find no process group when it starts.
+    # TRL must not find a process group when it starts.
     if find_spec("trl") is None:
-        told.append(f"TRL is not installed (pip install trl=={RELEASE}): ours alone")
+        report.append(f"TRL is not installed (pip install trl=={RELEASE}): no comparison")
     else:
         torch_companions.patch_broken_imports()
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())
-        told.append(f"gradient of the same answers, beside TRL's: {found:.1e} apart")
+        report.append(f"relative difference of the gradients on the same replies: {found:.1e}")
     ours = {
         "ours": Ours(folder, scratch / "both", shown, size, "both"),
-        "ours, half of the groups teach": Ours(folder, scratch / "half", shown, size, "half"),
+        "ours, half of the groups have zero advantage": Ours(
+            folder, scratch / "half", shown, size, "half"
+        ),
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in ours}
 
@@ -112,7 +116,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
         step()
     for one in ours.values():
         one.close()
-    name = f"{size.pictures} pictures, {size.siblings} answers of {size.length} tokens"
+    name = f"{size.pictures} images, {size.siblings} replies of {size.length} tokens"
     table = Table(title=f"A whole step, {name}; median seconds")
     for column in ("", "rollout", "update", "step", "samples/s", "of TRL's"):
         table.add_column(column, justify="right" if column else "left")
@@ -120,7 +124,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
         took = median(reference)
         table.add_row(f"TRL {RELEASE}", "", "", f"{took:.3f}", f"{size.answers / took:.0f}", "1.00")
     for name, pairs in times.items():
-        pairs = pairs[1:]  # the first one warms up
+        pairs = pairs[1:]  # the first round warms up
         rollout, update = (median(part) for part in zip(*pairs, strict=True))
         took = median(map(sum, pairs))
         ratios = [one / sum(other) for one, other in zip(reference, pairs, strict=bool(reference))]
@@ -129,11 +133,11 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
             name, f"{rollout:.3f}", f"{update:.3f}", f"{took:.3f}", f"{size.answers / took:.0f}",
             ratio,
         )  # fmt: skip
-    return [*told, table]
+    return [*report, table]
 
 
 def measured(
-    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], rounds: int
+    folder: Path, model_adapter: ModelAdapter, samples: list[TrainingSample], rounds: int
 ) -> list[str]:
     """A row of the table."""
     config = settings()
@@ -151,7 +155,7 @@ def measured(
         for name, way in ways.items():
             started = time.perf_counter()
             way()
-            if number:  # the first one warms up
+            if number:  # the first round warms up
                 times[name].append(time.perf_counter() - started)
     one.close()
     all_.close()
@@ -165,7 +169,7 @@ def measured(
 
 
 def settings() -> Config:
-    """Of both learners; what the engine computed is not compared, as a bare loop does not."""
+    """Settings of both learners, without correction for engine mismatch, as in the bare loop."""
     config = Config(algorithm=AlgorithmConfig(name="grpo"))
     config.optim.lr = 1e-5
     config.train.compare_engine = False
@@ -173,13 +177,13 @@ def settings() -> Config:
 
 
 def bare_loop(
-    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], budget: int
+    folder: Path, model_adapter: ModelAdapter, samples: list[TrainingSample], budget: int
 ) -> Callable[[], None]:
-    """An update as one would write it down, in micro-batches of padded rows."""
+    """A plain update in micro-batches of padded rows."""
     model = load_model(folder)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     order = sorted(samples, key=lambda sample: -len(sample.token_ids))
-    parts: list[list[Sample]] = []
+    parts: list[list[TrainingSample]] = []
     for sample in order:
         if parts and (len(parts[-1]) + 1) * len(parts[-1][0].token_ids) <= budget:
             parts[-1].append(sample)
@@ -195,14 +199,14 @@ def bare_loop(
                 mask[row, : len(sample.token_ids)] = 1
             images = [image for sample in part for image in sample.images]
             logits = model(**model_adapter.forward_inputs(ids, mask, images)).logits
-            rows = torch.tensor([r for r, s in enumerate(part) for _ in s.places])
-            places = torch.tensor([place for sample in part for place in sample.places])
+            rows = torch.tensor([r for r, s in enumerate(part) for _ in s.sampled_positions])
+            places = torch.tensor([place for sample in part for place in sample.sampled_positions])
             old = torch.tensor([value for sample in part for value in sample.logprobs])
             credit = torch.tensor([value for sample in part for value in sample.advantages])
             table = torch.log_softmax(logits[rows, places - 1].float(), -1)
             ratio = (table[torch.arange(len(places)), ids[rows, places]] - old).exp()
             loss = torch.maximum(-credit * ratio, -credit * ratio.clamp(0.8, 1.2)).sum()
-            (loss / sum(len(sample.places) for sample in samples)).backward()  # type: ignore[no-untyped-call]
+            (loss / sum(len(sample.sampled_positions) for sample in samples)).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
         adam.zero_grad()
@@ -210,8 +214,10 @@ def bare_loop(
     return update
 
 
-def answers(model_adapter: ModelAdapter, pictures: int, siblings: int, length: int) -> list[Sample]:
-    """Several answers about each of some pictures of 84 x 140."""
+def answers(
+    model_adapter: ModelAdapter, pictures: int, siblings: int, length: int
+) -> list[TrainingSample]:
+    """Several replies for each of some images of 84 x 140."""
     rng = np.random.default_rng(0)
     allowed = words(model_adapter)
     found = []
@@ -223,23 +229,26 @@ def answers(model_adapter: ModelAdapter, pictures: int, siblings: int, length: i
     return found
 
 
-def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
-    """Siblings that see the same first screen and go their own ways."""
+def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[TrainingSample]:
+    """A group of episodes that diverge after the same first screen."""
     rng = np.random.default_rng(0)
     first = picture(rng)
     opening = [*rng.choice(words(model_adapter), 30), *model_adapter.image_markup(first)]
-    return [told(rng, model_adapter, opening, first, turns, number) for number in range(siblings)]
+    return [
+        conversation(rng, model_adapter, opening, first, turns, number)
+        for number in range(siblings)
+    ]
 
 
-def told(
+def conversation(
     rng: np.random.Generator,
     model_adapter: ModelAdapter,
     opening: Sequence[int],
     first: Image,
     turns: int,
     number: int,
-) -> Sample:
-    """One of them: a screen and an answer of ten tokens each turn."""
+) -> TrainingSample:
+    """One episode: a screen and a reply of ten tokens per turn."""
     ids, images, places = list(opening), [first], list[int]()
     for turn in range(turns):
         if turn:
@@ -251,26 +260,30 @@ def told(
     count = len(places)
     return replace(
         whole,
-        places=tuple(places),
+        sampled_positions=tuple(places),
         logprobs=whole.logprobs[:count],
+        old_logprobs=whole.logprobs[:count],
+        versions=whole.versions[:count],
         advantages=whole.advantages[:count],
         turns=tuple(k // 10 for k in range(count)),
     )
 
 
-def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
-    """The same conversations, each turn with all that was said before it."""
+def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[TrainingSample]:
+    """The same conversations, one sample per turn with all previous turns in its prompt."""
     found = []
     for whole in conversations(model_adapter, siblings, turns):
         for turn in range(turns):
-            end = whole.places[10 * turn + 9] + 1
+            end = whole.sampled_positions[10 * turn + 9] + 1
             own = slice(10 * turn, 10 * turn + 10)
             found.append(
                 replace(
                     whole,
                     token_ids=whole.token_ids[:end],
-                    places=whole.places[own],
+                    sampled_positions=whole.sampled_positions[own],
                     logprobs=whole.logprobs[own],
+                    old_logprobs=whole.logprobs[own],
+                    versions=whole.versions[own],
                     advantages=whole.advantages[own],
                     turns=whole.turns[own],
                     images=whole.images[: turn + 1],
@@ -285,7 +298,7 @@ def words(model_adapter: ModelAdapter) -> list[int]:
 
 
 def picture(rng: np.random.Generator) -> Image:
-    """Noise of 84 x 140."""
+    """A noise image of 84 x 140."""
     return rng.integers(0, 255, (140, 84, 3), dtype=np.uint8)
 
 
@@ -295,24 +308,31 @@ def sample(
     reply: Sequence[int],
     images: tuple[Image, ...],
     number: int,
-) -> Sample:
-    """One answer; half of its group's advantages are positive."""
+) -> TrainingSample:
+    """One reply; half of its group's advantages are positive."""
     count = len(reply)
-    return Sample(
+    logprobs = tuple(rng.normal(-5.3, 0.1, count).tolist())
+    return TrainingSample(
         token_ids=tuple(int(token) for token in (*prompt, *reply)),
-        places=tuple(range(len(prompt), len(prompt) + count)),
-        logprobs=tuple(rng.normal(-5.3, 0.1, count).tolist()),
+        sampled_positions=tuple(range(len(prompt), len(prompt) + count)),
+        logprobs=logprobs,
+        old_logprobs=logprobs,
+        versions=(0,) * count,
         advantages=(float(rng.choice([-1.0, 1.0])),) * count,
         images=images,
         turns=(0,) * count,
         episode=number,
+        reference_logprobs=None,
+        values=None,
+        returns=None,
+        bce_gradient=None,
     )
 
 
 def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
-    """How much memory many updates take: what they leave behind, and the most at any time.
+    """Memory growth and peak memory over many updates.
 
-    What is free by the end of an update is handed back before it is measured: the allocator keeps
+    Memory that is free after an update is returned before measuring: the allocator keeps
     more or less of it as it happens, and the most at any time moves in steps for the same reason.
     """
     learner = Learner(settings(), folder)
@@ -333,7 +353,7 @@ def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
 
 
 def resident_mb() -> float:
-    """What this process holds of the machine's memory, without what its allocator has free."""
+    """Resident memory of this process, without free memory held by its allocator."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -1,8 +1,8 @@
-"""How quickly the viewer answers over a long run, and how much memory it takes.
+"""Response times and memory of the viewer for a long run.
 
     python benchmarks/viewer.py [--episodes 10000] [--turns 20]
 
-Records that many episodes, serves them in a process of its own, and asks as its pages do.
+Records that many episodes, serves them in a separate process, and sends the pages' requests.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from agentrl.types import Episode, Image, Outcome, ScoredEpisode, Turn
 
 TRIES = 20
 FRAMES = 400
-"""Different screens; a long run meets most of its screens again."""
+"""Distinct screens; in a long run most screens occur repeatedly."""
 
 
 def screen(number: int) -> Image:
-    """A screen of 720x1280 with flat areas, as games have them."""
+    """A 720x1280 screen with flat areas, like a game's."""
     drawn = np.full((1280, 720, 3), 240, np.uint8)
     rng = np.random.default_rng(number)
     for _ in range(12):
@@ -38,7 +38,7 @@ def screen(number: int) -> Image:
 
 
 def record(folder: Path, episodes: int, turns: int) -> float:
-    """Seconds that it took."""
+    """Record the episodes; return the seconds that it took."""
     started = time.perf_counter()
     with Recorder(folder, config="bench") as recorder:
         frames = [recorder.frame(screen(number)) for number in range(FRAMES)]
@@ -57,7 +57,7 @@ def record(folder: Path, episodes: int, turns: int) -> float:
                 episode=episode, components={"outcome": rewards}, rewards=rewards
             )
             recorder.episode(scored, split="train", step=group // 4)
-            recorder.credit(
+            recorder.record_advantages(
                 scored,
                 [
                     [r] * len(t.reply_ids)
@@ -83,11 +83,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=20)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        took = record(run, asked.episodes, asked.turns)
-        command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+        took = record(run, options.episodes, options.turns)
+        command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
         started = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
@@ -104,7 +104,7 @@ def main() -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"{asked.episodes:,} episodes of {asked.turns} turns, recorded in {took:.1f} s; "
+        f"{options.episodes:,} episodes of {options.turns} turns, recorded in {took:.1f} s; "
         f"the server was up in {up:.1f} s and takes {memory:.0f} MB"
     )
 
@@ -114,7 +114,7 @@ def _measured(url: str) -> dict[str, list[float]]:
     ids = [row["id"] for row in listed[:: len(listed) // TRIES or 1]][:TRIES]
     whole = [json.loads(_get(f"{url}api/episodes/{id}")) for id in ids]
     frames = [episode["played"][3]["frames"][0] for episode in whole]
-    asked = {
+    requests = {
         "the list, newest first": ["api/episodes"] * TRIES,
         "the list, filtered and sorted": ["api/episodes?won=true&sort=total&first=200"] * TRIES,
         "the list, by one word": ["api/episodes?text=card"] * TRIES,
@@ -127,14 +127,14 @@ def _measured(url: str) -> dict[str, list[float]]:
         "a group of 8": [f"api/groups/{episode['group']}" for episode in whole],
     }
     _wait_for_words(url)
-    return {name: [_seconds(url + path) for path in paths] for name, paths in asked.items()}
+    return {name: [_seconds(url + path) for path in paths] for name, paths in requests.items()}
 
 
 def _wait_for_words(url: str) -> None:
-    """All episodes are read when words are first looked for."""
-    read, there = 0, 1
-    while read < there:
-        read, there = json.loads(_get(f"{url}api/episodes?text=card&count=1"))["searched"]
+    """Wait until the search index is complete; the first search starts building it."""
+    read, total = 0, 1
+    while read < total:
+        read, total = json.loads(_get(f"{url}api/episodes?text=card&count=1"))["searched"]
         time.sleep(0.5)
 
 

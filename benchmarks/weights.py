@@ -1,7 +1,7 @@
-"""How long new weights take to reach vLLM, by each way here (python benchmarks/weights.py).
+"""Time to transfer new weights to vLLM by each method (python benchmarks/weights.py).
 
-The tiny model on the CPU: as a file, in chunks by vLLM's weight transfer, and adapters alone. Then
-how fast the engine answers with whole weights, and with adapters that it adds as it answers.
+The tiny model on the CPU: as a file, in chunks by vLLM's weight transfer, and as LoRA adapters.
+Then the engine's speed with merged weights and with adapters applied while sampling.
 """
 
 import argparse
@@ -49,11 +49,11 @@ def main() -> None:
 
 
 Measured = dict[str, tuple[int, list[float], float | None]]
-"""By the name of a way: bytes, seconds of each publish, tokens/s."""
+"""By method: bytes, seconds of each transfer, tokens/s."""
 
 
 async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
-    """The same engine is given files and chunks in turn."""
+    """Transfer files and chunks alternately to the same engine."""
     learner = Learner(_config(), folder)
     engine = VLLMEngine(folder, max_context=512, transfer="shared")
     await engine.start()
@@ -109,7 +109,7 @@ def _config(lora: int = 0) -> Config:
 
 
 async def _timed(ways: list[Callable[[int], Awaitable[None]]], publishes: int) -> list[list[float]]:
-    """Seconds of each publish by each way, which take turns; the first of each is not counted."""
+    """Seconds of each transfer; the methods alternate, and the first one of each is dropped."""
     seconds: list[list[float]] = [[] for _ in ways]
     for number in range(publishes + 1):
         for way, own in zip(ways, seconds, strict=True):

@@ -99,7 +99,7 @@ def _open(browser: Browser, url: str, size: tuple[int, int], scheme: str) -> Pag
 
 @contextmanager
 def _served(run: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "agentrl", "replay", run, "--port", "0"]
+    command = [sys.executable, "-m", "agentrl", "view", run, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

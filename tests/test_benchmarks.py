@@ -49,14 +49,14 @@ def by_seed(values):
         ([-1, -1, -1, 0], -1.0, -0.25),  # P(4 of 4) = 0.316, P(0 of 4) = 0.004, P(1) = 0.047
     ],
 )
-def test_paired_interval_is_the_bootstraps_own(compare_runs, gains, low, high):
+def test_the_paired_interval_matches_the_bootstrap(compare_runs, gains, low, high):
     first = by_seed([0.5] * len(gains))
     second = by_seed([0.5 + gain for gain in gains])
     found = compare_runs.paired_interval(first, second)
     assert found == pytest.approx((low, np.mean(gains), high, len(gains)))
 
 
-def test_paired_interval_of_many_games_is_the_normal_one(compare_runs):
+def test_the_paired_interval_of_many_games_matches_the_normal_one(compare_runs):
     rng = np.random.default_rng(5)
     before = rng.normal(0.5, 0.2, 400)
     gains = rng.normal(0.05, 0.1, 400)
@@ -71,7 +71,7 @@ def test_identical_runs_do_not_differ(compare_runs):
     assert compare_runs.paired_interval(scores, scores) == (0.0, 0.0, 0.0, 50)
 
 
-def test_seeds_that_only_one_run_has_are_left_out(compare_runs):
+def test_seeds_of_only_one_run_are_ignored(compare_runs):
     first = {"1": 0.2, "2": 0.4, "3": 9.0}
     second = {"0": -9.0, "1": 0.3, "2": 0.5}
     assert compare_runs.paired_interval(first, second) == pytest.approx((0.1, 0.1, 0.1, 2))
@@ -93,7 +93,7 @@ def test_two_runs_are_compared_by_their_last_evaluations(tmp_path):
         assert cell in row
 
 
-def test_paired_games_of_one_run_tell_what_training_brought(tmp_path):
+def test_paired_games_of_one_run_show_the_gain_from_training(tmp_path):
     wins = {"before": [0, 0, 1, 0], "after": [1, 1, 1, 0]}
     records = [
         {
@@ -122,23 +122,23 @@ def test_paired_games_of_one_run_tell_what_training_brought(tmp_path):
 
 def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():
     job = {"size": 5, "boxes": 1, "picture": "rgb_array", "seconds": 0.01, "seed": 0}
-    told = json.loads(run("sokoban", "--ours", json.dumps(job)))
-    assert 1 <= told["episodes"] <= told["steps"] <= 120 * told["episodes"]
-    assert 0 < told["generating"] < told["seconds"]
+    result = json.loads(run("sokoban", "--ours", json.dumps(job)))
+    assert 1 <= result["episodes"] <= result["steps"] <= 120 * result["episodes"]
+    assert 0 < result["generating"] < result["seconds"]
 
 
 def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks/devices.py", "--rounds", "4"])
-    told = load("conditions").conditions("numpy", "nothing-at-all").splitlines()
-    command, machine, busy, versions = (line.partition(":")[2].strip() for line in told)
+    lines = load("conditions").conditions("numpy", "nothing-at-all").splitlines()
+    command, machine, busy, versions = (line.partition(":")[2].strip() for line in lines)
     assert command == "python benchmarks/devices.py --rounds 4"
     assert re.fullmatch(r".+, \d+ cores, \d+ GiB", machine)
-    assert busy.endswith("before)")
+    assert busy.endswith("15 minutes)")
     python = f"Python {platform.python_version()}"
-    assert versions == f"{python}, numpy {np.__version__}, no nothing-at-all"
+    assert versions == f"{python}, numpy {np.__version__}, nothing-at-all not installed"
 
 
-def test_gpu_benchmark_runs_through_where_there_is_none():
+def test_the_gpu_benchmark_runs_without_a_gpu():
     said = run("gpu", "--size=tiny", "--updates=1", "--rollouts=1", "--engines=hf")
     assert "gpu.py --size=tiny --updates=1 --rollouts=1 --engines=hf\nmachine:  " in said
     assert "FSDP2:    1 rank, 1 units; computes in float32" in said
@@ -146,14 +146,14 @@ def test_gpu_benchmark_runs_through_where_there_is_none():
         assert re.search(rf"│ {row} +│ +[\d.]+ +│ +[\d,]+ +│", said)
 
 
-def test_work_of_an_update_is_what_torch_counts(tmp_path, monkeypatch):
+def test_the_flops_of_an_update_match_torchs_count(tmp_path, monkeypatch):
     from torch.utils.flop_counter import FlopCounterMode
 
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     gpu = load("gpu")
     folder = tmp_path / "model"
     gpu.build(folder, "tiny", "cpu")
-    samples = gpu.drawn(gpu.kit_for(folder), gpu.SIZES["tiny"])
+    samples = gpu.drawn(gpu.adapter_for(folder), gpu.SIZES["tiny"])
     learner = gpu.Learner(
         gpu.job(folder, gpu.SIZES["tiny"], shared=True, checkpointing=False), folder
     )
@@ -178,7 +178,7 @@ def test_trainer_benchmark_runs_with_or_without_trl():
 
 
 @pytest.mark.adb
-def test_devices_benchmark_runs_and_says_under_which_conditions(adb_server):
+def test_the_devices_benchmark_prints_its_conditions(adb_server):
     said = run("devices", "--rounds", 2, "--phones", 2, "--seconds", 0.2)
     assert "devices.py --rounds 2 --phones 2 --seconds 0.2\nmachine:  " in said
     assert f"versions: Python {platform.python_version()}, adbutils 2" in said
@@ -187,7 +187,7 @@ def test_devices_benchmark_runs_and_says_under_which_conditions(adb_server):
 
 
 @pytest.mark.adb
-def test_rollout_benchmark_runs_and_says_under_which_conditions(adb_server):
+def test_the_rollout_benchmark_prints_its_conditions(adb_server):
     said = run("rollout", "--engine=hf", "--phones=4", "--games=2", "--demos=4", "--steps=2")
     assert "rollout.py --engine=hf --phones=4 --games=2 --demos=4 --steps=2\nmachine:  " in said
     assert f"versions: Python {platform.python_version()}, torch 2" in said
@@ -209,7 +209,7 @@ def test_every_game_of_a_chaos_run_is_accounted_for(adb_server):
 
 
 @pytest.mark.slow
-def test_ranks_that_share_a_long_episode_keep_half_of_it_each():
+def test_two_ranks_each_hold_half_of_a_long_episode():
     printed = run("long_episode", "--tokens", 2000, "--ranks", 1, 2)
     assert printed.startswith("command:  python")
     kept = {int(n): int(mb) for n, mb in re.findall(r"^\| (\d) \| (\d+) \|", printed, re.M)}

@@ -271,7 +271,7 @@ def test_truncated_weights_are_reported(length, tmp_path, capsys):
 )  # fmt: skip
 def test_an_invalid_episode_filter_is_rejected(arguments, word, tmp_path, capsys):
     (tmp_path / "episodes").mkdir()
-    assert run(["replay", str(tmp_path), "--list", *arguments]) == 2
+    assert run(["episodes", str(tmp_path), *arguments]) == 2
     assert word in capsys.readouterr().err
 
 
@@ -279,10 +279,10 @@ def test_a_filter_that_matches_nothing_lists_what_there_is(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         lost = scored("a", outcome=Outcome.TIMEOUT, turns=0)
         recorder.episode(lost, split="train", step=1)
-    assert run(["replay", str(tmp_path), "--list", "--outcome", "void"]) == 0
+    assert run(["episodes", str(tmp_path), "--outcome", "void"]) == 0
     assert "1 of 1 episodes" in capsys.readouterr().out
-    assert run(["replay", str(tmp_path), "--list", "--split", "eval"]) == 0
-    assert "No episode is like this. Recorded are: 1 train timeout" in capsys.readouterr().out
+    assert run(["episodes", str(tmp_path), "--split", "eval"]) == 0
+    assert "No episode matches. Recorded: 1 train timeout" in capsys.readouterr().out
 
 
 def test_an_unreachable_serial_is_reported(adb_server, tmp_path, capsys):

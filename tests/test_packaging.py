@@ -188,7 +188,7 @@ def test_a_scripted_player_can_be_evaluated_and_listed(
     command = ("eval", "number_game", "--policy", "expert", "--episodes", "1", ONE_PHONE)
     run(installed / "agentrl", *command, cwd=tmp_path)
     (folder,) = (tmp_path / "runs").iterdir()
-    listed = run(installed / "agentrl", "replay", folder, "--list", cwd=tmp_path)
+    listed = run(installed / "agentrl", "episodes", folder, cwd=tmp_path)
     assert "1 of 1 episodes" in listed
     assert "terminated" in listed
 

@@ -21,6 +21,8 @@ def algorithms(
     """List the algorithms, or all settings of one.
 
     algorithm.name selects one; every setting can still be overridden.
+
+    Example: agentrl algorithms dapo
     """
     if name is None:
         chosen = {name: settings_of(name) for name in PRESETS}

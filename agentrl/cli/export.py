@@ -1,94 +1,154 @@
-"""`agentrl export`."""
+"""`agentrl export`: write recorded episodes as pages, videos, tables or data sets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from agentrl.cli.episodes import (
+    LabelOption,
+    LeastOption,
+    RunArgument,
+    SplitOption,
+    StepOption,
+    WonOption,
+)
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
+if TYPE_CHECKING:
+    from agentrl.replay import Filter, Run
+
+_DATA_SUFFIXES = (".parquet", ".csv", ".jsonl", "")
+_OutArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="One episode: FILE.html, .gif, .mp4 or .png. A group or the whole run: FILE.html. "
+        "Data: FILE.parquet, .csv, .jsonl, or a new folder for a Hugging Face or Minari data set."
+    ),
+]
+_KindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        help="Rows of the data: `conversations`, for supervised fine-tuning (the default); "
+        "`turns`, for offline reinforcement learning; `episodes`, one row each; or `minari`, a "
+        "Minari data set in a new folder such as game-v0.",
+    ),
+]
+_HeldOutOption = Annotated[
+    bool,
+    typer.Option(
+        "--held-out",
+        help="Include evaluations, whose seeds training should not see. Without it only "
+        "`--as episodes` includes them, and `--split eval` exports nothing else.",
+    ),
+]
+
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run's folder.")],
-    out: Annotated[
-        Path,
-        typer.Argument(
-            help="FILE.parquet, FILE.csv, FILE.jsonl, or a new folder for a data set of Hugging "
-            "Face or Minari."
-        ),
-    ],
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--as",
-            help="`episodes`, a row each; `turns`, for offline reinforcement learning; "
-            "`conversations`, for supervised fine-tuning; `minari`, a data set of Minari in a new "
-            "folder that is named as it is, such as game-v0.",
-        ),
-    ] = "conversations",
-    split: Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Only of this play, such as `after-sampled` or `human`.")
-    ] = None,
-    step: Annotated[int | None, typer.Option(help="Only of this training step.")] = None,
-    won: Annotated[
-        bool | None, typer.Option("--won/--lost", help="Only those that were won, or were not.")
-    ] = None,
-    least: Annotated[float | None, typer.Option(help="Only with at least this reward.")] = None,
-    held_out: Annotated[
-        bool,
-        typer.Option(
-            "--held-out",
-            help="Also of evaluations, whose seeds training should not see; `--split eval` has "
-            "these alone. Without it they are among `episodes` only.",
-        ),
-    ] = False,
+    run: RunArgument,
+    out: _OutArgument,
+    episode: Annotated[str | None, typer.Option(help="Write this episode, by its id.")] = None,
+    group: Annotated[str | None, typer.Option(help="Write this group, by its id.")] = None,
+    kind: _KindOption = None,
+    split: SplitOption = None,
+    label: LabelOption = None,
+    step: StepOption = None,
+    won: WonOption = None,
+    least: LeastOption = None,
+    held_out: _HeldOutOption = False,
     replies: Annotated[
-        bool, typer.Option("--replies", help="Minari: actions are the replies, as words.")
+        bool, typer.Option("--replies", help="Minari: use the text of replies as actions.")
     ] = False,
     width: Annotated[
-        int | None, typer.Option(help="Minari: scale pictures to so many pixels.", min=1)
+        int | None, typer.Option(help="Minari: scale images to this width in pixels.", min=1)
     ] = None,
 ) -> None:
-    """Write recorded episodes as a table or a data set."""
+    """Write recorded episodes as a page, a video, a table or a data set.
+
+    Example: agentrl export runs/NAME game.mp4 --episode ID
+    """
     from agentrl import replay
+
+    wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
+    minari_options = replies or width is not None
+    is_data = episode is None and group is None and out.suffix in _DATA_SUFFIXES
+    if not is_data:
+        if kind or held_out or minari_options or wanted != replay.Filter():
+            raise ConfigError(
+                "--as, --held-out, --replies, --width and the filters are for data (a .parquet, "
+                ".csv or .jsonl file or a new folder)"
+            )
+        _write_page(replay.open(run), out, episode, group)
+        return
+    if kind != "minari" and minari_options:
+        raise ConfigError("--replies and --width need --as minari")
+    _write_data(replay.open(run), out, kind or "conversations", wanted, held_out, replies, width)
+
+
+def _write_page(run: "Run", out: Path, episode: str | None, group: str | None) -> None:
+    from agentrl.viewer import export as pages
+
+    if episode is not None and group is not None:
+        raise ConfigError("give --episode or --group, not both")
+    if episode is not None:
+        pages.write(run, episode, out)
+    elif group is not None:
+        pages.write_group(run, group, out)
+    elif out.suffix not in (".html", ".gif", ".mp4", ".png"):
+        raise ConfigError(
+            f"{out}: must end in .html, .gif, .mp4 or .png (pages and videos), in .parquet, .csv "
+            "or .jsonl (tables), or name a new folder (a data set)"
+        )
+    elif out.suffix != ".html":
+        raise ConfigError(f"{out}: a {out.suffix} shows one episode; add --episode ID")
+    else:
+        pages.write_report(run, out)
+    typer.echo(f"wrote {out}")
+
+
+def _write_data(
+    run: "Run",
+    out: Path,
+    kind: str,
+    wanted: "Filter",
+    held_out: bool,
+    replies: bool,
+    width: int | None,
+) -> None:
     from agentrl.replay.episode_filters import check_label
     from agentrl.replay.export import minari_export, tables_export
 
     kinds = (*tables_export.KINDS, "minari")
     if kind not in kinds:
         raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
-    if kind != "minari" and (replies or width is not None):
-        raise ConfigError("--replies and --width go with --as minari")
-    wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
-    opened = replay.open(run)
-    check_label(label, opened.episodes())
-    if kind != "episodes" and split is None and not held_out:
-        if count := len(opened.episodes(replace(wanted, held_out=True))):
-            typer.echo(f"left out: {count} of evaluations (--held-out takes them too)")
+    check_label(wanted.label, run.episodes())
+    if kind != "episodes" and wanted.split is None and not held_out:
+        if count := len(run.episodes(replace(wanted, held_out=True))):
+            typer.echo(f"skipped: {pluralize(count, 'evaluation episode')} (--held-out keeps them)")
         wanted = replace(wanted, held_out=False)
     if kind == "minari":
-        with _progress() as tell:
+        with _progress() as report:
             written, left_out = minari_export.write(
-                opened, out, wanted, replies=replies, width=width, tell=tell
+                run, out, wanted, replies=replies, width=width, progress=report
             )
-        for why, count in left_out.items():
-            typer.echo(f"left out: {count} {why}")
+        for reason, count in left_out.items():
+            typer.echo(f"skipped: {pluralize(count, 'episode')} {reason}")
         typer.echo(f"wrote {out}: {pluralize(written, 'episode')}")
         return
-    labels = tables_export.write(opened, kind, out, wanted)
-    told = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
-    typer.echo(f"wrote {out}: {pluralize(labels.total(), 'row')} ({told})")
+    labels = tables_export.write(run, kind, out, wanted)
+    by_label = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
+    typer.echo(f"wrote {out}: {pluralize(labels.total(), 'row')} ({by_label})")
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar that goes with the work; nothing where nobody looks."""
+    """A progress bar on a terminal, nothing elsewhere."""
     from rich.progress import MofNCompleteColumn, Progress
 
     console = Console(stderr=True)
@@ -98,7 +158,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     ) as bar:  # fmt: skip
         task = bar.add_task("reading", total=None)
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             bar.update(task, description="writing", completed=done, total=total)
 
-        yield tell
+        yield report

@@ -54,6 +54,8 @@ def doctor() -> None:
     """Check what is installed on this machine and what is missing.
 
     Exits with 1 if something required is missing.
+
+    Example: agentrl doctor
     """
     findings = list(examine())
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))

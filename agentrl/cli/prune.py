@@ -1,4 +1,4 @@
-"""`agentrl prune`."""
+"""`agentrl prune`: remove old training episodes to free disk space."""
 
 import math
 from collections import Counter
@@ -11,25 +11,29 @@ from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentrl.replay import Run
-    from agentrl.replay.disk_usage import Held
+    from agentrl.replay.disk_usage import KeptEpisode
 
 
 def prune(
-    run: Annotated[str, typer.Argument(help="A run's folder; a job may be at work in it.")],
+    run: Annotated[str, typer.Argument(help="A run's folder; a job may be running in it.")],
     keep_gb: Annotated[
-        float, typer.Option(help="What its episodes and frames may take; a GB is 10^9 bytes.")
+        float, typer.Option(help="Limit for its episodes and frames, in GB (10^9 bytes).")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be removed.")
+    ] = False,
 ) -> None:
-    """Remove the oldest training episodes of a run, and the frames that only they show.
+    """Remove a run's oldest training episodes, and the frames that only they show.
 
-    Their scores stay, and so do evaluations and demonstrations.
+    Scores, evaluations and demonstrations are kept.
+
+    Example: agentrl prune runs/NAME --keep-gb 20
     """
     from rich.filesize import decimal
 
     from agentrl import replay
     from agentrl.replay.pruning import GB, Pruner
-    from agentrl.training.trainer.retention import short_of_room
+    from agentrl.training.trainer.retention import size_limit_warning
 
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
@@ -37,23 +41,23 @@ def prune(
     pruned = Pruner(opened.path).prune(keep_gb * GB, _grace_s(opened), dry_run=dry_run)
     for step, count, size in _by_step(pruned.episodes):
         typer.echo(f"training step {step}: {count} episodes, {decimal(size)} without frames")
-    said = "would remove" if dry_run else "removed"
+    verb = "would remove" if dry_run else "removed"
     typer.echo(
-        f"{said} {len(pruned.episodes)} episodes and {pruned.frames} frames: "
+        f"{verb} {len(pruned.episodes)} episodes and {pruned.frames} frames: "
         f"{decimal(pruned.bytes)}"
     )
     if pruned.waiting:
         typer.echo(
-            f"{pruned.waiting} more frames ({decimal(pruned.waiting_bytes)}) are too young to "
-            "go, as an episode that is being played may show them: prune again later"
+            f"{pruned.waiting} more frames ({decimal(pruned.waiting_bytes)}) are too recent to "
+            "remove, as a running episode may show them; prune again later"
         )
     typer.echo(f"kept: {pruned.kept} episodes, {decimal(pruned.kept_bytes)} with their frames")
     if pruned.is_short:
-        typer.echo(short_of_room(pruned))
+        typer.echo(size_limit_warning(pruned))
 
 
-def _by_step(episodes: "Sequence[Held]") -> list[tuple[int, int, int]]:
-    """Step, episodes and their bytes."""
+def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:
+    """(step, number of episodes, their bytes) for each step."""
     counts, sizes = Counter[int](), Counter[int]()
     for held in episodes:
         counts[held.step] += 1
@@ -62,7 +66,7 @@ def _by_step(episodes: "Sequence[Held]") -> list[tuple[int, int, int]]:
 
 
 def _grace_s(run: "Run") -> float:
-    """By the deadlines of the run's own configuration, which a job may be at work with."""
+    """The grace period for the deadlines of the run's configuration."""
     from agentrl import config as configuration
     from agentrl.replay.pruning import grace_s
 

@@ -1,4 +1,4 @@
-"""`agentrl rescore` and `agentrl rehearse`."""
+"""`agentrl rescore` and `agentrl rehearse`: score or play recorded episodes again."""
 
 import json
 import math
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentrl.cli.episodes import LabelOption, RunArgument, SplitOption, StepOption
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
     from agentrl.replay import Filter, RecordedEpisode
 
 _SHOWN = 10
-RunArgument = Annotated[str, typer.Argument(help="A run's folder.")]
-SplitOption = Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")]
-LabelOption = Annotated[
-    str | None, typer.Option(help="Only of this play, such as `after-sampled` or `human`.")
-]
-StepOption = Annotated[int | None, typer.Option(help="Only of this training step.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line an episode.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line per episode.")]
 
 
 def rescore(
@@ -35,45 +30,49 @@ def rescore(
         list[str], typer.Option(help="FILE.py, FILE.py:function or module:function; repeatable.")
     ],
     weight: Annotated[
-        list[float] | None, typer.Option(help="Of each --reward, in order; 1 if not said.")
+        list[float] | None, typer.Option(help="Weight of each --reward, in order; 1 by default.")
     ] = None,
     split: SplitOption = None,
     label: LabelOption = None,
     step: StepOption = None,
-    last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 0,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Score recorded episodes by another reward, and show the difference. Nothing is played."""
-    from agentrl.replay import Filter
-    from agentrl.rollout.rescoring import compare
-    from agentrl.rollout.rescoring import rescore as score_anew
+    """Score recorded episodes with other rewards and compare. Nothing is played or changed.
 
-    rewards = _rewards(reward, weight or [])
-    rescored = score_anew(
-        _recorded(run, Filter(split=split, label=label, step=step), last), rewards
-    )
+    Example: agentrl rescore runs/NAME --reward rewards/new.py
+    """
+    from agentrl.replay import Filter
+    from agentrl.rollout import rescoring
+
+    recorded = _recorded(run, Filter(split=split, label=label, step=step), last)
+    rescored = rescoring.rescore(recorded, _rewards(reward, weight or []))
     if as_json:
-        for one in rescored:
-            told = asdict(one)
-            told["was"] = one.was if math.isfinite(one.was) else None  # somebody else's record
-            typer.echo(json.dumps(told))
+        for episode in rescored:
+            fields = asdict(episode)
+            if not math.isfinite(episode.was):  # a foreign recording may hold NaN
+                fields["was"] = None
+            typer.echo(json.dumps(fields))
         return
-    found, console = compare(rescored), Console()
+    result, console = rescoring.compare_scores(rescored), Console()
     console.print(
-        f"{pluralize(found.episodes, 'episode')}: mean {found.was:.4g} -> {found.now:.4g}, "
-        f"difference {found.now - found.was:+.4g} (95% {found.low:+.4g} to {found.high:+.4g})",
+        f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
+        f"difference {result.now - result.was:+.4g} (95% {result.low:+.4g} to {result.high:+.4g})",
         highlight=False,
     )
-    if found.correlation is not None:
-        console.print(f"rank correlation {found.correlation:.3f}", highlight=False)
-    if found.swapped is not None:
+    if result.correlation is not None:
+        console.print(f"rank correlation {result.correlation:.3f}", highlight=False)
+    if result.swapped is not None:
         console.print(
-            f"{found.swapped:.1%} of the siblings that differed change places", highlight=False
+            f"{result.swapped:.1%} of pairs with different rewards change order", highlight=False
         )
-    table = Table("episode", "was", "now", "difference", title="The largest differences")
-    for one in sorted(rescored, key=lambda o: -abs(o.difference))[:_SHOWN]:
+    table = Table("episode", "was", "now", "difference", title="Largest differences")
+    for episode in sorted(rescored, key=lambda e: -abs(e.difference))[:_SHOWN]:
         table.add_row(
-            escape(printable(one.id)), f"{one.was:.4g}", f"{one.now:.4g}", f"{one.difference:+.4g}"
+            escape(printable(episode.id)),
+            f"{episode.was:.4g}",
+            f"{episode.now:.4g}",
+            f"{episode.difference:+.4g}",
         )
     console.print(table)
 
@@ -81,18 +80,20 @@ def rescore(
 def rehearse(
     run: RunArgument,
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Settings over the run's own.", metavar="KEY=VALUE")
+        list[str] | None, typer.Argument(help="Override the run's settings.", metavar="KEY=VALUE")
     ] = None,
     split: SplitOption = None,
     label: LabelOption = None,
     step: StepOption = None,
-    episode: Annotated[str | None, typer.Option(help="Only this one, by its id.")] = None,
-    last: Annotated[int, typer.Option(help="At most so many, the latest; 0 for all.", min=0)] = 20,
+    episode: Annotated[str | None, typer.Option(help="Only this episode, by its id.")] = None,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Play recorded replies again and report where frames, states or rewards part.
+    """Play recorded replies again and report where frames, states or rewards differ.
 
-    Exits with 1 if one came out otherwise.
+    Exits with 1 if an episode differs.
+
+    Example: agentrl rehearse runs/NAME devices.source=virtual:4
     """
     from agentrl import config as configuration
     from agentrl.replay import Filter
@@ -102,8 +103,8 @@ def rehearse(
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
     if has_single_frames(Path(run)):
         raise ConfigError(
-            f"{run}: an older agentrl has recorded its frames, and named them otherwise: what it "
-            "shows now cannot be compared; record such episodes anew (agentrl eval)"
+            f"{run}: recorded by an older agentrl, which hashed frames differently, so they cannot "
+            "be compared; record the episodes again (agentrl eval)"
         )
     recorded = list(_recorded(run, Filter(split=split, label=label, step=step, id=episode), last))
     found = play_again(settings, recorded)
@@ -113,12 +114,12 @@ def rehearse(
     else:
         for one in found:
             if not one.same:
-                where = "at the beginning" if one.turn == 0 else f"in turn {one.turn}"
+                where = "at the start" if one.turn == 0 else f"in turn {one.turn}"
                 typer.echo(
-                    printable(f"{one.id} parts {where}: {one.what} was {one.was}, is {one.now}")
+                    printable(f"{one.id} differs {where}: {one.what} was {one.was}, is {one.now}")
                 )
         same = sum(one.same for one in found)
-        typer.echo(f"{same} of {len(found)} episodes came out as they were recorded")
+        typer.echo(f"{same} of {len(found)} episodes were reproduced")
     if not all(one.same for one in found):
         raise typer.Exit(1)
 
@@ -137,7 +138,7 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
 
 
 def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisode]":
-    """Read as they are asked for: what else is wrong is told before."""
+    """Read the matching episodes lazily, after all other checks of the command."""
     from agentrl import replay
     from agentrl.replay.episode_filters import check_label
 
@@ -145,17 +146,15 @@ def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisod
     check_label(wanted.label, opened.episodes())
     found = [summary for summary in opened.episodes(wanted) if not summary.outcome.void]
     if not found:
-        raise ConfigError(f"{run}: no episode that is not void is like this")
-    some = found[-last or None :]
-    gone = True
-    for recorded in opened.opened(some):
-        gone = False
+        raise ConfigError(f"{run}: no valid episode matches (agentrl episodes RUN lists all)")
+    latest = found[-last or None :]
+    is_empty = True
+    for recorded in opened.opened(latest):
+        is_empty = False
         yield recorded
-    if gone:
-        removed = {summary.id for summary in opened.episodes(wanted) if summary.removed}
-        if all(summary.id in removed for summary in some):
-            raise ConfigError(f"{run}: retention has removed every episode that is like this")
-        rest = ", or was removed by retention" if removed else ""
-        raise ConfigError(
-            f"{run}: no episode that is like this can be read: each is damaged or lost{rest}"
-        )
+    if is_empty:
+        pruned = {summary.id for summary in opened.episodes(wanted) if summary.removed}
+        if all(summary.id in pruned for summary in latest):
+            raise ConfigError(f"{run}: every matching episode was pruned")
+        rest = " or was pruned" if pruned else ""
+        raise ConfigError(f"{run}: no matching episode can be read: each is damaged{rest}")

@@ -29,6 +29,8 @@ def serve_reward(
     """Serve a reward function over HTTP, for the client agentrl.rewards.remote:Remote.
 
     If AGENTRL_REWARD_TOKEN is set, it must be the same on both sides.
+
+    Example: agentrl serve-reward my_reward.py:score --port 8765
     """
     from agentrl.config import RewardConfig, arguments
 

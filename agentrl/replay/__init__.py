@@ -1,4 +1,4 @@
-"""Record every episode as it ends, and read it again: `agentrl.replay.open(run)`."""
+"""Record episodes as they end and read them back: `agentrl.replay.open(run)`."""
 
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.episode_summary import Summary

@@ -1,4 +1,4 @@
-"""An episode as plain JSON values, and back."""
+"""Convert an episode to JSON values and back."""
 
 import dataclasses
 import math
@@ -13,63 +13,65 @@ from agentrl.types import Episode, Outcome, Turn
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
-"""Lists and mappings within each other, at most: whoever shows them goes down by calls."""
+"""Maximum nesting of lists and mappings: everything that displays them recurses."""
 _TOO_DEEP = "(too deep)"
-_AS_THEY_ARE = frozenset((str, bool))
-_LISTS = frozenset((list, tuple))
+_JSON_SCALARS = frozenset((str, bool))
+_JSON_LISTS = frozenset((list, tuple))
 
 
-def plain(value: Any, room: int = _DEEPEST - 2) -> Any:
-    """The nearest JSON value: arrays become lists, what has no JSON form becomes its text.
+def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
+    """The nearest JSON value: arrays become lists, a value without a JSON form becomes its text.
 
     Args:
         value: anything.
-        room: how many lists and mappings within each other are kept; what lies deeper, as it does
-            for ever where something holds itself, becomes a word.
+        max_depth: how deep lists and mappings may nest; anything deeper (endless where a value
+            contains itself) becomes `_TOO_DEEP`.
     """
     kind = type(value)
-    if value is None or kind in _AS_THEY_ARE:  # most are of these kinds, in every turn
+    if value is None or kind in _JSON_SCALARS:  # the common types first: this runs every turn
         return value
     if kind is dict:
-        return _mapping(value, room)
-    if kind in _LISTS:
-        return _list(value, room)
-    return _odd(value, room)
+        return _plain_mapping(value, max_depth)
+    if kind in _JSON_LISTS:
+        return _plain_list(value, max_depth)
+    return _plain_uncommon(value, max_depth)
 
 
-def _mapping(value: Mapping[Any, Any], room: int) -> Any:
-    return {str(key): plain(item, room - 1) for key, item in value.items()} if room else _TOO_DEEP
+def _plain_mapping(value: Mapping[Any, Any], max_depth: int) -> Any:
+    if not max_depth:
+        return _TOO_DEEP
+    return {str(key): to_plain(item, max_depth - 1) for key, item in value.items()}
 
 
-def _list(value: Iterable[Any], room: int) -> Any:
-    return [plain(item, room - 1) for item in value] if room else _TOO_DEEP
+def _plain_list(value: Iterable[Any], max_depth: int) -> Any:
+    return [to_plain(item, max_depth - 1) for item in value] if max_depth else _TOO_DEEP
 
 
-def _odd(value: Any, room: int) -> Any:
-    """The same of what is of another kind, numbers among them."""
+def _plain_uncommon(value: Any, max_depth: int) -> Any:
+    """Numbers, enums, arrays, dataclasses and subclasses of the common types."""
     if isinstance(value, bool | int | str) or value is None:
         if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
-            return hex(value)  # Python refuses to write more than 4300 digits.
+            return hex(value)  # Python refuses to print more than 4300 digits.
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist(), room)
+        return to_plain(value.tolist(), max_depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return _mapping({"type": type(value).__name__.lower(), **fields}, room)
+        return _plain_mapping({"type": type(value).__name__.lower(), **fields}, max_depth)
     if isinstance(value, Mapping):
-        return _mapping(value, room)
+        return _plain_mapping(value, max_depth)
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
-        return _list(value, room)
+        return _plain_list(value, max_depth)
     return str(value)
 
 
 def to_json(episode: Episode) -> dict[str, Any]:
-    """Everything of an episode but the pixels.
+    """Everything in an episode except its pixels.
 
-    Prompts are written as what they add to the turn before: in a conversation of n turns they
-    would otherwise take n times the room.
+    A prompt is stored as the tokens it adds to the previous turn: stored whole, the prompts of an
+    n-turn conversation would take n times the space.
     """
     turns = []
     before: tuple[int, ...] = ()
@@ -83,7 +85,7 @@ def to_json(episode: Episode) -> dict[str, Any]:
         "seed": episode.seed,
         "group": episode.group,
         "member": episode.member,
-        "reset_info": plain(episode.reset_info),
+        "reset_info": to_plain(episode.reset_info),
         "instructions": episode.instructions,
         "turns": turns,
         "final_shown": episode.final_shown,
@@ -105,12 +107,12 @@ def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
         "reply": turn.reply,
         "shown": turn.shown,
         "frames": list(turn.frames),
-        "action": plain(turn.action),
+        "action": to_plain(turn.action),
         "parse_error": turn.parse_error,
         "env_reward": turn.env_reward,
         "state_key": turn.state_key,
-        "info": plain(turn.info),
-        "timings": plain(turn.timings),
+        "info": to_plain(turn.info),
+        "timings": to_plain(turn.timings),
     }
 
 
@@ -122,12 +124,12 @@ def _shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 def from_json(tree: Mapping[str, Any]) -> Episode:
-    """The episode again, without pixels: the `images` of its turns are empty.
+    """Rebuild an episode without its pixels: the `images` of its turns are empty.
 
-    Format 1 knew no words of what was shown: they are empty there.
+    Format 1 did not record the text that was shown: it is empty there.
 
     Raises:
-        KeyError, OverflowError, TypeError, ValueError: this is no episode.
+        KeyError, OverflowError, TypeError, ValueError: the tree is not a valid episode.
     """
     _check_types(tree, _OF_EPISODE)
     _check_depth(tree["reset_info"])
@@ -199,17 +201,17 @@ _OF_LIST: Mapping[str, _Types] = {
 
 
 def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
-    """Whoever reads on relies on them; what is not there is told by who asks for it."""
+    """Check the types that readers rely on; a missing key raises KeyError where it is read."""
     for name in types.keys() & tree.keys():
         value = tree[name]
         if not isinstance(value, types[name]):
             raise TypeError(f"{name} is of type {type(value).__name__}")
         if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
-            raise TypeError(f"{name} has something that is no {_OF_LIST[name][0].__name__}")
+            raise TypeError(f"{name} has an item that is not of type {_OF_LIST[name][0].__name__}")
         if types[name] is _NUMBER:
             float(tree[name])
         elif _OF_LIST.get(name) is _NUMBER:
-            [float(number) for number in tree[name]]  # whoever sums them up needs it
+            [float(number) for number in tree[name]]  # integers too large for a float raise here
 
 
 def _check_depth(value: Any) -> None:
@@ -223,4 +225,4 @@ def _check_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"it has more than {_DEEPEST} lists and mappings within each other")
+    raise ValueError(f"lists and mappings are nested more than {_DEEPEST} deep")

@@ -1,4 +1,4 @@
-"""Which of the recorded episodes are wanted."""
+"""Select recorded episodes by split, label, outcome, step, seed, reward and more."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -12,46 +12,47 @@ from agentrl.types import Outcome
 HELD_OUT = "eval"
 SPLITS = ("train", HELD_OUT, "demo")
 VOID = "void"
-"""Stands for every outcome where the world failed."""
+"""Matches every outcome that voids an episode."""
 OUTCOMES = (*(outcome.value for outcome in Outcome), VOID)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Filter:
-    """What an episode must be; None does not care.
+    """Conditions on an episode; None accepts everything.
 
     Raises:
-        ConfigError: a split or an outcome that does not exist.
+        ConfigError: the split or the outcome does not exist.
     """
 
     split: str | None = None
     held_out: bool | None = None
-    """Played on a seed that is evaluated, which training must not see."""
+    """Whether it was played for an evaluation, on seeds that training must not see."""
     label: str | None = None
-    """Such as `train`, `random` or `after-greedy`, which `after greedy` is, too."""
+    """Such as `train`, `random` or `after-greedy` (also spelled `after greedy`)."""
     outcome: str | None = None
-    """One of `Outcome`, or `void` for every failure."""
+    """One of `Outcome`, or `void` for all void outcomes."""
     cause: str | None = None
-    """What voided it."""
+    """What made it void."""
     step: int | None = None
     seed: int | None = None
     group: str | None = None
     device: str | None = None
     id: str | None = None
     won: bool | None = None
-    """As its environment counts; one that does not tell is neither."""
+    """By the environment's own metric; without such a metric an episode matches neither value."""
     least: float | None = None
+    """Smallest total reward."""
     most: float | None = None
-    """Of its reward."""
+    """Largest total reward."""
     among: Collection[str] | None = None
-    """Ids, such as those that a search has found."""
+    """Episode ids, such as the results of a search."""
 
     def __post_init__(self) -> None:
         _check("split", self.split, SPLITS)
         _check("outcome", self.outcome, OUTCOMES)
 
     def admits(self, summary: Summary) -> bool:
-        """Whether an episode is wanted."""
+        """Whether an episode meets all conditions."""
         if self.label is not None and summary.label not in (self.label, label_of(self.label)):
             return False
         plain = ("split", "cause", "step", "seed", "group", "device", "id")
@@ -75,31 +76,31 @@ class Filter:
         return self.among is None or summary.id in self.among
 
     def of(self, episodes: Iterable[Summary]) -> list[Summary]:
-        """Those that are wanted, in their order."""
+        """The episodes that meet all conditions, in the given order."""
         if self == Filter():
             return list(episodes)
         return [summary for summary in episodes if self.admits(summary)]
 
 
 def void_causes(episodes: Collection[Summary]) -> Counter[str]:
-    """How many were void, by what voided them."""
+    """Number of void episodes by cause."""
     return Counter(s.cause for s in episodes if s.cause is not None)
 
 
 def unknown_label(label: str | None, episodes: Iterable[Summary]) -> str | None:
-    """Which plays there are, where none is called like this; None where one is."""
+    """An error message if no episode has this label; None if one does."""
     known = list(dict.fromkeys(summary.label for summary in episodes))
     if label is None or not known or {label, label_of(label)} & set(known):
         return None
-    meant = did_you_mean(label_of(label), known)
-    return f"label={label!r}: no play is called so{meant}. There are: {', '.join(known)}"
+    suggestion = did_you_mean(label_of(label), known)
+    return f"label={label!r}: no episode has this label{suggestion}. Labels: {', '.join(known)}"
 
 
 def check_label(label: str | None, episodes: Iterable[Summary]) -> None:
-    """Refuse the name of a play that there is not.
+    """Refuse a label that no episode has.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no episode has this label.
     """
     if (unknown := unknown_label(label, episodes)) is not None:
         raise ConfigError(unknown)

@@ -1,4 +1,4 @@
-"""What is known of an episode without opening its file."""
+"""Summary of an episode: everything known without opening its file."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,22 @@ from typing import Any
 from agentrl.types import Outcome, cause
 
 _WON = ("success", "won", "accuracy")
-"""Metrics that are 1 where everything was right."""
+"""Metrics that are 1 if the episode was won; the first one present counts."""
 
 _LONGEST_S = 1e11
-"""Some 3,000 years: what is beyond is no time, and has no date."""
+"""About 3,000 years: larger values have no date and are invalid."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Summary:
-    """One line of the index, joined with what was said of the episode later."""
+    """One line of the index, joined with the scores that were appended later."""
 
     id: str
     split: str
     """`train`, `eval` or `demo`."""
     step: int
     time: float
-    """Seconds since 1970 when it ended."""
+    """When it ended, in seconds since 1970."""
     env_id: str
     group: str
     member: int
@@ -38,60 +38,60 @@ class Summary:
     total: float
     """The weighted sum of all rewards."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The environment's own, as of the last turn."""
+    """The environment's metrics after the last turn."""
     config: str | None = None
-    """The hash of the configuration that it was played under."""
+    """Digest of the configuration that it was played with."""
     rewards: tuple[float, ...] = ()
     """Per turn."""
     components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Per reward function, per turn, unweighted."""
     advantages: tuple[float, ...] | None = None
-    """Per turn; None where no training step used the episode."""
+    """Per turn; None if no training step used the episode."""
     used_by: int | None = None
-    """The training step that used it, as far as that was told."""
+    """The training step that used it, if known."""
     removed: bool = False
-    """Whether retention removed its file: this line and its scores are all that is left."""
+    """Whether pruning removed its file: only this line and the scores remain."""
 
     @property
     def cause(self) -> str | None:
-        """What voided the episode; None where it is not void."""
+        """What made the episode void; None if it is valid."""
         return cause(self.outcome, self.error)
 
     @property
     def won(self) -> bool | None:
-        """Whether everything was right; None where it is void or its environment does not tell."""
-        told = (self.metrics[name] for name in _WON if name in self.metrics)
-        share = None if self.outcome.void else next(told, None)
-        return None if share is None else share >= 1
+        """Whether the episode was won; None if it is void or the environment has no such metric."""
+        values = (self.metrics[name] for name in _WON if name in self.metrics)
+        value = None if self.outcome.void else next(values, None)
+        return None if value is None else value >= 1
 
     @property
     def label(self) -> str:
-        """Which play of its step it belongs to, such as `train`, `random` or `after-greedy`."""
+        """What it was played for, such as `train`, `random` or `after-greedy`."""
         return self.group.rsplit("-", 2)[0]
 
 
 def label_of(name: str) -> str:
-    """How a play of this name, such as `after sampled`, is called in the ids of its episodes."""
+    """The spelling of a label, such as `after sampled`, in episode ids: `after-sampled`."""
     return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
 def summary_of(
     entry: Mapping[str, Any], score: Mapping[str, Any], *, removed: bool = False
 ) -> Summary:
-    """One line of the index and what scores say of it.
+    """Join an index line with its scores.
 
     Args:
-        entry: the line.
-        score: all lines of scores, joined.
+        entry: the index line.
+        score: all score lines of the episode, merged.
         removed: whether the episode's file was removed.
 
     Raises:
-        AttributeError, KeyError, OverflowError, TypeError, ValueError: these are none.
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: a line is not valid.
     """
     components = score.get("components", {})
     turns = _count(entry["turns"])
     advantages, used_by = score.get("advantages"), score.get("used_by")
-    if advantages is not None and len(advantages) != turns:  # those of an earlier recording
+    if advantages is not None and len(advantages) != turns:  # from an earlier recording
         advantages = used_by = None
     return Summary(
         id=str(entry["id"]),
@@ -121,19 +121,19 @@ def summary_of(
 
 
 def at(values: Sequence[float] | None, turn: int) -> float | None:
-    """What was said of one turn, from 0; None where nothing was."""
+    """The value of one turn, counted from 0; None if there is none."""
     return values[turn] if values is not None and turn < len(values) else None
 
 
 def _seconds(value: Any) -> float:
     if not 0 <= (seconds := float(value)) < _LONGEST_S:
-        raise ValueError(f"{value!r} are no seconds")
+        raise ValueError(f"{value!r} is not a valid number of seconds")
     return seconds
 
 
 def _count(value: Any) -> int:
     count = int(value)
-    float(count)  # whoever divides by it needs it
+    float(count)  # raises for integers too large to divide by
     return count
 
 

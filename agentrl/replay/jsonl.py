@@ -1,4 +1,4 @@
-"""Files of JSON lines that are only ever appended to."""
+"""Append-only JSON Lines files."""
 
 import errno
 import json
@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 
-class Lines:
-    """Appends one whole line per write, so that several readers may look on.
+class JsonlWriter:
+    """Appends each line with a single write, so that others can read the file meanwhile.
 
     Args:
-        path: the file; made if need be.
+        path: the file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(self._file).st_size
         self._is_torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
-        """Whether it ends with half a line, as of a killed writer: readers skip it."""
+        """Whether the file ends with a partial line from a killed writer; readers skip it."""
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Add a line.
+        """Append one line.
 
         Raises:
             OSError: the disk is full.
@@ -33,9 +33,9 @@ class Lines:
             raise OSError(errno.ENOSPC, "the disk is full")
 
     def sync(self) -> None:
-        """Have all that was appended on disk before anything follows."""
+        """Flush all appended lines to disk."""
         os.fsync(self._file)
 
     def close(self) -> None:
-        """Append no more."""
+        """Close the file."""
         os.close(self._file)

@@ -1,4 +1,4 @@
-"""JSON lines that somebody else is still appending to."""
+"""Read JSON Lines files that another process is still appending to."""
 
 import json
 import logging
@@ -13,26 +13,26 @@ from agentrl.files import open_regular
 log = logging.getLogger(__name__)
 
 _HEAD = 512
-"""Bytes by which a file is known again; lines of indexes have the time."""
+"""First bytes by which a replaced file is noticed: index lines contain the time."""
 
 
 @dataclass(slots=True)
-class Tail:
-    """A file of JSON lines, of which only what is new is read."""
+class JsonlTail:
+    """A JSON Lines file of which only new lines are read."""
 
     path: Path
     read: int = 0
     _head: bytes = b""
     _seen: tuple[int, int, int] | None = None
-    """Its inode, size and time of change when it was last looked at."""
+    """Inode, size and modification time when the file was last examined."""
 
     def is_replaced(self) -> bool:
-        """Whether this is no longer the file that was read: removed, or another of its name."""
+        """Whether the file that was read has been removed or replaced."""
         if not self.read:
             return False
         try:
             found = self.path.stat()
-            # An inode is soon used again, and another file may be as long.
+            # An inode alone is not enough: it is soon reused, and the new file may be as long.
             seen = found.st_ino, found.st_size, found.st_mtime_ns
             if seen == self._seen:
                 return False
@@ -41,15 +41,15 @@ class Tail:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # `new` tells it
+            return False  # `new` reports it
         self._seen = seen
         return found.st_size < self.read or head != self._head
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """The objects of the whole lines that were appended since.
+        """Parse the complete lines appended since the last call.
 
         Raises:
-            ConfigError: it is no file, or closed to us.
+            ConfigError: it is not a regular file, or cannot be read.
         """
         try:
             if self.path.is_file() and self.path.stat().st_size == self.read:
@@ -69,36 +69,36 @@ class Tail:
             try:
                 entry = json.loads(line)
             except (ValueError, RecursionError):
-                log.debug("%s: a torn line is skipped", self.path)
+                log.debug("%s: skipped a partial line", self.path)
                 continue
             if isinstance(entry, dict):
                 yield entry
 
 
-class Tails:
-    """The files of one folder that are appended to, also those that come later.
+class JsonlTails:
+    """The growing JSON Lines files of one folder, including files created later.
 
     Args:
-        folder: where they lie.
+        folder: the folder of the files.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tails: dict[Path, Tail] = {}
+        self._tails: dict[Path, JsonlTail] = {}
 
     def are_replaced(self) -> bool:
-        """Whether one of them is no longer the file that was read."""
+        """Whether one of the files that were read has been removed or replaced."""
         return any(tail.is_replaced() for tail in self._tails.values())
 
     def clear(self) -> None:
-        """Read them from the beginning again."""
+        """Read all files from the beginning again."""
         self._tails.clear()
 
     def new(self, pattern: str) -> Iterator[dict[str, Any]]:
-        """The objects that were appended since to files of such a name.
+        """Parse the lines appended since the last call to files matching a glob pattern.
 
         Raises:
             ConfigError: as `Tail.new`.
         """
         for path in sorted(self._folder.glob(pattern)):
-            yield from self._tails.setdefault(path, Tail(path)).new()
+            yield from self._tails.setdefault(path, JsonlTail(path)).new()

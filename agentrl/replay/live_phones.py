@@ -1,7 +1,7 @@
-"""What phones do right now, told by the processes that use them to whoever looks on.
+"""Live state of the phones, published by the processes that use them and shown by the viewer.
 
-Each process writes `RUN/live/<writer>.json`, whole or not at all, once or twice a second while
-something happens. It is gone when the process ends well, and out of date when it did not.
+Each process atomically replaces `RUN/live/<writer>.json` up to twice a second while something
+changes. It deletes the file on a clean exit; the file of a killed process expires.
 """
 
 import json
@@ -22,148 +22,146 @@ _EVERY_S = 0.5
 _AT_LEAST_EVERY_S = 5.0
 _OUT_OF_DATE_S = 20.0
 _AHEAD_S = 300.0
-"""By which another machine's clock may be ahead; what is later yet is nobody's who is at work."""
+"""How far another machine's clock may be ahead; files dated later than that are ignored."""
 
 
 @dataclass(slots=True, kw_only=True)
-class PhoneNow:
-    """One phone, as far as one process knows."""
+class LivePhone:
+    """What one process knows about one phone."""
 
     serial: str
     state: str | None = None
-    """Such as `free`, `leased`, `being mended` or `in quarantine`; None where who tells of it does
-    not keep the phones."""
+    """Such as `free`, `leased` or `in quarantine`; None from a process without the phone pool."""
     leases: int | None = None
     failures: int | None = None
     busy_share: float | None = None
-    """Of the time, in calls to the phone; in [0, 1]."""
+    """Fraction of the time spent in calls to the phone, in [0, 1]."""
     episode: str | None = None
-    """What is played on it."""
+    """Id of the episode that is being played on it."""
     turn: int | None = None
-    """How many turns of it have ended."""
+    """Number of finished turns of that episode."""
     act_s: float | None = None
-    """What the last turn took on the phone."""
+    """Seconds that the last turn's action took on the phone."""
     frame: str | None = None
-    """The last recorded screen."""
+    """Id of the last recorded screen."""
     at: float = 0.0
-    """Seconds since 1970 of the last news."""
+    """Time of the last change, in seconds since 1970."""
 
     def plain(self) -> dict[str, Any]:
-        """As it is shared."""
+        """The fields as a JSON object."""
         return {name: getattr(self, name) for name in _FIELDS}
 
 
-_FIELDS = tuple(field.name for field in fields(PhoneNow))
+_FIELDS = tuple(field.name for field in fields(LivePhone))
 
 
-class Live:
-    """Tells of the phones of this process.
+class LivePhones:
+    """Publishes the state of the phones that this process uses.
 
     Args:
         run: the run's folder.
         writer: names this process's file.
-        kept: the phones as their pool sees them; None where another process keeps them.
+        kept: returns the phones as their pool sees them; None if the pool is in another process.
     """
 
     def __init__(
-        self, run: Path, writer: str, kept: Callable[[], Iterable[PhoneNow]] | None = None
+        self, run: Path, writer: str, kept: Callable[[], Iterable[LivePhone]] | None = None
     ) -> None:
         if not is_name(writer):
-            raise ValueError(f"{writer!r} cannot be the name of a writer")
+            raise ValueError(f"{writer!r} is not a valid writer name")
         self._path = run / "live" / f"{writer}.json"
         self.kept = kept
-        self._phones: dict[str, PhoneNow] = {}
+        self._phones: dict[str, LivePhone] = {}
         self._lock = threading.Lock()
-        self._news = threading.Event()
+        self._has_changes = threading.Event()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._tell_on, name="live", daemon=True)
+        self._thread = threading.Thread(target=self._publish_loop, name="live", daemon=True)
         self._thread.start()
 
     def playing(self, serial: str, episode: str) -> None:
-        """An episode begins on a phone."""
+        """Note that an episode begins on a phone."""
         self._set(serial, episode=episode, turn=0, act_s=None)
 
     def frame(self, serial: str, frame: str) -> None:
-        """A phone shows another screen."""
+        """Note a phone's new screen."""
         self._set(serial, frame=frame)
 
     def turn(self, serial: str, number: int, act_s: float) -> None:
-        """A turn has ended."""
+        """Note the end of a turn."""
         self._set(serial, turn=number, act_s=act_s)
 
     def idle(self, serial: str) -> None:
-        """Nothing is played on a phone."""
+        """Note that no episode is being played on a phone."""
         self._set(serial, episode=None, turn=None)
 
     def _set(self, serial: str, **changes: Any) -> None:
         with self._lock:
-            phone = self._phones.setdefault(serial, PhoneNow(serial=serial))
+            phone = self._phones.setdefault(serial, LivePhone(serial=serial))
             for name, value in changes.items():
                 setattr(phone, name, value)
             phone.at = time.time()
-        self._news.set()
+        self._has_changes.set()
 
-    def _tell_on(self) -> None:
+    def _publish_loop(self) -> None:
         while not self._closed.is_set():
-            self._news.wait(_AT_LEAST_EVERY_S)
-            self._news.clear()
+            self._has_changes.wait(_AT_LEAST_EVERY_S)
+            self._has_changes.clear()
             try:
-                self._tell()
-            except OSError as error:  # somebody looks on less well, and nothing else is lost
-                log.info("what phones do is not told: %s", error)
+                self._publish()
+            except OSError as error:  # only the live view suffers
+                log.info("live phone state was not written: %s", error)
             self._closed.wait(_EVERY_S)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         kept = {phone.serial: phone for phone in self.kept()} if self.kept else {}
         with self._lock:
             known = {serial: phone.plain() for serial, phone in self._phones.items()}
         phones = [
-            merged(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
+            merge_states(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace(self._path) as partial:
-            partial.touch(mode=0o600)  # it names phones by their serials
+            partial.touch(mode=0o600)  # the file contains serial numbers
             partial.write_text(json.dumps({"time": time.time(), "phones": phones}))
 
     def close(self) -> None:
-        """Tell no more; may be called twice."""
+        """Stop publishing and delete the file; may be called twice."""
         self._closed.set()
-        self._news.set()
+        self._has_changes.set()
         self._thread.join(10)
         self._path.unlink(missing_ok=True)
 
 
-def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What two processes know of a phone; what one does not know is the other's."""
+def merge_states(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Merge what two processes know about a phone: the newer value counts, None fills up."""
     if one is None or other is None:
         return dict(one or other or {})
     newer, older = sorted((one, other), key=lambda phone: -phone["at"])
     return {key: older.get(key) if newer[key] is None else newer[key] for key in newer}
 
 
-def phones_now(run: Path) -> list[dict[str, Any]]:
-    """All phones that processes tell of, by their serials; none where nobody does.
+def read_live_phones(run: Path) -> list[dict[str, Any]]:
+    """All phones that running processes report, sorted by serial.
 
-    The keys are those of `PhoneNow`, and `told`: seconds since 1970 of the latest file that names
-    it.
+    The keys are the fields of `LivePhone`, and `reported`: the time of the latest file with
+    the phone, in seconds since 1970.
     """
-    found: dict[str, dict[str, Any]] = {}
+    phones: dict[str, dict[str, Any]] = {}
     now = time.time()
     for path in sorted((run / "live").glob("*.json")):
         try:
             with open(path, encoding="utf-8", opener=open_regular) as file:
-                told = json.load(file)
-            if not -_AHEAD_S < now - told["time"] < _OUT_OF_DATE_S:
+                report = json.load(file)
+            if not -_AHEAD_S < now - report["time"] < _OUT_OF_DATE_S:
                 continue
-            for phone in told["phones"]:
-                known = PhoneNow(**phone)
-                if not isinstance(known.serial, str) or not isinstance(known.frame, str | None):
-                    raise TypeError(f"{known} is no phone")
-                before = found.get(known.serial)
-                joined = merged(None if before is None else before, known.plain())
-                found[known.serial] = joined | {"told": told["time"]}
+            for fields_of_phone in report["phones"]:
+                phone = LivePhone(**fields_of_phone)
+                if not isinstance(phone.serial, str) or not isinstance(phone.frame, str | None):
+                    raise TypeError(f"invalid phone: {phone}")
+                joined = merge_states(phones.get(phone.serial), phone.plain())
+                phones[phone.serial] = joined | {"reported": report["time"]}
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
         ) as error:  # fmt: skip
-            log.info("%s: %s", path, error)  # it is just being replaced, or somebody else's
-    return [found[serial] for serial in sorted(found)]
+            log.info("%s: %s", path, error)  # being replaced right now, or not our file
+    return [phones[serial] for serial in sorted(phones)]

@@ -1,12 +1,12 @@
-"""Remove the oldest training episodes of a run, and the frames that only they show.
+"""Remove a run's oldest training episodes, and the frames that only they show.
 
-Recorders may be at work meanwhile. An episode that is being played may show any frame that is on
-disk, and nobody knows until it ends. But recorders touch a frame that they see again (`REFRESH_S`),
-so one that was not touched for longer than that and an episode may take is shown by no episode that
-is still to be recorded.
+Recorders may be running meanwhile. An episode in progress may show any frame on disk, which is not
+known until it ends. But recorders touch a frame when they see it again (`REFRESH_S`), so a frame
+that was not touched for longer than that plus the longest episode cannot belong to an episode that
+is yet to be recorded.
 
-Each removal is noted durably before any file goes: after kill -9 at any point an episode is whole
-or noted as removed, and the next pruning removes what is left of it.
+Each removal is written durably to `removed.jsonl` before any file is deleted: after kill -9 at any
+point an episode is either complete or listed as removed, and the next pruning deletes the rest.
 """
 
 import logging
@@ -18,53 +18,53 @@ from pathlib import Path
 
 from agentrl.config import RolloutConfig
 from agentrl.files import lock_folder
-from agentrl.replay.disk_usage import Frame, Held, Ledger
+from agentrl.replay.disk_usage import DiskUsage, FrameUsage, KeptEpisode
 from agentrl.replay.frames.frame_store import REFRESH_S
-from agentrl.replay.jsonl import Lines
+from agentrl.replay.jsonl import JsonlWriter
 from agentrl.replay.run_layout import episode_file, episodes_folder, is_name, removals_file
 
 log = logging.getLogger(__name__)
 
 GB = 1e9
 _MARGIN_S = 300.0
-"""For a queue before the disk, and clocks that differ."""
+"""Allowance for the write queue and for clock differences."""
 _SETTLED_S = 60.0
-"""An episode that was recorded since may be played again just now by a job that went on."""
+"""A resumed job may be atomic_replace an episode recorded more recently than this."""
 _ASIDE = ".removing"
 
 
 def grace_s(rollout: RolloutConfig) -> float:
-    """How long a frame must not have been touched before it may go."""
+    """Seconds for which a frame must be untouched before it may be removed."""
     return REFRESH_S + rollout.deadline_s + rollout.reward_deadline_s + _MARGIN_S
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Pruned:
-    """What one pruning removed, or would."""
+    """What one pruning removed, or would remove."""
 
-    episodes: tuple[Held, ...]
-    """In the order in which they were recorded."""
+    episodes: tuple[KeptEpisode, ...]
+    """Removed episodes, oldest first."""
     frames: int
     bytes: int
-    """Of all files that are gone now, episodes and frames."""
+    """Bytes freed, of episodes and frames."""
     waiting: int
     waiting_bytes: int
-    """Frames that no kept episode shows, and that were touched too lately to go."""
+    """Frames that no kept episode shows, but that were touched too recently to be removed."""
     kept: int
     kept_bytes: int
-    """Episodes that are left, with their frames."""
+    """Remaining episodes, with their frames."""
     keep_bytes: float
     training_left: bool
-    """Whether a training episode is left that could go later."""
+    """Whether training episodes remain that could be removed later."""
 
     @property
     def is_short(self) -> bool:
-        """Whether what is never removed takes more than the limit alone."""
+        """Whether the episodes that are never removed exceed the limit on their own."""
         return self.kept_bytes > self.keep_bytes and not self.training_left
 
 
 class Pruner:
-    """Keeps a run's episodes and frames within a limit; cheap to ask again and again.
+    """Keeps a run's episodes and frames within a size limit; repeated calls are cheap.
 
     Args:
         run: the run's folder.
@@ -72,27 +72,27 @@ class Pruner:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._ledger = Ledger(run)
+        self._ledger = DiskUsage(run)
         self._first = True
 
     def prune(self, keep_bytes: float, grace_s: float, *, dry_run: bool = False) -> Pruned:
-        """Remove the oldest training episodes until the rest takes no more than the limit.
+        """Remove the oldest training episodes until the rest fits into the limit.
 
-        Episodes of evaluations and demonstrations are never removed. Frames that no kept episode
-        shows go too, whosever they were.
+        Evaluation and demonstration episodes are never removed. Frames that no kept episode shows
+        are removed, whichever episode they came from.
 
         Args:
-            keep_bytes: what episodes and their frames may take.
-            grace_s: frames that were touched since so many seconds stay; see `grace_s`. 0 only
-                where nothing is being recorded.
-            dry_run: only tell; this object is of no use after.
+            keep_bytes: limit for episodes with their frames.
+            grace_s: keep frames touched within this many seconds; see `grace_s`. Use 0 only if
+                nothing is being recorded.
+            dry_run: only report; the object cannot be used afterwards.
 
         Raises:
-            ConfigError: another process prunes this run, or a newer agentrl has recorded it.
-            OSError: something cannot be removed.
+            ConfigError: another process is pruning this run, or a newer agentrl recorded it.
+            OSError: a file cannot be removed.
         """
         with lock_folder(episodes_folder(self._run)):
-            # What is recorded while we read was seen, and so touched, after this.
+            # Frames recorded while we read are touched after this moment.
             now = time.time()
             if self._first and not dry_run:
                 self._put_back_all()
@@ -101,17 +101,17 @@ class Pruner:
             if dry_run:
                 going = self._oldest(keep_bytes, settled)
                 frames = [it for it in ledger.unshown.values() if it.touched <= untouched]
-                given_back = sum(frame.bytes for frame in frames)
+                freed = sum(frame.bytes for frame in frames)
             else:
-                freed = ledger.freed
+                freed_before = ledger.freed
                 going, frames = self._remove_all(keep_bytes, now, settled, untouched)
-                given_back = ledger.freed - freed
+                freed = ledger.freed - freed_before
         gone = {frame.id for frame in frames}
         left = [frame for id, frame in ledger.unshown.items() if id not in gone]
         return Pruned(
             episodes=tuple(going),
             frames=len(frames),
-            bytes=sum(held.bytes for held in going) + given_back,
+            bytes=sum(held.bytes for held in going) + freed,
             waiting=len(left),
             waiting_bytes=sum(frame.bytes for frame in left),
             kept=len(ledger.episodes),
@@ -122,9 +122,9 @@ class Pruner:
 
     def _remove_all(
         self, keep_bytes: float, now: float, settled: float, untouched: float
-    ) -> tuple[list[Held], list[Frame]]:
-        """Until the rest takes no more than the limit; what is gone."""
-        going, frames = list[Held](), list[Frame]()
+    ) -> tuple[list[KeptEpisode], list[FrameUsage]]:
+        """Remove until the rest fits into the limit; return what was removed."""
+        going, frames = list[KeptEpisode](), list[FrameUsage]()
         while True:
             chosen = self._oldest(keep_bytes, settled)
             self._note(chosen, now)
@@ -132,18 +132,18 @@ class Pruner:
             frames += self._ledger.remove(list(self._ledger.unshown.values()), untouched)
             self._first = False
             going += chosen
-            # Again: frames may leave less room than they came with, as others show their parts.
+            # Once more: frames may free less than they took, as others share their bands.
             if not chosen:
                 return going, frames
 
-    def _caught_up(self) -> Ledger:
+    def _caught_up(self) -> DiskUsage:
         if self._ledger.overtaken():
-            self._ledger, self._first = Ledger(self._run), True
+            self._ledger, self._first = DiskUsage(self._run), True
         self._ledger.catch_up()
         return self._ledger
 
-    def _oldest(self, keep_bytes: float, recorded_before: float) -> list[Held]:
-        """Training episodes that have to go; the ledger counts them no more."""
+    def _oldest(self, keep_bytes: float, recorded_before: float) -> list[KeptEpisode]:
+        """Training episodes to remove; the ledger no longer counts them."""
         ledger = self._ledger
         if ledger.bytes <= keep_bytes:
             return []
@@ -155,10 +155,10 @@ class Pruner:
             going.append(ledger.drop(held.id))
         return going
 
-    def _note(self, going: Collection[Held], now: float) -> None:
+    def _note(self, going: Collection[KeptEpisode], now: float) -> None:
         if not going:
             return
-        lines = Lines(removals_file(self._run))
+        lines = JsonlWriter(removals_file(self._run))
         try:
             for held in going:
                 lines.append({"id": held.id, "recorded": held.time, "time": now})
@@ -167,22 +167,22 @@ class Pruner:
         finally:
             lines.close()
 
-    def _remove_files(self, going: Collection[Held], cutoff: float) -> None:
+    def _remove_files(self, going: Collection[KeptEpisode], cutoff: float) -> None:
         ids = [held.id for held in going]
-        if self._first:  # what was noted, and then the process was killed
+        if self._first:  # listed as removed by a process that was then killed
             noted = set(filter(is_name, self._ledger.removals))
             ids += noted - self._ledger.episodes.keys()
         for id in ids:
             _remove(episode_file(self._run, id), cutoff)
 
     def _put_back_all(self) -> None:
-        """Bring back what a killed process was about to remove: all is decided anew."""
+        """Restore the files that a killed process was about to remove, and decide again."""
         for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
             _put_back(aside)
 
 
 def _remove(path: Path, cutoff: float) -> None:
-    """Remove a file, unless it was touched since."""
+    """Remove a file unless it was touched after the cutoff."""
     if _touched_at(path) > cutoff:
         return
     aside = path.with_name(path.name + _ASIDE)
@@ -190,8 +190,8 @@ def _remove(path: Path, cutoff: float) -> None:
         path.rename(aside)
     except FileNotFoundError:
         return
-    # It may have been touched since we looked. Under this name nobody can touch it any more: who
-    # wants to finds it gone, and writes it anew.
+    # It may have been touched since we looked. Under the new name no recorder can touch it any
+    # more: it finds the file missing and writes it again.
     if _touched_at(aside) > cutoff:
         _put_back(aside)
     else:
@@ -207,7 +207,7 @@ def _put_back(aside: Path) -> None:
 
 
 def _touched_at(path: Path) -> float:
-    """Seconds since 1970; minus infinity where there is no such file."""
+    """Modification time in seconds since 1970; minus infinity if there is no such file."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Read a recorded run again."""
+"""Read a recorded run: its episode summaries, whole episodes and frames."""
 
 import builtins
 import gzip
@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import cv2
 import numpy as np
@@ -20,7 +20,7 @@ from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.episode_summary import Summary
 from agentrl.replay.frames import frame_pack
-from agentrl.replay.run_index import Index
+from agentrl.replay.run_index import RunIndex
 from agentrl.replay.run_layout import (
     episode_file,
     episodes_folder,
@@ -28,27 +28,28 @@ from agentrl.replay.run_layout import (
     is_frame,
     is_name,
     single_frame_file,
+    token_advantages_files,
 )
 from agentrl.types import Episode, Image
 
 log = logging.getLogger(__name__)
 
-_MOST_BYTES = 256 << 20
-"""Of an episode, unpacked, and of a frame's file; nobody's takes as much."""
+_MAX_BYTES = 256 << 20
+"""Largest accepted episode (uncompressed) and frame file; real ones are far smaller."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RecordedEpisode:
-    """A whole episode, and what is known about it."""
+    """A whole episode with its summary."""
 
     summary: Summary
     episode: Episode
-    """As it was played; the `images` of its turns are empty, their `frames` can be loaded."""
+    """The `images` of its turns are empty; `Run.frame` loads their `frames`."""
 
 
 class Run:
-    """A recorded run; may be read while it is still being written.
+    """A recorded run; can be read while it is still being written.
 
     Args:
         path: the run's folder.
@@ -56,27 +57,55 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._index = Index(path)
+        self._index = RunIndex(path)
 
     @property
     def name(self) -> str:
-        """Of its folder, also where that is `.`."""
+        """Name of the folder, also if the path is `.`."""
         return self.path.absolute().name
 
-    def episodes(self, wanted: Filter | None = None) -> list[Summary]:
-        """Episodes that are recorded by now, in the order in which they ended.
+    def __fspath__(self) -> str:
+        return str(self.path)
 
-        Args:
-            wanted: which ones; None for all.
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The results in `summary.json`; empty until the job has written it.
 
         Raises:
-            ConfigError: they were recorded by a newer agentrl, or cannot be read.
+            ConfigError: it cannot be read.
+        """
+        file = self.path / "summary.json"
+        try:
+            results = json.loads(file.read_text()) if file.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from error
+        return results if isinstance(results, dict) else {}
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The folders of the checkpoints that are kept, oldest first."""
+        files = (self.path / "checkpoints").glob("step-*/trainer.json")
+        return sorted(file.parent for file in files if file.parent.name[5:].isdigit())
+
+    @property
+    def model(self) -> Path:
+        """The folder of the final model, in the Hugging Face format; it exists after training."""
+        return self.path / "model"
+
+    def episodes(self, wanted: Filter | None = None) -> list[Summary]:
+        """Summaries of the episodes recorded so far, ordered by the time at which they ended.
+
+        Args:
+            wanted: which episodes; None for all.
+
+        Raises:
+            ConfigError: a newer agentrl recorded the run, or it cannot be read.
         """
         found = self._index.all()
         return list(found) if wanted is None else wanted.of(found)
 
     def version(self) -> int:
-        """Grows whenever something new is recorded or said of an episode.
+        """Counter that grows with every new episode, score or removal.
 
         Raises:
             ConfigError: as `episodes`.
@@ -88,13 +117,13 @@ class Run:
         """One whole episode.
 
         Raises:
-            EpisodeRemoved: retention has removed its file.
-            ConfigError: there is none of that name, or its file is damaged.
+            EpisodeRemoved: pruning removed its file.
+            ConfigError: there is no such episode, or its file is damaged.
         """
         summary = self._index.get(episode_id)
         if summary is None or not is_name(episode_id):
             raise ConfigError(
-                f"{self.path} has no episode {episode_id!r} (agentrl replay RUN --list shows all)"
+                f"{self.path} has no episode {episode_id!r} (agentrl episodes RUN lists all)"
             )
         return self._whole(summary)
 
@@ -109,25 +138,24 @@ class Run:
             OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
             ValueError, RecursionError,
         ) as error:  # fmt: skip
-            _refuse_removed(self._index.get(summary.id) or summary)  # only just now
+            _refuse_removed(self._index.get(summary.id) or summary)  # removed a moment ago
             raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
     def token_advantages(self, episode: Episode) -> list[list[float]] | None:
-        """What each sampled token of an episode deserved, turn by turn.
+        """Advantage of each sampled token, turn by turn.
 
-        None where the tokens of each turn deserved the same, which its summary then tells.
+        None if all tokens of a turn share one advantage, which the summary holds.
         """
         name = f'{{"id": {json.dumps(episode.id)}, '.encode()
         found: list[list[float]] | None = None
-        for path in sorted(episodes_folder(self.path).glob("credits-*.jsonl")):
+        for path in token_advantages_files(self.path):
             try:
                 with builtins.open(path, "rb", opener=open_regular) as file:
-                    told = [json.loads(line) for line in file if line.startswith(name)]
-                by_turn = (
-                    [[float(v) for v in turn] for turn in told[-1]["advantages"]] if told else []
-                )
+                    entries = [json.loads(line) for line in file if line.startswith(name)]
+                last = entries[-1]["advantages"] if entries else []
+                by_turn = [[float(value) for value in turn] for turn in last]
             except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
-                continue  # half a line of a killed writer, or somebody else's
+                continue  # a partial line of a killed writer, or not our file
             if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
                 found = by_turn
         return found
@@ -135,8 +163,7 @@ class Run:
     def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
         """Whole episodes, one after the other.
 
-        Those that retention has removed and those that cannot be read are left out; how many, and
-        why, is told at the end.
+        Removed and unreadable episodes are skipped, and counted in a warning at the end.
         """
         removed, damaged = 0, list[str]()
         for summary in found:
@@ -149,14 +176,12 @@ class Run:
             else:
                 yield recorded
         if damaged:
-            log.warning("%d episodes are left out, the first: %s", len(damaged), damaged[0])
+            log.warning("skipped %d unreadable episodes; the first: %s", len(damaged), damaged[0])
         if removed:
-            log.warning(
-                "%s: %d episodes are left out: retention has removed them", self.path, removed
-            )
+            log.warning("%s: skipped %d episodes that pruning removed", self.path, removed)
 
     def frame_bytes(self, frame_id: str) -> bytes | None:
-        """The PNG of one frame; None if it is not there or its id is none."""
+        """The PNG of one frame; None if it was not recorded or the id is not valid."""
         if not is_frame(frame_id):
             return None
         found = (frame_pack.read_png(path, frame_id) for path in self._packs())
@@ -169,7 +194,7 @@ class Run:
         return png if png.startswith(_PNG) else None
 
     def has_frame(self, frame_id: str) -> bool:
-        """Whether a frame was recorded and is there; it may be damaged."""
+        """Whether a frame is on disk; it may be damaged."""
         return is_frame(frame_id) and (
             any(frame_pack.holds(path, frame_id) for path in self._packs())
             or single_frame_file(self.path, frame_id).is_file()
@@ -179,13 +204,13 @@ class Run:
         return sorted(frames_folder(self.path).glob("*.sqlite"))
 
     def frame(self, frame_id: str) -> Image | None:
-        """One frame as uint8[H, W, 3], RGB; None if it is not there or damaged."""
+        """One frame as uint8[H, W, 3], RGB; None if it is missing or damaged."""
         png = self.frame_bytes(frame_id)
         if not png:
             return None
         try:
             image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
-        except cv2.error:  # as of a head that tells of 100,000 rows
+        except cv2.error:  # such as a header that claims 100,000 rows
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
 
@@ -205,17 +230,17 @@ def _unpacked(path: Path) -> bytes:
 
 def _at_most(file: IO[bytes] | gzip.GzipFile) -> bytes:
     content = bytearray()
-    while piece := file.read(1 << 20):  # as much as is asked for is set aside at once
+    while piece := file.read(1 << 20):  # in pieces: `read(n)` allocates n bytes at once
         content += piece
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
     return bytes(content)
 
 
 def _refuse_removed(summary: Summary) -> None:
     if summary.removed:
         raise EpisodeRemoved(
-            f"{summary.id}: retention has removed this episode to make room (run.keep_gb, agentrl "
+            f"{summary.id}: this episode was pruned to free disk space (run.keep_gb, agentrl "
             "prune); its scores are kept"
         )
 
@@ -224,11 +249,11 @@ def open(run: str | Path) -> Run:
     """Open a run's folder.
 
     Raises:
-        ConfigError: it does not exist, or no episode was ever recorded there.
+        ConfigError: the folder does not exist, or it has no recorded episodes.
     """
     path = path_of(str(run), "run")
     if not path.is_dir():
-        raise ConfigError(f"{path}: no such run; it should be a folder such as runs/NAME")
+        raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
     if not episodes_folder(path).is_dir():
-        raise ConfigError(f"{path}: holds no recorded episodes (no folder 'episodes')")
+        raise ConfigError(f"{path}: has no recorded episodes (no folder 'episodes')")
     return Run(path)

@@ -1,4 +1,4 @@
-"""Write every episode as it ends, whatever its outcome."""
+"""Record every episode as it ends, whatever its outcome."""
 
 import gzip
 import json
@@ -17,25 +17,31 @@ from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStats, FrameStore
 from agentrl.replay.frames.mask import Box, masked
-from agentrl.replay.jsonl import Lines
-from agentrl.replay.run_layout import FORMAT, credits_file, episode_file, episodes_folder, is_name
+from agentrl.replay.jsonl import JsonlWriter
+from agentrl.replay.run_layout import (
+    FORMAT,
+    episode_file,
+    episodes_folder,
+    is_name,
+    token_advantages_file,
+)
 from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
 
 
 class Recorder:
-    """Records into a run's folder. Several may do so at once, each with a name of its own.
+    """Records into a run's folder; several recorders with different names may do so at once.
 
-    An episode is safe from kill -9 when `episode` returns; only frames that still wait for the
-    disk can be lost then.
+    Once `episode` returns, the episode survives kill -9; only frames still queued for the disk can
+    be lost.
 
     Args:
-        run: the run's folder; created if need be.
-        frames: which pictures the rollouts hand over; with `none`, `frame` stores nothing.
-        mask: regions that are black in every picture that is stored.
+        run: the run's folder; created if it does not exist.
+        frames: which images the rollouts record; with `none`, `frame` stores nothing.
+        mask: regions to black out in every stored image.
         writer: names the files that this recorder appends to.
-        config: names the configuration that is played under (`agentrl.config.digest`).
+        config: digest of the configuration (`agentrl.config.digest`).
     """
 
     def __init__(
@@ -48,50 +54,50 @@ class Recorder:
         config: str | None = None,
     ) -> None:
         if not is_name(writer):
-            raise ValueError(f"{writer!r} cannot be the name of a writer")
+            raise ValueError(f"{writer!r} is not a valid writer name")
         folder = episodes_folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._mask, self._config = mask, config
         self._lock = threading.Lock()
-        self._index: Lines | None = Lines(folder / f"index-{writer}.jsonl")
-        self._scores = Lines(folder / f"scores-{writer}.jsonl")
-        self._shown = Lines(folder / f"frames-{writer}.jsonl")
-        self._by_token: Lines | None = None
+        self._index: JsonlWriter | None = JsonlWriter(folder / f"index-{writer}.jsonl")
+        self._scores = JsonlWriter(folder / f"scores-{writer}.jsonl")
+        self._shown = JsonlWriter(folder / f"frames-{writer}.jsonl")
+        self._by_token: JsonlWriter | None = None
         self._writer = writer
         self._frames = None if frames == "none" else FrameStore(run, writer)
 
     @property
     def stats(self) -> FrameStats:
-        """What the frames have cost so far."""
+        """Counters of the stored frames."""
         return FrameStats() if self._frames is None else self._frames.stats
 
     def frame(self, image: Image) -> str:
-        """Store a picture in the background; its id, which is empty where none are recorded.
+        """Store an image in the background; its id, or "" if frames are not recorded.
 
         Args:
-            image: uint8[H, W, 3], RGB; may be changed afterwards.
+            image: uint8[H, W, 3], RGB; may be modified afterwards.
 
         Raises:
-            ValueError: it is no picture.
-            OSError: an earlier one could not be written.
+            ValueError: the image is not uint8[H, W, 3].
+            OSError: an earlier image could not be written.
         """
         return "" if self._frames is None else self._frames.add(masked(image, self._mask))
 
     def episode(self, scored: ScoredEpisode, *, split: str, step: int) -> None:
-        """Write one finished episode and what the reward functions said of it.
+        """Write one finished episode with its rewards.
 
         Args:
-            scored: the episode; void ones too.
+            scored: the episode, valid or void.
             split: `train`, `eval` or `demo`.
             step: the training step that it was played for.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the episode could not be written.
         """
         episode = scored.episode
         path = episode_file(self._run, episode.id)
-        # `time` tells recordings of the same id apart, as a resumed job makes them.
+        # `time` distinguishes recordings with the same id, as a resumed job makes them.
         tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
         with atomic_replace(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
             file.write(json.dumps(tree).encode())
@@ -122,19 +128,19 @@ class Recorder:
             self._scores.append(score)
             self._index.append(summary)
 
-    def credit(
+    def record_advantages(
         self,
         scored: ScoredEpisode,
         advantages: Sequence[Sequence[float]],
         *,
         step: int | None = None,
     ) -> None:
-        """Append what an episode was worth to the training step that used it.
+        """Append the advantages of an episode that a training step used.
 
         Args:
-            scored: an episode that is recorded, by whichever recorder.
+            scored: a recorded episode; another recorder may have written it.
             advantages: [T][R] one per sampled token.
-            step: the training step that used it; None where that is not told.
+            step: the training step that used it; None if unknown.
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,
@@ -148,13 +154,13 @@ class Recorder:
         with self._lock:
             if any(len(set(turn)) > 1 for turn in advantages):
                 by_token = [[float(f"{value:.4g}") for value in turn] for turn in advantages]
-                self._credits().append({"id": scored.episode.id, "advantages": by_token})
+                self._token_advantages().append({"id": scored.episode.id, "advantages": by_token})
             self._scores.append(entry)
 
-    def _credits(self) -> Lines:
-        """Most algorithms need no such file."""
+    def _token_advantages(self) -> JsonlWriter:
+        """Created on first use: with most algorithms the tokens of a turn share one advantage."""
         if self._by_token is None:
-            self._by_token = Lines(credits_file(self._run, self._writer))
+            self._by_token = JsonlWriter(token_advantages_file(self._run, self._writer))
         return self._by_token
 
     def flush(self) -> None:
@@ -167,7 +173,7 @@ class Recorder:
             self._frames.flush()
 
     def close(self) -> None:
-        """Write what is left; may be called twice.
+        """Write everything that is queued and close the files; may be called twice.
 
         Raises:
             OSError: a frame could not be written.
@@ -195,17 +201,18 @@ class Recorder:
 
 
 def frames_of(episode: Episode) -> list[str]:
-    """Ids of the recorded frames that an episode shows, each once."""
+    """Ids of the recorded frames of an episode, without duplicates."""
     shown = [*(id for turn in episode.turns for id in turn.frames), *episode.final_frames]
     return [id for id in dict.fromkeys(shown) if id]
 
 
 def _metrics(episode: Episode) -> dict[str, float]:
-    """The environment's own numbers, as of the last turn; what is no number is left out."""
-    told = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
-    if not isinstance(told, Mapping):
+    """The environment's metrics after the last turn; anything but finite numbers is dropped."""
+    metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
+    if not isinstance(metrics, Mapping):
         return {}
-    return {str(name): value for name, said in told.items() if (value := _finite(said)) is not None}
+    finite = {str(name): _finite(value) for name, value in metrics.items()}
+    return {name: value for name, value in finite.items() if value is not None}
 
 
 def _finite(value: object) -> float | None:
@@ -213,7 +220,7 @@ def _finite(value: object) -> float | None:
         return None
     try:
         number = float(value)
-    except OverflowError:  # of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         return None
     return number if math.isfinite(number) else None
 

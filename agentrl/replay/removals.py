@@ -1,4 +1,4 @@
-"""Which recordings pruning has removed."""
+"""The list of episodes that pruning removed."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class Removals:
-    """What the lines of a run's removals say, by the episode's id.
+    """Removed recordings by episode id.
 
-    The same id may have been recorded again since, by a job that went on: `holds` tells apart.
+    A resumed job may have recorded the same id again since, which `holds` takes into account.
     """
 
     def __init__(self) -> None:
@@ -19,25 +19,25 @@ class Removals:
         return iter(self._recorded)
 
     def take(self, entry: Mapping[str, Any]) -> tuple[str, float]:
-        """Count one line; its episode's id, and when what was removed had been recorded.
+        """Add one line; return the episode id and the recording time of what was removed.
 
-        A line that says no such thing removes nothing: its time is minus infinity.
+        An invalid line removes nothing: its time is minus infinity.
         """
         id, recorded = str(entry.get("id")), -math.inf
         with suppress(OverflowError):
-            if isinstance(said := entry.get("recorded"), int | float):
-                recorded = float(said)
+            if isinstance(value := entry.get("recorded"), int | float):
+                recorded = float(value)
         self.note(id, recorded)
         return id, recorded
 
     def note(self, id: str, recorded: float) -> None:
-        """Count the removal of what was recorded at a time, in seconds since 1970."""
+        """Add the removal of the recording made at a time, in seconds since 1970."""
         self._recorded[id] = max(recorded, self._recorded.get(id, recorded))
 
     def holds(self, id: str, recorded: float) -> bool:
-        """Whether what was recorded at a time is removed."""
+        """Whether the recording made at this time was removed."""
         return recorded <= self._recorded.get(id, -math.inf)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget everything."""
         self._recorded.clear()

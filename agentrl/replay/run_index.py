@@ -1,4 +1,4 @@
-"""The index of a run in memory, kept up with files that are still being appended to."""
+"""In-memory index of a run's episodes, updated as the files on disk grow."""
 
 import logging
 import threading
@@ -8,17 +8,17 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Summary, summary_of
-from agentrl.replay.jsonl_tail import Tails
+from agentrl.replay.jsonl_tail import JsonlTails
 from agentrl.replay.removals import Removals
 from agentrl.replay.run_layout import FORMAT, episodes_folder, removals_file
 
 log = logging.getLogger(__name__)
 
 
-class Index:
-    """Summaries of all episodes, in the order in which they ended.
+class RunIndex:
+    """Summaries of all episodes, ordered by the time at which they ended.
 
-    Each call reads what was appended since the last one, and nothing twice.
+    Each call reads only the lines appended since the previous one.
 
     Args:
         run: the run's folder.
@@ -27,7 +27,7 @@ class Index:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._lock = threading.Lock()
-        self._tails = Tails(episodes_folder(run))
+        self._tails = JsonlTails(episodes_folder(run))
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._removals = Removals()
@@ -35,20 +35,20 @@ class Index:
         self._in_order: list[Summary] = []
         self._refused: ConfigError | None = None
         self.version = 0
-        """Grows whenever something has changed."""
+        """Incremented with every change."""
 
     def all(self) -> list[Summary]:
-        """Everything that is recorded by now; not to be changed.
+        """All episodes recorded so far; callers must not modify the list.
 
         Raises:
-            ConfigError: it was recorded by a newer agentrl, or cannot be read.
+            ConfigError: a newer agentrl recorded the run, or it cannot be read.
         """
         with self._lock:
             self._catch_up()
             return self._in_order
 
     def get(self, episode_id: str) -> Summary | None:
-        """The episode of that id, if there is one.
+        """The episode with this id; None if there is no such episode.
 
         Raises:
             ConfigError: as `all`.
@@ -58,7 +58,7 @@ class Index:
             return self._by_id.get(episode_id)
 
     def _start_over(self) -> None:
-        """The run was removed, or another has taken its place."""
+        """Forget everything: the run was deleted or replaced by another one."""
         self._tails.clear()
         for known in (self._entries, self._scores, self._removals, self._by_id):
             known.clear()
@@ -87,43 +87,44 @@ class Index:
                 changed.add(id)
         for entry in self._tails.new(removals_file(self._run).name):
             changed.add(self._removals.take(entry)[0])
-        found = {id: self._joined(id) for id in changed & self._entries.keys()}
-        if not found:
+        updated = {id: self._joined(id) for id in changed & self._entries.keys()}
+        if not updated:
             return
-        self._by_id |= {id: summary for id, summary in found.items() if summary is not None}
-        # A new list: whoever has the old one goes through it undisturbed.
+        self._by_id |= {id: summary for id, summary in updated.items() if summary is not None}
+        # A new list, because a caller may still be iterating over the old one.
         self._in_order = sorted(self._by_id.values(), key=lambda s: (s.time, s.id))
         self.version += 1
 
     def _joined(self, id: str) -> Summary | None:
-        """Without its score where that is broken: what was played is still there."""
+        """The summary of an episode; without its scores if their line is broken."""
         entry, score = self._entries[id], self._scores.get(id, {})
-        for said in (score, {}) if score else ({},):
+        for usable_score in (score, {}) if score else ({},):
             try:
                 removed = self._removals.holds(id, float(entry["time"]))
-                return summary_of(entry, said, removed=removed)
+                return summary_of(entry, usable_score, removed=removed)
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-                log.warning("%s: an index line or its score is none: %r", self._run, error)
+                log.warning("%s: invalid index or score line: %r", self._run, error)
         return None
 
 
 def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a line is of an earlier recording: a job that went on has played it again.
+    """Whether a line belongs to an earlier recording of an episode that a resumed job played again.
 
-    Its writer may be another one, so the order of the lines does not tell.
+    The second recording may come from another writer, so the order of the lines says nothing.
     """
     time, last = entry.get("time"), known.get(entry["id"], {}).get("time")
     return isinstance(time, int | float) and isinstance(last, int | float) and time < last
 
 
 def check_format(run: Path, entry: Mapping[str, Any]) -> None:
-    """Refuse a line of the index that a newer agentrl has written.
+    """Refuse an index line written by a newer agentrl.
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: its format is newer than `FORMAT`.
     """
     written = entry.get("format")
     if isinstance(written, int) and written > FORMAT:
         raise ConfigError(
-            f"{run}: recorded in format {written}, this agentrl reads up to {FORMAT}; upgrade it"
+            f"{run}: recorded in format {written}, but this agentrl reads up to format {FORMAT}; "
+            "upgrade agentrl"
         )

@@ -1,4 +1,4 @@
-"""Where on the screen an action touched."""
+"""Where an action touched the screen."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ _SWIPE = re.compile(rf"\bswipe\({_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER}\)")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Mark:
-    """A tap, or a swipe where it ends elsewhere than it began; all in [0, 1] of the screen."""
+class TouchMark:
+    """A tap, or a swipe if the end differs from the start; coordinates in [0, 1]."""
 
     x: float
     y: float
@@ -26,11 +26,11 @@ class Mark:
         return (self.x, self.y) != (self.to_x, self.to_y)
 
 
-def mark_of(turn: Turn) -> Mark | None:
-    """Where a turn's action touched; None where it did not, or where nobody can tell.
+def touch_of(turn: Turn) -> TouchMark | None:
+    """Where a turn's action touched the screen; None if it did not, or if that is unknown.
 
-    An action is understood as a recorded `[x, y]` or `[x1, y1, x2, y2]`, as a mapping with these
-    keys, or as `tap(x, y)` or `swipe(x1, y1, x2, y2)` in the action or in the reply.
+    Recognized are `[x, y]` and `[x1, y1, x2, y2]`, mappings with these keys, and `tap(x, y)` and
+    `swipe(x1, y1, x2, y2)` in the text of the action or the reply.
     """
     if turn.parse_error is not None:
         return None
@@ -42,7 +42,7 @@ def mark_of(turn: Turn) -> Mark | None:
     if len(numbers) != 4 or not all(0 <= n <= 1 for n in numbers):
         return None
     x, y, to_x, to_y = map(float, numbers)
-    return Mark(x=x, y=y, to_x=to_x, to_y=to_y)
+    return TouchMark(x=x, y=y, to_x=to_x, to_y=to_y)
 
 
 def _numbers_of(action: object) -> Sequence[float]:

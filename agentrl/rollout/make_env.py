@@ -12,7 +12,12 @@ from agentrl import env, registry
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, describe_error, must_propagate
-from agentrl.rollout.env_arguments import env_kwargs, for_both, game_of, named
+from agentrl.rollout.env_arguments import (
+    configured_game,
+    env_kwargs,
+    named_parameters,
+    shared_arguments,
+)
 from agentrl.text import did_you_mean
 
 _SPACE = "action_space"
@@ -52,12 +57,12 @@ def open_translator(config: EnvConfig) -> env.Translator:
         ConfigError: there is no such environment, its sections contradict each other, or the
             translator rejects its arguments.
     """
-    game = game_of(config)
-    given = {**for_both(config, config.kwargs), **config.translator_kwargs}
+    game = configured_game(config)
+    given = {**shared_arguments(config, config.kwargs), **config.translator_kwargs}
     return env.translator_for(game, {**_space_for(registry.load(game.translator), config), **given})
 
 
-def instructions_of(config: EnvConfig, translator: env.Translator) -> str:
+def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
     """The instructions at the start of an episode, inside the job's prompt template if it has one.
 
     Raises:
@@ -79,7 +84,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         ConfigError: the environment has no such player, or no player takes a setting of
             `env.player_kwargs`.
     """
-    players = game_of(config).players
+    players = configured_game(config).players
     if name not in players:
         raise ConfigError(
             f"{config.id} has no player {name!r}{did_you_mean(name, players)}. "
@@ -94,7 +99,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         **config.player_kwargs,
     }
     try:
-        player: env.Player = kind(**{k: given[k] for k in named(kind) if k in given})
+        player: env.Player = kind(**{k: given[k] for k in named_parameters(kind) if k in given})
     except ConfigError:
         raise
     except Exception as error:
@@ -106,7 +111,11 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
 
 def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
     """Check that each setting of `env.player_kwargs` is an argument of some player."""
-    taken = {argument for player in players.values() for argument in named(registry.load(player))}
+    taken = {
+        argument
+        for player in players.values()
+        for argument in named_parameters(registry.load(player))
+    }
     for name in config.player_kwargs:
         if name not in taken:
             raise ConfigError(
@@ -117,16 +126,16 @@ def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
 
 def _space_for(kind: Any, config: EnvConfig) -> dict[str, Any]:
     """The `action_space` argument, if a translator or player takes one."""
-    return {_SPACE: action_space_of(config)} if _SPACE in named(kind) else {}
+    return {_SPACE: read_action_space(config)} if _SPACE in named_parameters(kind) else {}
 
 
-def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
+def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
     """The action space of an environment without a phone, which is made once to read it.
 
     Raises:
         ConfigError: it cannot be made, or is played on a phone.
     """
-    if game_of(config).app is not None:
+    if configured_game(config).app is not None:
         raise ConfigError(
             f"{config.id} is played on a phone, so its action space is unknown until one is "
             "connected: it needs its own translator and players"
@@ -143,9 +152,11 @@ def action_space_of(config: EnvConfig) -> "gymnasium.Space[Any]":
 def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
     try:
         if config.processes:
-            from agentrl.rollout.env_processes import tried_apart  # which make what is made here
+            from agentrl.rollout.env_processes import (
+                action_space_in_process,
+            )  # which make what is made here
 
-            return tried_apart(config)
+            return action_space_in_process(config)
         with closing(make_env(config)) as made:
             return made.action_space
     except ConfigError:

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from agentrl import devices, env
 from agentrl.config import Config
 from agentrl.devices.device_opener import DeviceOpener
-from agentrl.replay.live_phones import PhoneNow
+from agentrl.replay.live_phones import LivePhone
 
 
-def open_pool(
+def open_phone_pool(
     config: Config,
     wrap: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
@@ -47,10 +47,10 @@ def open_pool(
     )
 
 
-def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
+def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
     """The state of a pool's phones, for the live view."""
     return [
-        PhoneNow(
+        LivePhone(
             serial=phone.serial,
             state=phone.state,
             leases=phone.leases,
@@ -61,7 +61,7 @@ def told_of(pool: devices.DevicePool) -> list[PhoneNow]:
     ]
 
 
-def opener_of(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
+def phone_opener(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
     settings = config.devices
     return DeviceOpener(

@@ -1,1 +1,1 @@
-"""Pages over what was recorded, for the browser."""
+"""Web pages over recorded runs."""

@@ -10,12 +10,12 @@ from agentrl.config import Config
 from agentrl.errors import AgentRLError
 from agentrl.training.evaluation.play_episode import HUMAN, play
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.live_episode import Stage
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.viewer_server import ViewerServer
 
 
 def _stay(until: threading.Event | None) -> None:
-    """Leave the pages open until it is set, or Ctrl-C."""
+    """Keep serving the pages until the event is set or Ctrl-C."""
     with suppress(KeyboardInterrupt):
         while until is not None and not until.wait(0.2):
             pass
@@ -34,31 +34,32 @@ def play_in_browser(
     ready: Callable[[str], None] = lambda url: None,
     stays: threading.Event | None = None,
 ) -> tuple[ScoredEpisode, Path]:
-    """Play one episode on a page, or watch it there; then look at its recording.
+    """Play one episode in the browser, or watch one, and then browse its recording.
 
     Args:
         target: a run's folder, a configuration, or its file or name.
         policy: `human`, `model`, or the name of a scripted player.
         seed: of the episode.
-        greedy: the model takes its most probable token each time.
+        greedy: decode greedily instead of sampling.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
-        host: the address to serve at.
-        port: 0 takes a free one.
-        ready: told of the page's address.
-        stays: the pages stay until it is set; None ends them with the episode, Ctrl-C in any case.
+        host: the address to listen on.
+        port: the port to listen on; 0 picks a free one.
+        ready: called with the page's address.
+        stays: keep the pages open until this event is set; None closes them with the episode.
+            Ctrl-C always closes them.
 
     Returns:
-        The episode, and the folder where it is recorded.
+        The episode, and the folder with its recording.
 
     Raises:
         ConfigError: as `agentrl.training.evaluation.play_episode.play`; the port is taken.
     """
-    stage, serving = Stage(human=policy == HUMAN), list[Serving]()
+    stage, serving = LiveEpisode(human=policy == HUMAN), list[ViewerServer]()
 
     def begun(folder: Path) -> None:
         (folder / "episodes").mkdir(exist_ok=True)
-        serving.append(Serving(replay.open(folder), host=host, port=port, stage=stage))
+        serving.append(ViewerServer(replay.open(folder), host=host, port=port, stage=stage))
         ready(serving[0].address("play"))
 
     try:

@@ -1,4 +1,4 @@
-"""Recorded frames as a browser gets them."""
+"""Recorded frames as PNG, and as small WebP images for lists."""
 
 from functools import lru_cache
 
@@ -8,14 +8,14 @@ from agentrl.replay import Run
 from agentrl.types import Image
 
 WIDTHS = (96, 192, 384)
-"""Of small pictures, in pixels."""
+"""Available widths of small images, in pixels."""
 _QUALITY = 80
-_TALLEST = 16383
-"""Of a WebP, in pixels."""
+_MAX_HEIGHT = 16383
+"""Largest height of a WebP, in pixels."""
 
 
-class Pictures:
-    """The frames of a run, and small ones of them.
+class FrameImages:
+    """The frames of a run, at full size and scaled down.
 
     Args:
         run: the recorded run.
@@ -26,14 +26,14 @@ class Pictures:
         self._scaled = lru_cache(maxsize=4096)(self._scale)
 
     def whole(self, frame_id: str) -> bytes | None:
-        """A PNG; None where it is not there, or is none."""
+        """A frame as PNG; None if it is missing or damaged."""
         return self._run.frame_bytes(frame_id)
 
     def small(self, frame_id: str, width: int) -> bytes | None:
-        """A WebP so many pixels wide, no larger than the frame; None where there is none."""
+        """A frame as WebP of at most this width; None if it is missing or damaged."""
         try:
             return self._scaled(frame_id, width)
-        except LookupError:  # not kept: it may still be on its way to the disk
+        except LookupError:  # not cached, because the frame may still be queued for the disk
             return None
 
     def _scale(self, frame_id: str, width: int) -> bytes:
@@ -43,11 +43,11 @@ class Pictures:
 
 
 def webp(image: Image, width: int) -> bytes:
-    """A picture, scaled down to a width if it is wider, or to what a WebP takes."""
-    height, own = image.shape[:2]
-    scale = min(1.0, width / own, _TALLEST / height)
+    """Encode an image as WebP, scaled down to a width and to the format's height limit."""
+    height, full_width = image.shape[:2]
+    scale = min(1.0, width / full_width, _MAX_HEIGHT / height)
     if scale < 1:
-        size = (max(1, round(own * scale)), max(1, round(height * scale)))
+        size = (max(1, round(full_width * scale)), max(1, round(height * scale)))
         scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     else:
         scaled = image

@@ -1,4 +1,4 @@
-"""One episode that a person plays in the browser, or watches there as it is played."""
+"""State of an episode that a person plays or watches in the browser."""
 
 import queue
 import threading
@@ -9,24 +9,24 @@ from typing import Any
 import cv2
 
 from agentrl.errors import ConfigError
-from agentrl.training.evaluation.play_episode import Audience
+from agentrl.training.evaluation.play_episode import PlayInterface
 from agentrl.types import Image, Message, ScoredEpisode, Turn, without_placeholders
 
-_LONGEST = 10_000
-"""Characters of an answer."""
+_MAX_ANSWER = 10_000
+"""Characters."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Shown:
-    """What a page draws."""
+    """What the page shows."""
 
     instructions: str = ""
     ways: Sequence[str] = ()
-    """In which a person may answer, beside words."""
+    """Inputs that the game accepts besides text, such as `tap` and `left`."""
     words: str = ""
     pictures: tuple[Image, ...] = ()
     seen: int = 0
-    """Grows with every sight."""
+    """Incremented with every observation."""
     asked: bool = False
     """Whether it is the person's turn."""
     complaint: str = ""
@@ -34,40 +34,40 @@ class _Shown:
     ended: dict[str, Any] | None = None
 
 
-class Stage:
-    """Between the thread that plays and those that answer pages.
+class LiveEpisode:
+    """Connects the thread that plays the episode with the threads that serve the page.
 
     Args:
-        human: whether a person plays; else they watch.
+        human: whether a person plays; otherwise they watch.
     """
 
     def __init__(self, *, human: bool) -> None:
         self.human = human
         self.version = 0
-        """Grows with every change."""
+        """Incremented with every change."""
         self._shown = _Shown()
         self._lock = threading.Lock()
         self._answers: queue.Queue[str | None] = queue.Queue()
 
     # --- for the thread that plays --------------------------------------------------------
 
-    def audience(self) -> Audience:
-        """Who is told of the episode, and asked for answers."""
-        return Audience(
-            told=self._told,
-            complains=self._complains,
-            sees=self._sees,
-            hears=self._hears,
-            asked=self._asked,
-            takes=self._takes,
+    def audience(self) -> PlayInterface:
+        """Callbacks that receive the episode's events and provide the answers."""
+        return PlayInterface(
+            show_instructions=self._show_instructions,
+            show_error=self._show_error,
+            show_message=self._show_message,
+            show_turn=self._show_turn,
+            read_input=self._read_input,
+            show_gestures=self._show_gestures,
         )
 
     def end(self, scored: ScoredEpisode | None, error: str = "") -> None:
-        """Nothing more comes.
+        """End the episode.
 
         Args:
-            scored: the episode; None where there is none.
-            error: why it ended, if it should not have.
+            scored: the episode; None if there is none.
+            error: why it failed; empty if it did not.
         """
         ended: dict[str, Any] = {"error": error}
         if scored is not None:
@@ -85,29 +85,29 @@ class Stage:
             self._shown.ended, self._shown.asked = ended, False
             self.version += 1
 
-    def _told(self, words: str) -> None:
+    def _show_instructions(self, words: str) -> None:
         with self._lock:
             self._shown.instructions = words
             self.version += 1
 
-    def _takes(self, ways: Sequence[str]) -> None:
+    def _show_gestures(self, ways: Sequence[str]) -> None:
         with self._lock:
             self._shown.ways = tuple(ways)
             self.version += 1
 
-    def _complains(self, words: str) -> None:
+    def _show_error(self, words: str) -> None:
         with self._lock:
             self._shown.complaint = words
             self.version += 1
 
-    def _sees(self, message: Message) -> None:
+    def _show_message(self, message: Message) -> None:
         with self._lock:
             self._shown.words = without_placeholders(message.text)
             self._shown.pictures = tuple(image.copy() for image in message.images)
             self._shown.seen += 1
             self.version += 1
 
-    def _hears(self, turn: Turn) -> None:
+    def _show_turn(self, turn: Turn) -> None:
         with self._lock:
             self._shown.turns.append(
                 {"reply": turn.reply, "error": turn.parse_error, "reward": turn.env_reward}
@@ -115,7 +115,7 @@ class Stage:
             self._shown.complaint = ""
             self.version += 1
 
-    def _asked(self) -> str | None:
+    def _read_input(self) -> str | None:
         with self._lock:
             self._shown.asked = True
             self.version += 1
@@ -128,7 +128,7 @@ class Stage:
     # --- for pages ------------------------------------------------------------------------
 
     def now(self) -> dict[str, Any]:
-        """What a page draws, as plain values; the pictures are asked for by their number."""
+        """What the page shows, as JSON values; it requests the images by number."""
         with self._lock:
             shown = self._shown
             return {
@@ -146,28 +146,28 @@ class Stage:
             }
 
     def picture(self, number: int) -> bytes:
-        """A picture of what is shown now, as PNG.
+        """One of the current images, as PNG.
 
         Raises:
-            ConfigError: there are fewer.
+            ConfigError: there is no image with this number.
         """
         with self._lock:
             pictures = self._shown.pictures
         if not 0 <= number < len(pictures):
-            raise ConfigError(f"there are {len(pictures)} pictures, and no number {number}")
+            raise ConfigError(f"no image {number}: {len(pictures)} are shown")
         bgr = cv2.cvtColor(pictures[number], cv2.COLOR_RGB2BGR)
         done, encoded = cv2.imencode(".png", bgr, (cv2.IMWRITE_PNG_COMPRESSION, 1))
         assert done, f"cv2 cannot encode {bgr.shape}"
         return encoded.tobytes()
 
     def answer(self, text: str | None) -> None:
-        """What the person does; None to stop.
+        """Pass on the person's answer; None stops the episode.
 
         Raises:
-            ConfigError: nobody is asked now, or it is no answer.
+            ConfigError: it is not the person's turn, or the answer is empty or too long.
         """
-        if text is not None and not 0 < len(text.strip()) <= _LONGEST:
-            raise ConfigError(f"an answer has 1 to {_LONGEST} characters")
+        if text is not None and not 0 < len(text.strip()) <= _MAX_ANSWER:
+            raise ConfigError(f"an answer must have 1 to {_MAX_ANSWER} characters")
         with self._lock:
             if not self._shown.asked or self._shown.ended is not None:
                 raise ConfigError("it is not your turn")

@@ -1,4 +1,4 @@
-"""The numbers that a job has logged, as curves."""
+"""Curves from the metrics that a job has logged."""
 
 import sys
 import threading
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.replay.jsonl_tail import Tail
+from agentrl.replay.jsonl_tail import JsonlTail
 
-_WAYS = ("sampled", "greedy")
-_MOST_LINES = 200_000
-_MOST_POINTS = 2_000
-"""Of one curve; longer ones are thinned out, to at least half as many."""
+_DECODINGS = ("sampled", "greedy")
+_MAX_LINES = 200_000
+_MAX_POINTS = 2_000
+"""Per curve; longer ones are thinned out to between half and all of this."""
 
 Point = tuple[float, float]
 
@@ -25,24 +25,24 @@ class Curve:
     points: Sequence[Point]
     """(step, value), finite"""
     dots: bool = False
-    """Whether it has few points, far apart."""
+    """Whether to draw the points: there are few, far apart."""
     dashed: bool = False
-    """Whether the line between two points stands for nothing that was measured."""
+    """Whether to dash the line, as nothing was measured between two points."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Chart:
-    """Some curves over the same steps."""
+    """Curves over the same training steps."""
 
     title: str
     curves: Sequence[Curve]
     about: str = ""
-    """What it shows, where its title may be taken for something else."""
+    """Explanation, if the title alone could be misread."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _Wanted:
-    """Which metrics a chart shows: of each list the first that was logged."""
+class _ChartSpec:
+    """The metrics of a chart: of each list, the first one that was logged."""
 
     title: str
     training: Sequence[str]
@@ -51,46 +51,46 @@ class _Wanted:
 
 
 _CHARTS = (
-    _Wanted(title="Reward", training=("train/reward",), held_out=("reward",)),
-    _Wanted(
+    _ChartSpec(title="Reward", training=("train/reward",), held_out=("reward",)),
+    _ChartSpec(
         title="Success",
         training=("train/success", "train/won"),
         held_out=("success", "won"),
-        about="The share of episodes that were won.",
+        about="Fraction of episodes that were won.",
     ),
-    _Wanted(
+    _ChartSpec(
         title="Accuracy",
         training=("train/accuracy",),
         held_out=("accuracy",),
-        about="The share of what was done right, within an episode too. One is won where all was.",
+        about="Fraction of correct rounds within an episode. An episode is won if it is 1.",
     ),
-    _Wanted(title="Turns of an episode", training=("train/turns",)),
-    _Wanted(title="Entropy, nats a token", training=("learner/entropy",)),
-    _Wanted(title="Mismatch of engine and learner, nats", training=("learner/mismatch_k1",)),
-    _Wanted(title="Void episodes", training=("rollout/void",)),
-    _Wanted(title="Unreadable replies", training=("train/unreadable",)),
-    _Wanted(title="Turns a second", training=("rollout/turns_per_s",)),
+    _ChartSpec(title="Turns per episode", training=("train/turns",)),
+    _ChartSpec(title="Entropy, nats per token", training=("learner/entropy",)),
+    _ChartSpec(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
+    _ChartSpec(title="Void episodes", training=("rollout/void",)),
+    _ChartSpec(title="Unreadable replies", training=("train/unreadable",)),
+    _ChartSpec(title="Turns per second", training=("rollout/turns_per_s",)),
 )
 
 
-class Curves:
-    """What `metrics.jsonl` holds, read as it grows.
+class MetricCurves:
+    """The charts of `metrics.jsonl`, read incrementally as it grows.
 
     Args:
         run: the run's folder.
     """
 
     def __init__(self, run: Path) -> None:
-        self._tail = Tail(run / "metrics.jsonl")
+        self._tail = JsonlTail(run / "metrics.jsonl")
         self._lines: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
     def charts(self) -> list[Chart]:
-        """Those of which something was logged."""
+        """The charts for which metrics were logged."""
         with self._lock:
             if self._tail.is_replaced():
-                self._tail, self._lines = Tail(self._tail.path), []
-            if self._tail.path.is_file() and len(self._lines) < _MOST_LINES:
+                self._tail, self._lines = JsonlTail(self._tail.path), []
+            if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
                 self._lines.extend(self._tail.new())
             lines = list(self._lines)
         drawn = (
@@ -100,15 +100,15 @@ class Curves:
         return [chart for chart in drawn if chart.curves]
 
 
-def _curves(wanted: _Wanted, lines: Sequence[dict[str, Any]]) -> list[Curve]:
-    """Evaluations during training play fewer games than those before and after it.
+def _curves(wanted: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+    """Evaluations during training are separate curves: they play fewer episodes.
 
-    So these are curves of their own: at the last step there is one of each.
+    The last step has both an evaluation during training and one after it.
     """
     trained = [line for line in lines if line.get("stage") == "reinforcement"]
     evaluated = [line for line in lines if line.get("stage") == "evaluation"]
-    during = [line for line in evaluated if not _ways_told_whole(line)]
-    found = [
+    during = [line for line in evaluated if not _full_evaluations(line)]
+    curves = [
         Curve(name="training", points=_points(trained, wanted.training)),
         Curve(
             name="held out, during training",
@@ -117,42 +117,42 @@ def _curves(wanted: _Wanted, lines: Sequence[dict[str, Any]]) -> list[Curve]:
         ),
         *(
             Curve(
-                name=f"held out, before and after, {way}",
+                name=f"held out, before and after, {decoding}",
                 points=_points(
-                    [line for line in evaluated if way in _ways_told_whole(line)],
-                    [f"{way}/{key}" for key in wanted.held_out],
+                    [line for line in evaluated if decoding in _full_evaluations(line)],
+                    [f"{decoding}/{key}" for key in wanted.held_out],
                 ),
                 dots=True,
                 dashed=True,
             )
-            for way in _WAYS
+            for decoding in _DECODINGS
         ),
     ]
-    return [curve for curve in found if curve.points]
+    return [curve for curve in curves if curve.points]
 
 
-def _ways_told_whole(line: dict[str, Any]) -> list[str]:
-    """Those of which it says how many episodes there were, as a job does before and after only."""
-    return [way for way in _WAYS if f"{way}/episodes" in line]
+def _full_evaluations(line: dict[str, Any]) -> list[str]:
+    """Decodings with an episode count, which is logged only before and after training."""
+    return [decoding for decoding in _DECODINGS if f"{decoding}/episodes" in line]
 
 
-def _points(here: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
-    """In the order of steps; of one that was logged again, the last counts."""
-    key = next((key for key in keys if any(_is_number(line.get(key)) for line in here)), None)
+def _points(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
+    """Points in the order of steps; if a step was logged twice, the last line counts."""
+    key = next((key for key in keys if any(_is_number(line.get(key)) for line in lines)), None)
     if key is None:
         return []
     values = {
         float(line["step"]): float(line[key])
-        for line in here
+        for line in lines
         if _is_number(line.get(key)) and _is_number(line.get("step"))
     }
-    found = sorted(values.items())
-    return found[:: max(1, -(-len(found) // _MOST_POINTS))]
+    points = sorted(values.items())
+    return points[:: max(1, -(-len(points) // _MAX_POINTS))]
 
 
 def _is_number(value: object) -> bool:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max  # not of one that is none, or infinite
+        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
     )

@@ -1,4 +1,4 @@
-"""What the pages show, as plain JSON values."""
+"""The data behind the pages for episodes, groups and comparisons, as JSON values."""
 
 import math
 from collections import Counter, defaultdict
@@ -10,21 +10,21 @@ from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.episode_filters import Filter, void_causes
 from agentrl.replay.episode_summary import at
-from agentrl.replay.touch_marks import mark_of
+from agentrl.replay.touch_marks import touch_of
 from agentrl.text import printable
 from agentrl.types import Episode, Turn
 
-_LONGEST = 200_000
-"""Characters of one text that are sent."""
+_MAX_TEXT = 200_000
+"""Characters of one text sent to a page."""
 SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
 
 
-Play = tuple[Run, str, int]
-"""A run, a label and its step."""
+EvaluationKey = tuple[Run, str, int]
+"""A run, a label and a step."""
 
 
 def row(summary: Summary) -> dict[str, Any]:
-    """An episode in a list."""
+    """One row of the episode list."""
     return {
         "id": summary.id,
         "split": summary.split,
@@ -54,15 +54,15 @@ def row(summary: Summary) -> dict[str, Any]:
 def listing(
     run: Run, wanted: Filter, *, sort: str, down: bool, first: int, count: int
 ) -> dict[str, Any]:
-    """A page of the list, and what there is to choose from.
+    """A page of the episode list, with the values that filters can take.
 
     Args:
         run: the recorded run.
         wanted: which episodes.
         sort: one of `SORTS`.
-        down: the largest first.
-        first: how many are left out in front.
-        count: rows of the page.
+        down: largest first.
+        first: index of the first row.
+        count: number of rows.
     """
     everything = run.episodes()
     found = wanted.of(everything)
@@ -79,12 +79,12 @@ def listing(
 
 
 def _labels(episodes: Iterable[Summary]) -> list[str]:
-    """Of plays, in the order in which they began."""
+    """All labels, in the order in which they first occur."""
     return list(dict.fromkeys(s.label for s in episodes))
 
 
 def episode(recorded: RecordedEpisode) -> dict[str, Any]:
-    """A whole episode but its tokens."""
+    """A whole episode without its tokens."""
     summary, played = recorded.summary, recorded.episode
     return {
         **row(summary),
@@ -98,7 +98,7 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
 
 
 def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
-    mark = mark_of(turn)
+    mark = touch_of(turn)
     return {
         "shown": _text(turn.shown),
         "frames": list(turn.frames),
@@ -121,9 +121,9 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
 
 
 def group(run: Run, name: str) -> dict[str, Any]:
-    """The siblings of a group, turn by turn, and where they part.
+    """The episodes of a group, turn by turn, and which turns share a state.
 
-    Of one that was removed or cannot be read `lost` says why it has no turns.
+    An episode that was pruned or cannot be read has no turns; `lost` says why.
     """
     members = sorted(run.episodes(Filter(group=name)), key=lambda s: (s.member, s.id))
     whole = episodes_of(run, members)
@@ -139,31 +139,31 @@ def group(run: Run, name: str) -> dict[str, Any]:
             }
             for summary, played in zip(members, whole, strict=True)
         ],
-        "meetings": meetings(whole),
+        "meetings": shared_state_counts(whole),
     }
 
 
 def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
-    """Whole episodes; of each that is not to be had, why: its siblings are shown all the same."""
-    found: list[Episode | str] = []
+    """Whole episodes, or the reason why one is unavailable."""
+    episodes: list[Episode | str] = []
     for summary in members:
         try:
-            found.append(run.episode(summary.id).episode)
+            episodes.append(run.episode(summary.id).episode)
         except EpisodeRemoved:
-            found.append("removed by retention; its scores are kept")
+            episodes.append("pruned; its scores are kept")
         except ConfigError as error:
-            found.append(without_place(error, run))
-    return found
+            episodes.append(without_place(error, run))
+    return episodes
 
 
 def without_place(error: AgentRLError, run: Run) -> str:
-    """Its words: where the run lies on this machine is nobody's business."""
+    """The error's message without the run's location on this machine."""
     where = str(run.path)
     return str(error).replace(where, run.name) if len(run.path.parts) > 1 else str(error)
 
 
 def turns_of(played: Episode | str) -> tuple[Turn, ...]:
-    """None of an episode that is not to be had."""
+    """The turns of an episode; none if it is unavailable."""
     return () if isinstance(played, str) else played.turns
 
 
@@ -179,8 +179,8 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     }
 
 
-def meetings(episodes: Sequence[Episode | str]) -> list[list[int]]:
-    """[episode][turn] the number of others that were at the same state, at any turn."""
+def shared_state_counts(episodes: Sequence[Episode | str]) -> list[list[int]]:
+    """[episode][turn] number of other episodes that reached the same state, in any turn."""
     places: dict[str, set[int]] = defaultdict(set)
     for number, played in enumerate(episodes):
         for turn in turns_of(played):
@@ -195,11 +195,11 @@ def meetings(episodes: Sequence[Episode | str]) -> list[list[int]]:
     ]
 
 
-def comparison(one: Play, other: Play) -> dict[str, Any]:
-    """The same seeds in two plays, such as two evaluations: who did better on which.
+def comparison(one: EvaluationKey, other: EvaluationKey) -> dict[str, Any]:
+    """Pair the episodes of two evaluations by seed.
 
     Args:
-        one: a run, a label and its step.
+        one: a run, a label and a step.
         other: the same.
     """
     sides = [
@@ -215,7 +215,7 @@ def comparison(one: Play, other: Play) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """The same for readers: numbers with four decimals at most, below 1 with four digits."""
+    """Round numbers for display: four decimals, or four significant digits below 1."""
     if isinstance(value, float) and math.isfinite(value):
         return round(value, 4) if abs(value) >= 1 else float(f"{value:.4g}")
     if isinstance(value, Mapping):
@@ -224,13 +224,13 @@ def rounded(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    """No longer than a page can show."""
-    more = f"… ({len(text) - _LONGEST:,} characters more)" if len(text) > _LONGEST else ""
-    return text[:_LONGEST] + more
+    """Shorten a text to what a page can show."""
+    more = f"… ({len(text) - _MAX_TEXT:,} more characters)" if len(text) > _MAX_TEXT else ""
+    return text[:_MAX_TEXT] + more
 
 
 def sendable(value: Any) -> Any:
-    """The same as JSON and a page can have it: control characters spelt out, NaN as text."""
+    """Make a value valid JSON that a page can show: escape control characters, NaN as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

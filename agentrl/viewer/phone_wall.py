@@ -1,4 +1,4 @@
-"""The phones of a job that runs now: what they show, and a finger for those that are free."""
+"""The phones of a running job: their state and screens, and taps on free ones."""
 
 import logging
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 from agentrl import devices
 from agentrl.devices.doctor import battery_level
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.live_phones import phones_now
+from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.reader import Run
 from agentrl.text import short_serial
 from agentrl.types import Image
@@ -19,10 +19,10 @@ FREE = "free"
 _BATTERY_EVERY_S = 120.0
 
 
-class Wall:
-    """All phones that a run's processes tell of.
+class PhoneWall:
+    """All phones that a run's processes report.
 
-    Phones are named as in what is shared; their serials stay here.
+    Pages see only short names; serial numbers do not leave this process.
 
     Args:
         run: the run.
@@ -36,8 +36,8 @@ class Wall:
         self._batteries: dict[str, tuple[float, float | None]] = {}
 
     def phones(self) -> list[dict[str, Any]]:
-        """What each does now, with the last of its screens that is on disk."""
-        return [self._now(phone) for phone in phones_now(self._run.path)]
+        """The state of each phone, with its latest screen that is on disk."""
+        return [self._now(phone) for phone in read_live_phones(self._run.path)]
 
     def _now(self, phone: dict[str, Any]) -> dict[str, Any]:
         serial, frame = phone["serial"], phone["frame"]
@@ -51,48 +51,48 @@ class Wall:
         }
 
     def screen(self, name: str) -> Image:
-        """What a free phone shows now, uint8[H, W, 3].
+        """The current screen of a free phone, uint8[H, W, 3].
 
         Raises:
-            ConfigError: nobody tells of such a phone, or it is not free.
-            DeviceError: it cannot be reached.
+            ConfigError: no process reports such a phone, or it is not free.
+            DeviceError: the phone cannot be reached.
         """
         phone = self._free(name)
         self._look_at_battery(phone)
         return phone.screenshot()
 
     def tap(self, name: str, x: float, y: float) -> None:
-        """Touch a free phone.
+        """Tap a free phone.
 
         Args:
-            name: of the phone.
+            name: short name of the phone.
             x: in [0, 1] of its width.
             y: in [0, 1] of its height.
 
         Raises:
-            ConfigError: nobody tells of such a phone, or it is not free.
-            DeviceError: it cannot be reached.
+            ConfigError: no process reports such a phone, or it is not free.
+            DeviceError: the phone cannot be reached.
         """
         if not (0 <= x <= 1 and 0 <= y <= 1):
             raise ConfigError(f"x={x}, y={y}: must lie in [0, 1]")
         self._free(name).tap(x, y)
 
     def close(self) -> None:
-        """Let go of all phones."""
+        """Close all connections to phones."""
         with self._lock:
             for phone in self._opened.values():
                 phone.close()
             self._opened.clear()
 
     def _free(self, name: str) -> devices.Device:
-        told = next(
-            (p for p in phones_now(self._run.path) if short_serial(p["serial"]) == name), None
+        phone = next(
+            (p for p in read_live_phones(self._run.path) if short_serial(p["serial"]) == name), None
         )
-        if told is None:
-            raise ConfigError(f"no job that runs now tells of a phone {name!r}")
-        if told["state"] != FREE:
-            raise ConfigError(f"{name} is not free: it is {told['state'] or 'in use'}")
-        serial = told["serial"]
+        if phone is None:
+            raise ConfigError(f"no running job reports a phone {name!r}")
+        if phone["state"] != FREE:
+            raise ConfigError(f"{name} is not free: it is {phone['state'] or 'in use'}")
+        serial = phone["serial"]
         with self._lock:
             if serial not in self._opened:
                 self._opened[serial] = devices.open_device(serial)
@@ -104,8 +104,8 @@ class Wall:
         if time.monotonic() - looked < _BATTERY_EVERY_S and looked:
             return
         try:
-            (told,) = phone.batch(["dumpsys", "battery"])
-            level = battery_level(told)
+            (output,) = phone.batch(["dumpsys", "battery"])
+            level = battery_level(output)
         except DeviceError as error:
             log.info("battery of %s: %s", short_serial(serial), error)
         self._batteries[serial] = (time.monotonic(), level)

@@ -1,4 +1,4 @@
-"""What the first page tells of a run, but the curves, as plain JSON values."""
+"""The overview page of a run as JSON values, without the curves."""
 
 import json
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from agentrl.text import printable
 
 
 def overview(run: Run) -> dict[str, Any]:
-    """The whole run at a glance."""
+    """Counts, tables, configuration and state of a run."""
     episodes = run.episodes()
     return {
         "name": run.name,
@@ -26,8 +26,8 @@ def overview(run: Run) -> dict[str, Any]:
         "outcomes": dict(Counter(s.outcome.value for s in episodes)),
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
-        "job": job(run),
-        "plays": plays(run),
+        "job": job_state(run),
+        "plays": rows_by_label(run),
         "devices": devices(run),
         "config": _read(run.path / "config.yaml"),
         "summary": _parsed(_read(run.path / "summary.json")),
@@ -35,28 +35,28 @@ def overview(run: Run) -> dict[str, Any]:
     }
 
 
-def job(run: Run) -> str | None:
-    """Whether a job `runs`, has `ended`, or `stopped` before its end; None where there is none.
+def job_state(run: Run) -> str | None:
+    """`runs`, `ended`, or `stopped` (before its end); None if the run has no job.
 
-    The summary is a job's last word; one that went on since has come further than it says.
+    A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
     """
     worked_in = is_locked(run.path)
     if worked_in is None or worked_in:
         return "runs" if worked_in else None
-    told = [_parsed(_read(run.path / name)) for name in ("summary.json", "state.json")]
-    summary, state = (one if isinstance(one, dict) else {} for one in told)
-    if "policy" in summary:  # an evaluation, which says what it found once it has ended
+    files = [_parsed(_read(run.path / name)) for name in ("summary.json", "state.json")]
+    summary, state = (content if isinstance(content, dict) else {} for content in files)
+    if "policy" in summary:  # an evaluation, which adds its results when it ends
         return "ended" if "reward" in summary else "stopped"
     ended = "steps" in summary and summary["steps"] == state.get("step")
     return "ended" if ended else "stopped"
 
 
-def plays(run: Run) -> list[dict[str, Any]]:
-    """What was played, with its counts and means: training is one row, all else one a step."""
-    found: dict[tuple[str, str, int], list[Summary]] = defaultdict(list)
+def rows_by_label(run: Run) -> list[dict[str, Any]]:
+    """Counts and means by label and step; all training steps share one row."""
+    by_play: dict[tuple[str, str, int], list[Summary]] = defaultdict(list)
     for s in run.episodes():
-        found[s.split, s.label, -1 if s.split == "train" else s.step].append(s)
-    return [_play(episodes) for episodes in found.values()]
+        by_play[s.split, s.label, -1 if s.split == "train" else s.step].append(s)
+    return [_play(episodes) for episodes in by_play.values()]
 
 
 def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
@@ -71,11 +71,11 @@ def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
 
 
 def devices(run: Run) -> list[dict[str, Any]]:
-    """Of each phone: what was played on it, and what failed there."""
-    found: dict[str, list[Summary]] = defaultdict(list)
+    """Episodes and failures of each phone."""
+    by_device: dict[str, list[Summary]] = defaultdict(list)
     for summary in run.episodes():
         if summary.device is not None:
-            found[summary.device].append(summary)
+            by_device[summary.device].append(summary)
     return [
         {
             "device": device,
@@ -85,7 +85,7 @@ def devices(run: Run) -> list[dict[str, Any]]:
             "seconds_per_turn": _mean([s.seconds / s.turns for s in episodes if s.turns]),
             "last": max(s.time for s in episodes),
         }
-        for device, episodes in sorted(found.items())
+        for device, episodes in sorted(by_device.items())
     ]
 
 

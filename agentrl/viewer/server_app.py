@@ -1,4 +1,4 @@
-"""The viewer's server: pages, what they show, and the frames."""
+"""The viewer's web application: pages, their JSON API, and frames."""
 
 import asyncio
 import json
@@ -18,17 +18,17 @@ from agentrl.replay import Filter, Run
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import page_data
-from agentrl.viewer.access import HEADERS, TOKEN_HEADER, Guard
-from agentrl.viewer.episode_search import Search
-from agentrl.viewer.frame_images import WIDTHS, Pictures, webp
-from agentrl.viewer.live_episode import Stage
-from agentrl.viewer.metric_curves import Curves
-from agentrl.viewer.phone_wall import Wall
-from agentrl.viewer.run_overview import job, overview, plays
-from agentrl.viewer.token_text import Vocabulary, of_turn
+from agentrl.viewer.access import HEADERS, TOKEN_HEADER, AccessGuard
+from agentrl.viewer.episode_search import EpisodeSearch
+from agentrl.viewer.frame_images import WIDTHS, FrameImages, webp
+from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.metric_curves import MetricCurves
+from agentrl.viewer.phone_wall import PhoneWall
+from agentrl.viewer.run_overview import job_state, overview, rows_by_label
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
-_FOR_EVER = "private, max-age=31536000, immutable"
-"""A frame is named by its pixels: it never changes."""
+_CACHE_FOREVER = "private, max-age=31536000, immutable"
+"""A frame id is the hash of its pixels, so a frame never changes."""
 _PAGES = (
     "/",
     "/episodes",
@@ -38,30 +38,30 @@ _PAGES = (
     "/phones",
     "/play",
 )
-_FOR_PROGRAMS = ("api", "static", "frames")
-"""Where addresses begin that nobody types."""
-_KINDS = {
+_NOT_PAGES = ("api", "static", "frames")
+"""First path segments of addresses that are not pages."""
+_MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
 }
-_LOOK_S = 0.5
-"""How often a page's stream looks for news."""
-_MOST_ROWS = 500
+_POLL_S = 0.5
+"""How often the event stream looks for changes."""
+_MAX_ROWS = 500
 
 
 def application(
-    run: Run, guard: Guard, stage: Stage | None = None, other: Run | None = None
+    run: Run, guard: AccessGuard, stage: LiveEpisode | None = None, other: Run | None = None
 ) -> FastAPI:
-    """What uvicorn runs; whoever has run it closes its `state.wall` and `state.search`.
+    """Create the ASGI application; the caller closes its `state.wall` and `state.search`.
 
     Args:
         run: the recorded run; it may still be growing.
-        guard: who may ask.
-        stage: an episode that is played on a page; None for none.
-        other: a run whose plays can be compared with those of `run`; None for none.
+        guard: decides which requests are answered.
+        stage: an episode that is played in the browser; None for none.
+        other: a run whose episodes can be compared with those of `run`; None for none.
     """
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard, app.state.stage = guard, stage
@@ -69,20 +69,20 @@ def application(
     app.middleware("http")(_guarded)
     _add_refusals(app, run)
     _add_files(app, _static())
-    _add_frames(app, Pictures(run))
+    _add_frames(app, FrameImages(run))
     _add_views(app, run, other)
     _add_news(app, run)
-    app.state.wall = Wall(run)
+    app.state.wall = PhoneWall(run)
     _add_wall(app, app.state.wall, guard)
     _add_stage(app, stage, guard)
     return app
 
 
 async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    guard: Guard = request.app.state.guard
+    guard: AccessGuard = request.app.state.guard
     brought = request.query_params.get("token")
     if brought is not None and guard.knows(brought) and not guard.is_loopback:
-        # On to the page, which keeps the token for what it changes; never to another host.
+        # Redirect to the page, which keeps the token for its changes; never to another host.
         page = f"/{request.url.path.lstrip('/')}#token={brought}"
         response: Response = RedirectResponse(page, 303)
         response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")
@@ -97,8 +97,8 @@ async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Respo
 
 def _add_refusals(app: FastAPI, run: Run) -> None:
     @app.exception_handler(AgentRLError)
-    async def told(_: Request, error: AgentRLError) -> Response:
-        """What is not there, or cannot be read, in one sentence."""
+    async def refuse(_: Request, error: AgentRLError) -> Response:
+        """Answer with the error's message."""
         status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
         return JSONResponse(
             page_data.sendable({"error": page_data.without_place(error, run)}), status
@@ -106,84 +106,93 @@ def _add_refusals(app: FastAPI, run: Run) -> None:
 
 
 def _static() -> dict[str, bytes]:
-    """Our own files by their path; nothing else can be asked for."""
-    found: dict[str, bytes] = {}
+    """The package's static files by path; nothing else can be requested."""
+    files: dict[str, bytes] = {}
     folders = [("", resources.files("agentrl.viewer") / "static")]
     while folders:
         path, folder = folders.pop()
         for entry in folder.iterdir():
             if entry.is_dir():
                 folders.append((f"{path}{entry.name}/", entry))
-            elif entry.name.rpartition(".")[2] in _KINDS:
-                found[path + entry.name] = entry.read_bytes()
-    return found
+            elif entry.name.rpartition(".")[2] in _MEDIA_TYPES:
+                files[path + entry.name] = entry.read_bytes()
+    return files
 
 
 def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
     async def page() -> Response:
-        return Response(files["page.html"], media_type=_KINDS["html"])
+        return Response(files["page.html"], media_type=_MEDIA_TYPES["html"])
 
     for path in _PAGES:
         app.add_api_route(path, page, methods=["GET"])
 
     @app.exception_handler(404)
     async def missing(request: Request, _: Exception) -> Response:
-        if request.url.path.lstrip("/").partition("/")[0] in _FOR_PROGRAMS:
+        if request.url.path.lstrip("/").partition("/")[0] in _NOT_PAGES:
             return JSONResponse({"error": "no such address"}, 404)
-        return Response(files["page.html"], 404, media_type=_KINDS["html"])
+        return Response(files["page.html"], 404, media_type=_MEDIA_TYPES["html"])
 
     @app.get("/static/{path:path}")
     async def static(path: str) -> Response:
         if path not in files:
             return Response("no such file\n", 404, media_type="text/plain")
-        return Response(files[path], media_type=_KINDS[path.rpartition(".")[2]])
+        return Response(files[path], media_type=_MEDIA_TYPES[path.rpartition(".")[2]])
 
 
-def _add_frames(app: FastAPI, pictures: Pictures) -> None:
+def _add_frames(app: FastAPI, pictures: FrameImages) -> None:
     @app.get("/frames/{frame_id}")
     def frame(frame_id: str, width: int | None = None) -> Response:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
             return Response("no such frame\n", 404, media_type="text/plain")
-        found = pictures.whole(frame_id) if width is None else pictures.small(frame_id, width)
-        if found is None:
-            return Response("this frame is not recorded\n", 404, media_type="text/plain")
+        image = pictures.whole(frame_id) if width is None else pictures.small(frame_id, width)
+        if image is None:
+            return Response("this frame was not recorded\n", 404, media_type="text/plain")
         kind = "image/png" if width is None else "image/webp"
-        return Response(found, media_type=kind, headers={"Cache-Control": _FOR_EVER})
+        return Response(image, media_type=kind, headers={"Cache-Control": _CACHE_FOREVER})
 
 
 def _only_known(request: Request) -> None:
-    """Refuse parameters that would be passed over in silence."""
+    """Refuse unknown query parameters, which FastAPI would silently ignore."""
     route: APIRoute = request.scope["route"]
     known = [field.alias for field in get_flat_dependant(route.dependant).query_params]
     for name in request.query_params:
         if name not in known:
             raise _UnknownParameter(
-                f"{quoted(name)} is no parameter of this{did_you_mean(name, known)}. "
-                f"There are: {', '.join(known) or 'none'}"
+                f"unknown parameter {quoted(name)}{did_you_mean(name, known)}. "
+                f"Known parameters: {', '.join(known) or 'none'}"
             )
 
 
 def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
-    curves, words = Curves(run.path), Vocabulary(run.path)
-    app.state.search = search = Search(run)
+    app.state.search = EpisodeSearch(run)
     api = APIRouter(dependencies=[Depends(_only_known)])
+    _add_run_views(app, api, run, other)
+    _add_list_view(api, run, app.state.search)
+    _add_episode_views(api, run)
+    _add_comparison_view(api, run, other)
+    app.include_router(api)
+
+
+def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) -> None:
+    curves = MetricCurves(run.path)
 
     @api.get("/api/run/name")
     def name() -> Response:
-        plays = app.state.stage is not None
         news = _state(run)
-        told = {"name": run.name, "plays": plays, "job": news[-1], "news": news}
-        return _json(told)
+        is_playable = app.state.stage is not None
+        return _json({"name": run.name, "plays": is_playable, "job": news[-1], "news": news})
 
     @api.get("/api/run")
     def whole() -> Response:
-        beside = other and {"name": other.name, "plays": plays(other)}
+        beside = other and {"name": other.name, "plays": rows_by_label(other)}
         return _json(overview(run) | {"other": beside})
 
     @api.get("/api/curves")
     def charts() -> Response:
         return _json([asdict(chart) for chart in curves.charts()])
 
+
+def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     @api.get("/api/episodes")
     def listing(
         wanted: Annotated[Filter, Depends(_wanted)],
@@ -191,19 +200,22 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
         sort: str = "time",
         down: bool = True,
         first: Annotated[int, Query(ge=0)] = 0,
-        count: Annotated[int, Query(ge=1, le=_MOST_ROWS)] = 100,
+        count: Annotated[int, Query(ge=1, le=_MAX_ROWS)] = 100,
     ) -> Response:
         if sort not in page_data.SORTS:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
-        # How far it was before it looked: what is read meanwhile may not be among what it found.
+        # Progress before the search: episodes read in between may be missing from the result.
         progress = search.progress() if text else None
-        searched = search.find(text) if text else None
-        wanted = replace(wanted, among=searched)
+        wanted = replace(wanted, among=search.find(text) if text else None)
         page = page_data.listing(run, wanted, sort=sort, down=down, first=first, count=count)
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:
             row["excerpt"] = excerpts.get(row["id"])
         return _json(page | {"searched": progress})
+
+
+def _add_episode_views(api: APIRouter, run: Run) -> None:
+    vocabulary = TokenVocabulary(run.path)
 
     @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
@@ -211,27 +223,27 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
-        found = run.episode(episode_id).episode
-        return _json(of_turn(found, number, words, run.token_advantages(found)))
+        episode = run.episode(episode_id).episode
+        advantages = run.token_advantages(episode)
+        return _json(turn_tokens(episode, number, vocabulary, advantages))
 
     @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
-        found = page_data.group(run, name)
-        if not found["members"]:
+        page = page_data.group(run, name)
+        if not page["members"]:
             raise ConfigError(f"{run.path} has no group {name!r}")
-        return _json(found)
+        return _json(page)
 
+
+def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
     @api.get("/api/compare")
     def compare(
         a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
     ) -> Response:
         if (a_other or b_other) and other is None:
-            raise ConfigError("there is no other run beside this one (agentrl replay RUN --with)")
-        sides = (other if is_other and other else run for is_other in (a_other, b_other))
-        one, two = sides
-        return _json(page_data.comparison((one, a, a_step), (two, b, b_step)))
-
-    app.include_router(api)
+            raise ConfigError("no second run is open (agentrl view RUN --with OTHER)")
+        run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
+        return _json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
 
 def _wanted(
@@ -247,11 +259,11 @@ def _wanted(
     least: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     most: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:
-    """What a query asks for; its names are those of the filter."""
+    """The filter of a query; the parameters are named like the filter's fields."""
     return Filter(**locals())
 
 
-def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
+def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
     @app.get("/api/phones")
     def phones() -> Response:
         return _json(wall.phones())
@@ -268,7 +280,7 @@ def _add_wall(app: FastAPI, wall: Wall, guard: Guard) -> None:
         return _json({})
 
 
-def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
+def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> None:
     if stage is None:
         return
 
@@ -289,20 +301,20 @@ def _add_stage(app: FastAPI, stage: Stage | None, guard: Guard) -> None:
 
 
 class _NoToken(AgentRLError):
-    """Something was to be changed, and nobody had said so."""
+    """A request that changes something came without the token."""
 
 
 class _UnknownParameter(AgentRLError):
-    """A query has a name that means nothing."""
+    """A query parameter does not exist."""
 
 
 _STATUS = {_NoToken: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
-"""What a refusal is in HTTP; a phone may go while it is asked."""
+"""HTTP status by error; a phone may go offline while it is being used."""
 
 
-def _check_token(guard: Guard, request: Request) -> None:
+def _check_token(guard: AccessGuard, request: Request) -> None:
     if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
-        raise _NoToken("the token is missing: open the address that the server has printed")
+        raise _NoToken("the token is missing: open the address that the server printed")
 
 
 def _add_news(app: FastAPI, run: Run) -> None:
@@ -312,23 +324,23 @@ def _add_news(app: FastAPI, run: Run) -> None:
 
 
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
-    """An event whenever something was recorded or logged since, or the job began or ended."""
-    said: tuple[Any, ...] = ()
+    """Send an event whenever something was recorded or logged, or the job started or ended."""
+    sent: tuple[Any, ...] = ()
     closing: threading.Event = request.app.state.closing
     while not closing.is_set() and not await request.is_disconnected():
         try:
             now = await asyncio.to_thread(_state, run)
-        except AgentRLError as error:  # the page asks again, and is told of it
+        except AgentRLError as error:  # the page then reloads its data, and shows the error
             now = page_data.without_place(error, run), None
-        if now != said:
-            said = now
+        if now != sent:
+            sent = now
             yield f"data: {json.dumps({'news': now, 'job': now[-1]})}\n\n"
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def _state(run: Run) -> tuple[Any, ...]:
     metrics = run.path / "metrics.jsonl"
-    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job(run))
+    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job_state(run))
 
 
 def _json(value: Any) -> Response:

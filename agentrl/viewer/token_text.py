@@ -1,4 +1,4 @@
-"""Token ids of an episode as words."""
+"""The tokens of a turn as text, with log-probabilities, versions and advantages."""
 
 import json
 import logging
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_IDS = 1 << 32
-"""That a tokenizer can be asked for."""
+_MAX_ID = 1 << 32
+"""Larger token ids overflow in the tokenizers library."""
 _MODELS = ("start", "model")
 """Folders of a run that hold its tokenizer."""
 _TOKENIZER = "tokenizer.json"
-_MOST_BYTES = 256 << 20
-"""Of a tokenizer's file; the largest of today's models have 33 MB."""
-_MOST_SETTINGS = 4 << 20
-"""Characters of a configuration, and of a summary."""
+_MAX_TOKENIZER = 256 << 20
+"""Characters of a tokenizer's file; the largest current ones have 33 MB."""
+_MAX_SETTINGS = 4 << 20
+"""Characters of a configuration or a summary."""
 
 
-class Vocabulary:
-    """The words of a run's model; ids stand for themselves where its tokenizer is not at hand.
+class TokenVocabulary:
+    """Decodes the tokens of a run's model; without its tokenizer, tokens appear as ids.
 
     Args:
-        run: the run's folder; `start` or `model` in it hold the tokenizer, or in the run whose
-            model it played, as `agentrl eval RUN` does.
+        run: the run's folder. The tokenizer is looked for in its `start` and `model` folders, and
+            in those of the run whose model it played (as with `agentrl eval RUN`).
     """
 
     def __init__(self, run: Path) -> None:
@@ -43,27 +43,27 @@ class Vocabulary:
         self._text = lru_cache(maxsize=65536)(self._decoded)
 
     def look(self) -> str | None:
-        """Look for the tokenizer, which may come late; why there is none, or None where it is."""
+        """Load the tokenizer, which may appear late; None on success, or why it is missing."""
         if self._tokenizer is not None:
             return None
         file = next((file for file in _places(self._run) if _is_file(file)), None)
         if file is None:
             return (
-                f"Tokens are shown by their ids: there is no {_TOKENIZER} in start/ or model/ of "
-                "this run, or of the one whose model it plays."
+                f"Tokens appear as ids: there is no {_TOKENIZER} in start/ or model/ of this run, "
+                "or of the run whose model it played."
             )
         self._tokenizer, why = _opened(file)
-        return why and f"Tokens are shown by their ids: {why}."
+        return why and f"Tokens appear as ids: {why}."
 
     def word(self, token_id: int) -> str:
-        """The text of one token, once `look` has found a tokenizer."""
-        known = self._tokenizer is not None and 0 <= token_id < _IDS
+        """The text of one token; its id if `look` has not found a tokenizer."""
+        known = self._tokenizer is not None and 0 <= token_id < _MAX_ID
         return self._text(token_id) if known else f"[{token_id}]"
 
     def _decoded(self, token_id: int) -> str:
-        """A part of a character is shown as its sign."""
+        """The text of a token; an incomplete character becomes U+FFFD."""
         tokenizer = self._tokenizer
-        assert tokenizer is not None, "asked once it is there"
+        assert tokenizer is not None, "the tokenizer is not loaded"
         if tokenizer.id_to_token(token_id) is None:
             return f"[{token_id}]"
         text: str = tokenizer.decode([token_id], skip_special_tokens=False)
@@ -71,17 +71,17 @@ class Vocabulary:
 
 
 def _places(run: Path) -> Iterator[Path]:
-    """Where the tokenizer may lie.
+    """Candidate files for the tokenizer.
 
-    What is recorded may be a stranger's, and names paths: of them only those count that end as a
-    run's own do, in a folder with a `config.yaml`, and nothing but a tokenizer's JSON is read.
+    The recording may come from somebody else and name any path. So a path counts only if it leads
+    to a folder with a `config.yaml`, and only `tokenizer.json` is read there.
     """
     runs = (run, *(other for other in _others(run) if _is_file(other / "config.yaml")))
     return (folder / name / _TOKENIZER for folder in runs for name in _MODELS)
 
 
 def _others(run: Path) -> Iterator[Path]:
-    """Runs whose model this one may have played: beside it, where both were moved, or as named."""
+    """Runs whose model this one may have played: next to it (if both were moved), or as named."""
     for name in (_model_of(run), _target_of(run)):
         if name is not None and name.name:
             yield run.absolute().parent / name.name
@@ -89,7 +89,7 @@ def _others(run: Path) -> Iterator[Path]:
 
 
 def _model_of(run: Path) -> Path | None:
-    """The run whose own model the configuration names."""
+    """The run whose model the configuration names."""
     try:
         path = Path(yaml.safe_load(_read(run / "config.yaml"))["model"]["path"])
     except (OSError, LookupError, TypeError, ValueError, RecursionError, yaml.YAMLError):
@@ -98,63 +98,63 @@ def _model_of(run: Path) -> Path | None:
 
 
 def _target_of(run: Path) -> Path | None:
-    """What an evaluation was pointed at."""
+    """The run that was evaluated."""
     try:
         return Path(json.loads(_read(run / "summary.json"))["target"])
     except (OSError, LookupError, TypeError, ValueError, RecursionError):
         return None
 
 
-def _read(file: Path, most: int = _MOST_SETTINGS) -> str:
+def _read(file: Path, max_characters: int = _MAX_SETTINGS) -> str:
     with open(file, encoding="utf-8", opener=open_regular) as opened:
-        text = opened.read(most + 1)
-    if len(text) > most:
-        raise ValueError(f"it has more than {most:,} characters")
+        text = opened.read(max_characters + 1)
+    if len(text) > max_characters:
+        raise ValueError(f"more than {max_characters:,} characters")
     return text
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # too long a name, or a folder that is closed to us
+    except OSError:  # the name is too long, or a folder is not readable
         return False
 
 
 def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
-    """The tokenizer, or why there is none."""
+    """The tokenizer, or why it cannot be loaded."""
     try:
         from tokenizers import Tokenizer
 
-        return Tokenizer.from_str(_read(file, _MOST_BYTES)), None
+        return Tokenizer.from_str(_read(file, _MAX_TOKENIZER)), None
     except ImportError:
         return None, "`tokenizers` is not installed (pip install 'agentrl[train]')"
-    except Exception as error:  # broken: the ids are still true
-        log.warning("%s: tokens are shown by their ids: %s", file, describe_error(error))
+    except Exception as error:  # a broken file: show ids instead
+        log.warning("%s: tokens appear as ids: %s", file, describe_error(error))
         return None, f"{file.parent.name}/{file.name} cannot be read"
 
 
-def of_turn(
+def turn_tokens(
     episode: Episode,
     number: int,
-    words: Vocabulary,
+    words: TokenVocabulary,
     advantages: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
-    """Prompt and reply of a turn, token by token; `note` says why ids stand for words.
+    """Prompt and reply of a turn, token by token; `note` says why tokens appear as ids.
 
     Args:
-        episode: as it was played.
+        episode: the recorded episode.
         number: of the turn, from 1.
-        words: of its model.
-        advantages: [T][R], where the tokens of a turn differ; None where they do not.
+        words: vocabulary of its model.
+        advantages: [T][R] per token; None if the tokens of a turn share one advantage.
 
     Raises:
-        ConfigError: it has no such turn.
+        ConfigError: the episode has no such turn.
     """
     if not 1 <= number <= len(episode.turns):
-        raise ConfigError(f"{episode.id} has {len(episode.turns)} turns, and no turn {number}")
+        raise ConfigError(f"{episode.id} has no turn {number}, only {len(episode.turns)} turns")
     turn, why = episode.turns[number - 1], words.look()
-    credit = advantages[number - 1] if advantages else [None] * len(turn.reply_ids)
-    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_versions, credit, strict=True)
+    by_token = advantages[number - 1] if advantages else [None] * len(turn.reply_ids)
+    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_versions, by_token, strict=True)
     return {
         "note": why,
         "prompt": _runs(turn.prompt_ids, words),
@@ -171,12 +171,12 @@ def of_turn(
     }
 
 
-def _runs(ids: tuple[int, ...], words: Vocabulary) -> list[dict[str, Any]]:
-    """Tokens of a prompt, each row of the same one, such as those of a picture, as one entry."""
-    found: list[dict[str, Any]] = []
+def _runs(ids: tuple[int, ...], words: TokenVocabulary) -> list[dict[str, Any]]:
+    """Run-length encode the tokens of a prompt: an image is one entry with a count."""
+    runs: list[dict[str, Any]] = []
     for id in ids:
-        if found and found[-1]["id"] == id:
-            found[-1]["count"] += 1
+        if runs and runs[-1]["id"] == id:
+            runs[-1]["count"] += 1
         else:
-            found.append({"id": id, "text": words.word(id), "count": 1})
-    return found
+            runs.append({"id": id, "text": words.word(id), "count": 1})
+    return runs

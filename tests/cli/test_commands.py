@@ -1,21 +1,19 @@
 import json
-import re
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 
 from agentrl import __version__, cli, replay
 from agentrl.config import PRESETS
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.replay.recorder import Recorder
-from agentrl.types import Outcome
-from tests.replay.episodes import scored
-from tests.viewer import runs
+from agentrl.training.evaluation.evaluate import Evaluation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 
@@ -52,26 +50,17 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("agentrl.training.trainer.train")
     module.calls = []  # type: ignore[attr-defined]
 
-    def train(config: Any, **keywords: Any) -> Path:
+    def train(config: Any, **keywords: Any) -> replay.Run:
         module.calls.append((config, keywords))
         if "seed=13" in keywords["overrides"]:
             raise DeviceError("emulator-5554 is offline")
         if "seed=14" in keywords["overrides"]:
             raise KeyboardInterrupt
-        return Path("runs/x")
+        return replay.Run(Path("runs/x"))
 
     module.train = train  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "agentrl.training.trainer.train", module)
     return module
-
-
-@pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
-    with Recorder(tmp_path) as recorder:
-        recorder.episode(scored("good", turns=3), split="train", step=1)
-        void = scored("void", turns=0, outcome=Outcome.DEVICE_ERROR, error="[bold]gone")
-        recorder.episode(void, split="train", step=2)
-    return tmp_path
 
 
 def test_help_and_version_load_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +70,7 @@ def test_help_and_version_load_nothing_heavy(capsys: pytest.CaptureFixture[str])
     assert __version__ in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["tran"], ["train"], ["replay", "x", "--lst"]])
+@pytest.mark.parametrize("arguments", [["tran"], ["train"], ["episodes", "x", "--lst"]])
 def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
     assert cli.run(arguments) == 2
 
@@ -175,7 +164,7 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     assert Path(found["run"]).name.startswith("eval-guesser-own_environment-")
     assert found["episodes"] == 7
     assert 1 <= found["turns"] <= 4
-    assert cli.run(["replay", found["run"], "--list"]) == 0
+    assert cli.run(["episodes", found["run"]]) == 0
     assert "7 of 7 episodes" in capsys.readouterr().out
     assert cli.run(arguments) == 0
     assert "recorded:" in capsys.readouterr().out
@@ -193,117 +182,15 @@ def test_eval_without_the_console_logger_prints_no_progress(
 def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def played(*_: Any) -> dict[str, Any]:
-        return {"reward": 0.5}
+    async def played(*_: Any) -> Evaluation:
+        return Evaluation(metrics={"reward": 0.5}, episodes=1, void=0, seconds=0.1, by_seed={})
 
     monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
-    assert "which no run has trained" in caplog.text
+    assert "not trained yet" in caplog.text
     caplog.clear()
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}", "--policy=guesser"]) == 0
     assert not caplog.text
-
-
-def test_replay_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["replay", str(run_folder), "--list"]) == 0
-    output = capsys.readouterr().out
-    assert "[bold]gone" in output
-    assert "2 of 2 episodes" in output
-    assert "1 void of 2 (50.0%): 1 x [bold]gone" in output
-    assert cli.run(["replay", str(run_folder), "--list", "--label", "unknown"]) == 0
-    output = capsys.readouterr().out
-    assert "No episode is like this" in output
-    assert "label='unknown': no play is called so. There are: " in output
-    assert cli.run(["replay", str(run_folder), "--list", "--outcome", "terminated"]) == 0
-    output = capsys.readouterr().out
-    assert "void" not in output
-    assert "1 of 1 episodes" in output
-    group = replay.open(run_folder).episode("good").summary.group
-    assert cli.run(["replay", str(run_folder), "--list", "--group", group]) == 0
-    assert "good" in capsys.readouterr().out
-    assert cli.run(["replay", str(run_folder), "--list", "--group", "another"]) == 0
-    assert "good" not in capsys.readouterr().out
-
-
-def test_replay_filters_by_success_reward_and_label(tmp_path, capsys) -> None:
-    run = runs.run(tmp_path / "run")
-
-    def count(*filters: str) -> int:
-        assert cli.run(["replay", str(run), "--list", *filters]) == 0
-        found = re.search(r"of (\d+) episodes", capsys.readouterr().out)
-        return int(found[1]) if found else 0
-
-    won, lost = count("--won"), count("--lost")
-    assert won > 0 < lost
-    assert won + lost == count() - count("--outcome", "void")
-    assert won <= count("--least", "1") < won + lost
-    assert 0 < count("--label", "train", "--won") < won
-
-
-@pytest.mark.parametrize("label", ["after sampled", "after-sampled"])
-def test_labels_are_accepted_as_shown_in_the_viewer_or_as_in_ids(tmp_path, capsys, label) -> None:
-    run = runs.run(tmp_path / "run")
-    assert cli.run(["replay", str(run), "--list", "--label", label]) == 0
-    assert "4 of 4 episodes" in capsys.readouterr().out
-    out = tmp_path / "out.jsonl"
-    arguments = ["--as", "turns", "--split", "eval", "--label", label]
-    assert cli.run(["export", str(run), str(out), *arguments]) == 0
-    assert "12 rows (12 after-sampled)" in capsys.readouterr().out
-    reward = ["--reward", "agentrl.rewards.form:action", "--label", label]
-    assert cli.run(["rescore", str(run), *reward]) == 0
-    assert capsys.readouterr().out.startswith("4 episodes: mean")
-
-
-def test_an_unknown_label_is_answered_with_the_known_ones(tmp_path, capsys) -> None:
-    run = runs.run(tmp_path / "run")
-    expected = (
-        "label='aftr sampled': no play is called so (did you mean 'after-sampled'?). There are: "
-        "before-sampled, after-sampled, train"
-    )
-    label = ["--label", "aftr sampled"]
-    assert cli.run(["replay", str(run), "--list", *label]) == 0
-    assert expected in capsys.readouterr().out
-    assert cli.run(["export", str(run), str(tmp_path / "out.jsonl"), *label]) == 2
-    assert expected in capsys.readouterr().err
-    assert cli.run(["rescore", str(run), "--reward", "agentrl.rewards.form:effect", *label]) == 2
-    assert expected in capsys.readouterr().err
-
-
-def test_one_row_is_singular_and_a_long_error_is_one_line(tmp_path, capsys) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.episode(scored("a"), split="train", step=1)
-        error = "ValueError: " + "9 \n" * 30_000
-        lost = scored("b", outcome=Outcome.ENV_ERROR, error=error, turns=0)
-        recorder.episode(lost, split="train", step=1)
-    assert cli.run(["export", str(tmp_path), str(tmp_path / "a.jsonl")]) == 0
-    assert "wrote" in (output := capsys.readouterr().out)
-    assert ": 1 row (1 " in output
-    assert cli.run(["replay", str(tmp_path), "--list"]) == 0
-    output = capsys.readouterr().out
-    assert "ValueError" in output
-    assert len(output) < 10_000
-
-
-def test_replay_exports_a_page(run_folder: Path, tmp_path: Path) -> None:
-    page = tmp_path / "game.html"
-    assert cli.run(["replay", str(run_folder), "--export", str(page), "--episode", "good"]) == 0
-    assert "<h1><bdi>good</bdi></h1>" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--export", "x.html"], ["--export", "x.avi", "--episode", "good"],
-        ["--export", "x.html", "--episode", "../good"], ["--episode", "unknown"],
-        ["--group", "unknown"], ["--episode", "good", "--group", "x"], ["--report"],
-        ["--split", "eval"],
-    ],
-)  # fmt: skip
-def test_replay_reports_contradicting_options(
-    run_folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["replay", str(run_folder), *arguments]) == 2
-    assert capsys.readouterr().err.startswith("ConfigError: ")
 
 
 def test_doctor_lists_everything_and_how_to_fix_it(
@@ -358,3 +245,34 @@ def test_doctor_reports_a_torchvision_that_others_cannot_import():
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip
         assert cli.install_doctor.vision_beside(torch, torchvision) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["train", "number_game", "--steps", "3"], "train.steps=3"),
+        (["train", "number_game", "--lr=3e-4"], "optim.lr=3e-4"),
+        (["eval", "number_game", "--group-size", "4"], "rollout.group_size=4"),
+    ],
+)
+def test_an_option_that_is_a_setting_is_answered_with_the_override(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    assert f"it is a setting: {answer}\n" in capsys.readouterr().err
+
+
+def test_help_lists_every_command_and_ends_with_an_example() -> None:
+    def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if not getattr(command, "hidden", False):
+            yield path, command
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from commands(inner, f"{path} {name}")
+
+    root = typer.main.get_command(cli.app)
+    shown = [name for names in cli._GROUPS.values() for name in names]
+    for path, command in commands(root, "agentrl"):
+        if path.count(" ") == 1:
+            assert path.split()[1] in shown, path
+        if not hasattr(command, "commands"):
+            assert command.help.strip().splitlines()[-1].startswith(f"Example: {path}"), path

@@ -183,7 +183,7 @@ def test_eval_tells_the_agreement_of_each_fact(tmp_path, capsys, adb_server) -> 
     settings = ["env.kwargs={truth: audit, rounds: 1}", "rollout.launcher=local"]
     settings += ["devices.source=virtual:1", f"run.dir={tmp_path}", "logging=[file]"]
     found = agentrl.evaluate("number_game", policy="expert", episodes=1, overrides=settings)
-    assert found["audit"]["score"] == {"agreed": 2, "of": 2, "low": 0.3424, "high": 1.0}
+    assert found.audit["score"] == {"agreed": 2, "of": 2, "low": 0.3424, "high": 1.0}
     assert cli.run(["eval", "number_game", "--policy=expert", "--episodes=1", *settings]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["lamp", "2", "2", "100.0%", "34.2", "to", "100.0%"] in lines

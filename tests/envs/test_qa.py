@@ -382,6 +382,6 @@ def test_job_over_a_data_set_records_its_components(tmp_path, questions):
         }
     )
     found = agentrl.evaluate(config, policy="expert", episodes=4)
-    assert found["reward"] == 1.5
-    assert (found["reward/exact"], found["reward/think_answer"]) == (1.0, 1.0)
-    assert json.dumps(found)
+    assert found.metrics["reward"] == 1.5
+    assert {found.metrics[f"reward/{name}"] for name in ("exact", "think_answer")} == {1.0}
+    assert json.dumps(found.summary())

@@ -6,7 +6,7 @@ from playwright.sync_api import Browser, BrowserType, sync_playwright
 from agentrl.phone_page import PagedApp, PageServer
 from tests import browser
 from tests.phone_page.phones import Tab
-from tests.phone_page.wire import PHONE_LOOPBACK, Wire
+from tests.phone_page.wire import PHONE_LOOPBACK, PacketClient
 
 _NAMES = f"--host-resolver-rules=MAP localhost {PHONE_LOOPBACK}, MAP * ~NOTFOUND"
 OpenPage = Callable[..., Tab]
@@ -41,14 +41,14 @@ def server(only_server: PageServer) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def wire(server: PageServer) -> Iterator[Wire]:
-    wire = Wire(server.port)
+def wire(server: PageServer) -> Iterator[PacketClient]:
+    wire = PacketClient(server.port)
     yield wire
     wire.cut()
 
 
 @pytest.fixture
-def open_page(chromium: Browser, server: PageServer, wire: Wire) -> Iterator[OpenPage]:
+def open_page(chromium: Browser, server: PageServer, wire: PacketClient) -> Iterator[OpenPage]:
     """Opens the page of an app on a screen of a phone."""
     tabs: list[Tab] = []
 

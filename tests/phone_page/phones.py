@@ -11,7 +11,7 @@ from agentrl.devices import CommandResult, Deadlines, Window
 from agentrl.errors import DeviceError
 from agentrl.phone_page import PagedApp
 from agentrl.types import Image
-from tests.phone_page.wire import Wire
+from tests.phone_page.wire import PacketClient
 
 BROWSER = "com.android.chrome"
 LAUNCHER = "com.android.launcher"
@@ -106,7 +106,7 @@ class ChromiumPhone:
         """Whether it says that the browser does not respond."""
         self.commands: list[tuple[str, ...]] = []
         self.taps: list[tuple[float, float]] = []
-        self.wire: Wire | None = None
+        self.wire: PacketClient | None = None
         self.grants_full_screen = True
         self.overlay: Image | None = None
         """Something that lies over the top left corner of the screen."""
@@ -185,7 +185,7 @@ class ChromiumPhone:
     def reverse(self, remote: str, local: str) -> None:
         assert remote == local, "one server, one port"
         if self.wire is None:
-            self.wire = Wire(int(remote.removeprefix("tcp:")))
+            self.wire = PacketClient(int(remote.removeprefix("tcp:")))
 
     def reverse_remove(self, remote: str) -> None:
         if self.wire is not None:

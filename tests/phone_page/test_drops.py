@@ -6,7 +6,7 @@ from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.conftest import OpenPage
 from tests.phone_page.phones import Tab, wait_for
-from tests.phone_page.wire import Wire
+from tests.phone_page.wire import PacketClient
 
 TOP, BOTTOM = (200, 150), (200, 450)
 
@@ -57,7 +57,7 @@ def test_a_server_that_is_started_again_goes_on_with_the_same_game(
 
 
 def test_a_touch_whose_connection_is_dead_is_sent_again_and_handled_once(
-    open_page: OpenPage, wire: Wire
+    open_page: OpenPage, wire: PacketClient
 ) -> None:
     host, tab = open_probe(open_page)
     wire.swallows_up = True
@@ -73,7 +73,9 @@ def test_a_touch_whose_connection_is_dead_is_sent_again_and_handled_once(
     assert wait_for(host, touches=4)["halves"] == [2, 3]
 
 
-def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, wire: Wire) -> None:
+def test_a_touch_whose_answer_is_lost_is_not_handled_twice(
+    open_page: OpenPage, wire: PacketClient
+) -> None:
     host, tab = open_probe(open_page)
     wire.swallows_down = True
     tab.tap(*TOP)
@@ -93,7 +95,7 @@ def test_a_touch_whose_answer_is_lost_is_not_handled_twice(open_page: OpenPage, 
 
 
 def test_a_connection_that_fell_silent_is_given_up_by_the_page(
-    open_page: OpenPage, wire: Wire
+    open_page: OpenPage, wire: PacketClient
 ) -> None:
     host, tab = open_probe(open_page)
     tab.page.evaluate("() => { heard = -LOST_AFTER_MS; }")
@@ -107,7 +109,7 @@ def test_a_connection_that_fell_silent_is_given_up_by_the_page(
 
 
 def test_a_touch_of_a_game_that_is_over_never_reaches_the_next_one(
-    open_page: OpenPage, wire: Wire, caplog: pytest.LogCaptureFixture
+    open_page: OpenPage, wire: PacketClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="agentrl")
     host, tab = open_probe(open_page)

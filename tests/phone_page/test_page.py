@@ -12,7 +12,7 @@ from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.conftest import OpenPage, start_chromium
 from tests.phone_page.phones import Tab, tap_app, wait_for
-from tests.phone_page.wire import Wire
+from tests.phone_page.wire import PacketClient
 
 # CSS pixels and pixels per CSS pixel: a small phone, two usual ones, a tablet on its side.
 SHAPES = [(320, 480, 1.0), (360, 640, 2.0), (412, 915, 2.625), (800, 600, 1.5)]
@@ -83,7 +83,7 @@ def test_every_screen_shows_what_the_app_draws_and_touches_land_where_they_are_m
 
 
 def test_a_screen_of_its_own_ratio_is_met_to_the_pixel(
-    chromium: Browser, server: PageServer, wire: Wire
+    chromium: Browser, server: PageServer, wire: PacketClient
 ) -> None:
     # Emulated screens count pixels otherwise than those that have such a ratio by themselves.
     ratio, size = "--force-device-scale-factor=2.625", "--window-size=503,917"
@@ -256,7 +256,7 @@ def test_an_app_that_raises_is_gone_and_its_page_lives(
 
 
 def test_a_page_that_is_hidden_is_not_in_front(
-    chromium: Browser, server: PageServer, wire: Wire
+    chromium: Browser, server: PageServer, wire: PacketClient
 ) -> None:
     host = numbers()
     server.add(host)

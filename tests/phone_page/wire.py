@@ -7,7 +7,7 @@ PHONE_LOOPBACK = "127.0.0.2"
 """What the browser of the tests takes for its own machine, as a phone's browser takes the phone."""
 
 
-class Wire:
+class PacketClient:
     """`adb reverse` of a phone without adb: its port N leads to port N here, and can be cut."""
 
     def __init__(self, port: int) -> None:

@@ -10,11 +10,11 @@ from tests.replay.packs import age_frames
 def age(run: Path, seconds: float = 7200.0) -> None:
     """Everything in it was recorded, and last touched, so much earlier."""
     for lines in (run / "episodes").glob("*.jsonl"):
-        told = [json.loads(line) for line in lines.read_text().splitlines()]
-        for entry in told:
+        entries = [json.loads(line) for line in lines.read_text().splitlines()]
+        for entry in entries:
             if "time" in entry:
                 entry["time"] -= seconds
-        lines.write_text("".join(json.dumps(entry) + "\n" for entry in told))
+        lines.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     age_frames(run, seconds)
     for file in run.rglob("*.*"):
         if file.is_file():

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.replay.frames import banded_png, frame_pack, pack_sweep
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
-from agentrl.replay.frames.pack_sweep import Sweeper
+from agentrl.replay.frames.pack_sweep import PackSweeper
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import pack_file, single_frame_file
@@ -48,7 +48,7 @@ def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) ->
 
 @pytest.mark.parametrize("deflate", ["isal", "zlib"])
 @pytest.mark.parametrize("shape", [(1, 1, 3), (3, 5, 3), (64, 36, 3), (129, 7, 3)])
-def test_any_picture_survives_as_a_png(
+def test_any_image_survives_as_a_png(
     deflate: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if deflate == "zlib":
@@ -72,7 +72,7 @@ def test_any_picture_survives_as_a_png(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([1, 8, 9]), st.lists(st.integers(0, 3), max_size=4))))
-def test_pictures_that_share_bands_are_stored_as_they_are(pictures) -> None:
+def test_images_that_share_bands_are_stored_unchanged(pictures) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, images = Path(folder), []
         for width, kinds in pictures:
@@ -85,7 +85,7 @@ def test_pictures_that_share_bands_are_stored_as_they_are(pictures) -> None:
             assert np.array_equal(read.frame(name), image)
 
 
-def test_what_stays_on_the_screen_is_compressed_once(tmp_path: Path, monkeypatch) -> None:
+def test_unchanged_bands_are_compressed_once(tmp_path: Path, monkeypatch) -> None:
     rows: list[int] = []
     compress = banded_png.compress
     monkeypatch.setattr(
@@ -99,21 +99,24 @@ def test_what_stays_on_the_screen_is_compressed_once(tmp_path: Path, monkeypatch
     assert rows == [64] * 11
 
 
-def test_frames_of_another_shape_are_other_frames() -> None:
+def test_the_same_bytes_in_another_shape_are_another_frame() -> None:
     flat = np.zeros((4, 9, 3), np.uint8)
-    assert cut(flat).id != cut(flat.reshape(9, 4, 3)).id
-    assert cut(flat).id == cut(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2)).id
+    assert cut_into_bands(flat).id != cut_into_bands(flat.reshape(9, 4, 3)).id
+    assert (
+        cut_into_bands(flat).id
+        == cut_into_bands(np.zeros((9, 4, 3), np.uint8).transpose(1, 0, 2)).id
+    )
 
 
 @pytest.mark.parametrize(
     "image", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)]
 )
-def test_what_is_no_picture_is_refused(tmp_path: Path, image: np.ndarray) -> None:
+def test_arrays_that_are_not_images_are_refused(tmp_path: Path, image: np.ndarray) -> None:
     with Recorder(tmp_path) as recorder, pytest.raises(ValueError, match="uint8"):
         recorder.frame(image)
 
 
-def test_a_disk_that_is_behind_holds_nobody_up_and_is_said(
+def test_a_slow_disk_drops_frames_with_a_warning_and_blocks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, write = threading.Event(), FrameStore._write
@@ -126,7 +129,7 @@ def test_a_disk_that_is_behind_holds_nobody_up_and_is_said(
     store = FrameStore(tmp_path, waiting=2 * screen(0).nbytes)
     names = [store.add(screen(number)) for number in range(4)]
     assert store.stats.dropped == 2
-    assert caplog.text.count("the disk is behind: 1 of 3 frames") == 1
+    assert caplog.text.count("the disk cannot keep up: 1 of 3 frames") == 1
     gate.set()
     store.flush()
     assert set(packs.frame_ids(tmp_path)) == set(names[:2])
@@ -135,7 +138,7 @@ def test_a_disk_that_is_behind_holds_nobody_up_and_is_said(
     assert names[3] in packs.frame_ids(tmp_path)
 
 
-def test_a_writer_that_breaks_is_an_error_and_never_a_wait(
+def test_a_broken_writer_raises_instead_of_blocking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -152,7 +155,7 @@ def test_a_writer_that_breaks_is_an_error_and_never_a_wait(
         store.close()
 
 
-def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
 
@@ -177,8 +180,8 @@ def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "SELECT i + 1 FROM n) SELECT i AS number, x'00' AS id, 1 AS width, 1 AS bands FROM n",
     ],
 )  # fmt: skip
-def test_a_damaged_pack_has_no_frame(tmp_path: Path, harm: str, monkeypatch) -> None:
-    monkeypatch.setattr(frame_pack, "_READ_S", 0.5)
+def test_a_damaged_pack_yields_no_frame(tmp_path: Path, harm: str, monkeypatch) -> None:
+    monkeypatch.setattr(frame_pack, "_READ_TIMEOUT_S", 0.5)
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(screen(1))
     with closing(sqlite3.connect(pack_file(tmp_path, "main"))) as harmed:
@@ -189,7 +192,7 @@ def test_a_damaged_pack_has_no_frame(tmp_path: Path, harm: str, monkeypatch) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"broken", b"SQLite format 3\0" + b"x" * 5000])
-def test_what_is_no_pack_has_no_frame(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_pack_yields_no_frame(tmp_path: Path, content: bytes) -> None:
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(screen(1))
     pack_file(tmp_path, "main").write_bytes(content)
@@ -210,7 +213,7 @@ def test_frames_of_older_formats_are_read_from_their_files(tmp_path: Path) -> No
     assert not run.has_frame("0" * 32)
 
 
-def test_what_successive_screens_share_is_stored_once(tmp_path: Path) -> None:
+def test_bands_shared_by_successive_screens_are_stored_once(tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
     for _ in range(2):  # the next writer of that name begins anew
         with Recorder(tmp_path) as recorder:
@@ -221,19 +224,19 @@ def test_what_successive_screens_share_is_stored_once(tmp_path: Path) -> None:
     assert packs.count_bands(tmp_path) == (10 + 9) + (10 + 9)
 
 
-def test_bands_that_others_removed_are_written_anew(tmp_path: Path) -> None:
+def test_bands_removed_by_another_process_are_written_again(tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (128, 8, 3), np.uint8)
     with Recorder(tmp_path) as recorder:
         first = recorder.frame(image)
         recorder.flush()
-        assert Sweeper(pack_file(tmp_path, "main")).remove([first], math.inf) == [first]
+        assert PackSweeper(pack_file(tmp_path, "main")).remove([first], math.inf) == [first]
         assert packs.count_bands(tmp_path) == 0
         image[0] += 1
         second = recorder.frame(image)
     assert np.array_equal(Run(tmp_path).frame(second), image)
 
 
-def test_frames_that_are_stored_while_many_are_removed_are_whole(
+def test_frames_stored_during_a_removal_are_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = np.random.default_rng(0).integers(0, 256, (128, 8, 3), np.uint8)
@@ -248,7 +251,7 @@ def test_frames_that_are_stored_while_many_are_removed_are_whole(
         for _ in range(4):
             store_one_more()
         first = list(stored)
-        sweeper = Sweeper(pack_file(tmp_path, "main"))
+        sweeper = PackSweeper(pack_file(tmp_path, "main"))
         monkeypatch.setattr(pack_sweep, "_FRAMES_AT_ONCE", 1)
         monkeypatch.setattr(pack_sweep.time, "sleep", lambda seconds: store_one_more())
         assert sweeper.remove(first, math.inf) == first
@@ -272,7 +275,7 @@ for number in range(10_000):
 """
 
 
-def test_kill_9_loses_no_frame_that_was_written(tmp_path: Path) -> None:
+def test_kill_9_loses_no_written_frame(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     names: list[str] = []
     for _ in range(3):  # the next writer takes back what the last one had begun

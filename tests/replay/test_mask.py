@@ -18,7 +18,7 @@ spans = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted).filter(lambda s:
     deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(spans, spans), min_size=1, max_size=3), st.integers(8, 90))
-def test_a_secret_in_a_masked_region_reaches_no_file(
+def test_a_masked_region_reaches_no_file(
     tmp_path: Path, regions: list[tuple[list[float], list[float]]], width: int
 ) -> None:
     image = np.full((64, width, 3), 200, np.uint8)
@@ -37,7 +37,7 @@ def test_a_secret_in_a_masked_region_reaches_no_file(
 
 
 @pytest.mark.parametrize("side", [36, 720])
-def test_scaled_pictures_blend_no_secret_into_what_is_left(side: int) -> None:
+def test_scaling_does_not_blend_masked_pixels_into_the_rest(side: int) -> None:
     screen = np.zeros((720, 720, 3), np.uint8)
     screen[200:400, 300:500] = 255
     scaled = cv2.resize(screen, (side, side), interpolation=cv2.INTER_AREA)
@@ -46,7 +46,7 @@ def test_scaled_pictures_blend_no_secret_into_what_is_left(side: int) -> None:
     assert scaled.any()
 
 
-def test_what_lies_beside_the_mask_stays() -> None:
+def test_pixels_beside_the_mask_stay() -> None:
     image = np.full((100, 100, 3), 9, np.uint8)
     hidden = masked(image, [(0.2, 0.2, 0.4, 0.4)])
     assert (hidden[50:] == 9).all()

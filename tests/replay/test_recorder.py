@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked
-from agentrl.replay.episode_encoding import from_json, plain, to_json
+from agentrl.replay.episode_encoding import from_json, to_json, to_plain
 from agentrl.replay.export import tables_export
-from agentrl.replay.jsonl import Lines
-from agentrl.replay.jsonl_tail import Tail
+from agentrl.replay.jsonl import JsonlWriter
+from agentrl.replay.jsonl_tail import JsonlTail
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, is_name, pack_file, single_frame_file
@@ -33,7 +33,7 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     written = scored("train-00001-g000-m00", turns=3)
     with Recorder(tmp_path) as recorder:
         recorder.episode(written, split="train", step=1)
-        recorder.credit(written, evenly(written, [0.5, -0.5, 0.0]))
+        recorder.record_advantages(written, evenly(written, [0.5, -0.5, 0.0]))
     found = replay.open(tmp_path).episode("train-00001-g000-m00")
     assert found.episode == written.episode
     assert found.summary.total == written.total
@@ -58,7 +58,7 @@ def test_without_frames_nothing_is_stored(tmp_path: Path) -> None:
     assert not (tmp_path / "frames").exists()
 
 
-def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> None:
+def test_a_partial_line_is_ignored_and_does_not_corrupt_the_next(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with Recorder(tmp_path) as recorder:
             recorder.episode(scored(name), split="train", step=1)
@@ -74,7 +74,7 @@ def test_several_writers_share_a_run(tmp_path: Path) -> None:
         a.episode(first, split="train", step=1)
         b.episode(second, split="train", step=1)
         with Recorder(tmp_path, frames="none", writer="trainer") as trainer:
-            trainer.credit(first, evenly(first, [1.0]))
+            trainer.record_advantages(first, evenly(first, [1.0]))
     by_id = {s.id: s for s in replay.open(tmp_path).episodes()}
     assert by_id["a"].advantages == (1.0,)
     assert by_id["b"].advantages is None
@@ -89,7 +89,7 @@ def test_an_episode_played_again_after_a_resume_counts_once(tmp_path: Path) -> N
     assert len(summary.rewards) == 2
 
 
-def test_what_was_played_again_counts_whichever_writer_has_recorded_it(tmp_path: Path) -> None:
+def test_the_latest_recording_counts_whichever_writer_made_it(tmp_path: Path) -> None:
     lost, played = scored("a", turns=1), scored("a", turns=3)
     for writer, it in (("rollout1", lost), ("rollout0", played)):
         with Recorder(tmp_path, writer=writer) as recorder:
@@ -99,11 +99,11 @@ def test_what_was_played_again_counts_whichever_writer_has_recorded_it(tmp_path:
     assert summary.total == played.total
 
 
-def test_advantages_of_lost_steps_do_not_go_on_counting(tmp_path: Path) -> None:
+def test_advantages_of_an_earlier_recording_do_not_count(tmp_path: Path) -> None:
     lost, played = scored("a", turns=1), scored("a", turns=2)
     with Recorder(tmp_path) as recorder:
         recorder.episode(lost, split="train", step=1)
-        recorder.credit(lost, evenly(lost, [1.0]), step=1)
+        recorder.record_advantages(lost, evenly(lost, [1.0]), step=1)
         recorder.episode(played, split="train", step=1)
         (summary,) = replay.open(tmp_path).episodes()
         assert (summary.advantages, summary.used_by) == (None, None)
@@ -111,23 +111,23 @@ def test_advantages_of_lost_steps_do_not_go_on_counting(tmp_path: Path) -> None:
             None,
             None,
         ]
-        recorder.credit(played, evenly(played, [0.5, -0.5]), step=1)
+        recorder.record_advantages(played, evenly(played, [0.5, -0.5]), step=1)
     (summary,) = replay.open(tmp_path).episodes()
     assert (summary.advantages, summary.used_by) == ((0.5, -0.5), 1)
 
 
-def test_half_a_line_on_a_full_disk_does_not_spoil_the_next(
+def test_a_partial_line_on_a_full_disk_does_not_corrupt_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
-    lines = Lines(tmp_path / "lines")
+    lines = JsonlWriter(tmp_path / "lines")
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda file, line: write(file, line[:5]))
         with pytest.raises(OSError, match="the disk is full"):
             lines.append({"id": "torn"})
     lines.append({"id": "next"})
     lines.close()
-    assert list(Tail(tmp_path / "lines").new()) == [{"id": "next"}]
+    assert list(JsonlTail(tmp_path / "lines").new()) == [{"id": "next"}]
 
 
 _WRITER = """
@@ -135,7 +135,7 @@ import sys
 from pathlib import Path
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.frames.pack_sweep import Sweeper
+from agentrl.replay.frames.pack_sweep import PackSweeper
 from tests.replay import packs
 from tests.replay.episodes import scored, screen
 with Recorder(Path(sys.argv[1])) as recorder:
@@ -171,11 +171,11 @@ def test_kill_9_loses_no_finished_episode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a..b", "x" * 200, "a\n", "a\0"])
 def test_ids_cannot_leave_the_run(tmp_path: Path, name: str) -> None:
     assert not is_name(name)
-    with pytest.raises(ValueError, match="cannot be the id"):
+    with pytest.raises(ValueError, match="is not a valid"):
         episode_file(tmp_path, name)
-    with pytest.raises(ValueError, match="cannot be the id"):
+    with pytest.raises(ValueError, match="is not a valid"):
         single_frame_file(tmp_path, name)
-    with pytest.raises(ValueError, match="cannot be the name"):
+    with pytest.raises(ValueError, match="is not a valid writer name"):
         pack_file(tmp_path, name)
     (tmp_path / "episodes").mkdir()
     run = replay.open(tmp_path)
@@ -184,7 +184,7 @@ def test_ids_cannot_leave_the_run(tmp_path: Path, name: str) -> None:
         run.episode(name)
 
 
-def test_missing_things_are_told_apart(tmp_path: Path) -> None:
+def test_errors_distinguish_missing_runs_episodes_and_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such run"):
         replay.open(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="no recorded episodes"):
@@ -196,7 +196,7 @@ def test_missing_things_are_told_apart(tmp_path: Path) -> None:
         replay.open(tmp_path).episode("a")
 
 
-def test_what_knew_no_words_is_read_without_them(tmp_path: Path) -> None:
+def test_format_1_without_text_is_read(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
     (index,) = (tmp_path / "episodes").glob("index-*")
@@ -209,7 +209,7 @@ def test_what_knew_no_words_is_read_without_them(tmp_path: Path) -> None:
     assert (read.instructions, read.turns[0].shown, read.final_shown) == ("", "", "")
 
 
-def test_a_broken_archive_is_told(tmp_path: Path) -> None:
+def test_a_corrupt_archive_is_reported(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
     file = episode_file(tmp_path, "a")
@@ -239,7 +239,7 @@ def nested(lists: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("lists", [1, 150])
-def test_what_is_nested_as_deeply_as_anybody_does_is_read(tmp_path: Path, lists: int) -> None:
+def test_the_deepest_allowed_nesting_is_read(tmp_path: Path, lists: int) -> None:
     with Recorder(tmp_path) as recorder:
         played = episode("a", (turn(info={"deep": nested(lists)}),))
         recorder.episode(
@@ -248,15 +248,15 @@ def test_what_is_nested_as_deeply_as_anybody_does_is_read(tmp_path: Path, lists:
     assert replay.open(tmp_path).episode("a").episode.turns[0].info == {"deep": nested(lists)}
 
 
-def test_more_than_anybody_records_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_oversized_files_are_refused(tmp_path: Path, monkeypatch) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
-    monkeypatch.setattr("agentrl.replay.reader._MOST_BYTES", 100)
+    monkeypatch.setattr("agentrl.replay.reader._MAX_BYTES", 100)
     with pytest.raises(ConfigError, match="more than 100 bytes"):
         replay.open(tmp_path).episode("a")
 
 
-def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_is_refused_without_blocking(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
     episode_file(tmp_path, "a").unlink()
@@ -271,7 +271,7 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path) -> None:
         run.episodes()
 
 
-def test_what_is_no_picture_is_no_frame(tmp_path: Path) -> None:
+def test_files_that_are_not_images_are_not_frames(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
     frame = single_frame_file(tmp_path, "ab" * 16)
@@ -290,7 +290,7 @@ def test_what_is_no_picture_is_no_frame(tmp_path: Path) -> None:
         {"info": {"deep": nested(300)}}, {"action": nested(300)},
     ],
 )  # fmt: skip
-def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_an_episode_with_wrong_types_is_reported(tmp_path: Path, changes: dict[str, Any]) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
     file = episode_file(tmp_path, "a")
@@ -304,7 +304,7 @@ def test_an_episode_of_wrong_types_is_told(tmp_path: Path, changes: dict[str, An
 @pytest.mark.parametrize(
     "metric", [10**400, np.complex128(1j), math.nan], ids=["huge", "complex", "nan"]
 )
-def test_a_metric_that_is_no_finite_number_is_left_out(tmp_path: Path, metric: Any) -> None:
+def test_metrics_that_are_not_finite_numbers_are_dropped(tmp_path: Path, metric: Any) -> None:
     made = turn(info={"metrics": {"success": 1, "odd": metric}})
     with Recorder(tmp_path) as recorder:
         recorder.episode(
@@ -314,7 +314,7 @@ def test_a_metric_that_is_no_finite_number_is_left_out(tmp_path: Path, metric: A
     assert replay.open(tmp_path).episodes()[0].metrics == {"success": 1.0}
 
 
-def test_an_index_that_is_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_an_index_is_reported(tmp_path: Path) -> None:
     (tmp_path / "episodes" / "index-main.jsonl").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"index-main\.jsonl: cannot be read"):
         replay.open(tmp_path).episodes()
@@ -327,7 +327,7 @@ def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
         replay.open(tmp_path).episodes()
 
 
-def test_a_newer_format_that_comes_while_one_looks_is_refused_each_time(tmp_path: Path) -> None:
+def test_a_newer_format_that_appears_later_is_refused_each_time(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
     run = replay.open(tmp_path)
@@ -345,12 +345,12 @@ def test_one_damaged_file_does_not_hide_the_others(tmp_path: Path, caplog) -> No
     episode_file(tmp_path, "b").write_bytes(b"broken")
     run = replay.open(tmp_path)
     assert [recorded.summary.id for recorded in run.opened(run.episodes())] == ["a", "c"]
-    assert "1 episodes are left out, the first: " in caplog.text
+    assert "skipped 1 unreadable episodes; the first: " in caplog.text
     assert "b.json.gz cannot be read" in caplog.text
 
 
 @pytest.mark.parametrize("time", [1e300, math.nan, -1.0])
-def test_a_line_with_no_time_is_skipped(tmp_path: Path, time: float) -> None:
+def test_a_line_with_an_invalid_time_is_skipped(tmp_path: Path, time: float) -> None:
     with Recorder(tmp_path) as recorder:
         for name in ("a", "b"):
             recorder.episode(scored(name), split="train", step=1)
@@ -374,7 +374,7 @@ def evenly(scored: ScoredEpisode, per_turn: Sequence[float]) -> list[list[float]
     return [[value] * len(turn.reply_ids) for value, turn in turns]
 
 
-def test_advantages_of_tokens_are_kept_where_those_of_a_turn_differ(tmp_path: Path) -> None:
+def test_token_advantages_are_kept_if_they_differ_within_a_turn(tmp_path: Path) -> None:
     long, size = turn(reply_ids=(3, 4, 5)), 3
     one, other = (
         ScoredEpisode(episode=episode(id, turns), components={}, rewards=(0.0,) * len(turns))
@@ -384,21 +384,21 @@ def test_advantages_of_tokens_are_kept_where_those_of_a_turn_differ(tmp_path: Pa
     with Recorder(tmp_path) as recorder:
         for played in (one, other):
             recorder.episode(played, split="train", step=1)
-        recorder.credit(other, evenly(other, [2.0]))
-        assert not list((tmp_path / "episodes").glob("credits-*"))
-        recorder.credit(one, [[9.0, 8.0, 7.0], [6.0, 5.0, 4.0]])
-        recorder.credit(one, differing)
+        recorder.record_advantages(other, evenly(other, [2.0]))
+        assert not list((tmp_path / "episodes").glob("token-advantages-*"))
+        recorder.record_advantages(one, [[9.0, 8.0, 7.0], [6.0, 5.0, 4.0]])
+        recorder.record_advantages(one, differing)
     run = replay.open(tmp_path)
     assert run.token_advantages(one.episode) == [[0.1235, *[1.0] * (size - 1)], [0.5] * size]
     assert run.token_advantages(other.episode) is None
-    told = run.episode("a").summary.advantages
-    assert told == (pytest.approx((0.123456 + size - 1) / size), 0.5)
-    with (tmp_path / "episodes" / "credits-main.jsonl").open("a") as file:
+    by_turn = run.episode("a").summary.advantages
+    assert by_turn == (pytest.approx((0.123456 + size - 1) / size), 0.5)
+    with (tmp_path / "episodes" / "token-advantages-main.jsonl").open("a") as file:
         file.write('{"id": "b", "advantages": [["x"]]}\n{"id": "b", "adv')
     assert run.token_advantages(other.episode) is None
 
 
-def test_what_is_nested_without_end_is_kept_as_deeply_as_it_is_read(tmp_path: Path) -> None:
+def test_endless_nesting_is_recorded_to_the_readable_depth(tmp_path: Path) -> None:
     endless: dict[str, Any] = {"score": 3}
     endless["self"] = endless
     with Recorder(tmp_path, frames="none") as recorder:
@@ -414,11 +414,11 @@ def test_what_is_nested_without_end_is_kept_as_deeply_as_it_is_read(tmp_path: Pa
 def test_foreign_values_become_plain_json() -> None:
     value = {"a": np.float32(0.5), 2: np.arange(2), "n": float("nan"), "o": Outcome.TIMEOUT}
     expected = {"a": 0.5, "2": [0, 1], "n": "nan", "o": "timeout"}
-    assert plain(value) == expected
-    assert plain(b"\x00") == "b'\\x00'"
+    assert to_plain(value) == expected
+    assert to_plain(b"\x00") == "b'\\x00'"
 
 
-def test_words_that_no_file_takes_are_recorded_nevertheless(tmp_path: Path) -> None:
+def test_text_that_files_cannot_encode_is_still_recorded(tmp_path: Path) -> None:
     info = {"half a character": "\ud800", "huge": 10**5000}
     with Recorder(tmp_path) as recorder:
         turns = (turn(info=info, reply="\ud800"),)
@@ -426,6 +426,6 @@ def test_words_that_no_file_takes_are_recorded_nevertheless(tmp_path: Path) -> N
         recorder.episode(
             ScoredEpisode(episode=odd, components={}, rewards=(0.0,)), split="train", step=1
         )
-    told = replay.open(tmp_path).episode("odd").episode
-    assert told.turns[0].reply == "\ud800"
-    assert told.turns[0].info["huge"] == hex(10**5000)
+    read = replay.open(tmp_path).episode("odd").episode
+    assert read.turns[0].reply == "\ud800"
+    assert read.turns[0].info["huge"] == hex(10**5000)

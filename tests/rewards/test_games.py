@@ -7,7 +7,7 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import RewardError
 from agentrl.rewards import form, minigames, number_game, sokoban, tree_game
-from agentrl.rollout.scoring import Scorer, env_reward
+from agentrl.rollout.scoring import RewardFunctions, env_reward
 from tests.replay.episodes import episode, turn
 
 NEEDS = {
@@ -27,7 +27,7 @@ NEEDS = {
 def test_a_reward_of_another_game_names_the_missing_info(reward: str) -> None:
     first = {"score": 0, "success": False, "regret": 1.0}  # only the last info has the outcome
     played = episode("e1", (turn(info={"score": 0}),), env_id="Pong-v0", reset_info=first)
-    scorer = Scorer([RewardConfig(function=f"agentrl.rewards.{reward}")])
+    scorer = RewardFunctions([RewardConfig(function=f"agentrl.rewards.{reward}")])
     with pytest.raises(RewardError) as raised:
         scorer.score(played)
     said = str(raised.value)

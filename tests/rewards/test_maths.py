@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards import math_worker, maths
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verifier import Verifier
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_batches import answered
 
 
@@ -65,7 +65,7 @@ def test_an_endless_comparison_counts_as_wrong_and_the_next_one_works():
 
 
 def test_endless_comparisons_affect_no_other_answers():
-    score = Scorer(
+    score = RewardFunctions(
         [RewardConfig(function="agentrl.rewards.maths:Accuracy", kwargs={"deadline_s": 0.5})], 18.0
     ).score
     bombs = [rf"\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 21)]
@@ -147,7 +147,7 @@ def score(verifier, monkeypatch):
 
     def score(name, episode, **kwargs):
         config = RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)
-        return Scorer([config], 30.0).score(episode)
+        return RewardFunctions([config], 30.0).score(episode)
 
     return score
 
@@ -194,7 +194,7 @@ def test_the_overlong_punishment_matches_the_paper(length, longest, buffer):
 )
 def test_invalid_settings_are_rejected_before_any_work(name, kwargs, words):
     with pytest.raises(ConfigError, match=words):
-        Scorer([RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)])
+        RewardFunctions([RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)])
 
 
 def test_a_missing_library_is_reported_before_any_work(monkeypatch):

@@ -17,7 +17,7 @@ from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import Remote
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_batches import answered
 
 THEIRS = """
@@ -114,7 +114,7 @@ def test_a_function_is_called_over_the_network_with_images(server):
 
 def test_it_is_a_reward_like_any_other(server):
     config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
-    scored = Scorer([config], 30.0).score(answered("42"))
+    scored = RewardFunctions([config], 30.0).score(answered("42"))
     assert scored.components == {"Remote": (0.0, 1.5), "Remote/bright": (0.0, -1.0)}
 
 
@@ -124,7 +124,7 @@ def test_a_failure_on_the_server_is_reported_and_affects_only_its_episode(server
     assert "KeyError: 'a bad day'" in bad["error"]
     config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
     with pytest.raises(RewardError, match="a bad day"):
-        Scorer([config], 30.0).score(answered("raise"))
+        RewardFunctions([config], 30.0).score(answered("raise"))
 
 
 def test_a_lone_surrogate_in_an_error_message_is_handled(server):
@@ -251,4 +251,4 @@ def test_an_unreachable_server_is_reported_within_the_deadline():
 )
 def test_an_invalid_url_is_rejected_before_any_work(kwargs):
     with pytest.raises(ConfigError):
-        Scorer([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])
+        RewardFunctions([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])

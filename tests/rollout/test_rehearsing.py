@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay.run_layout import episode_file
-from agentrl.rollout.rehearsal import compared
+from agentrl.rollout.rehearsal import first_difference
 from tests.replay.episodes import episode, turn
 
 
@@ -22,7 +22,7 @@ def evaluated(folder: Path, *arguments: str) -> Path:
 def test_deterministic_environment_replays_identically(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=4")
     assert agentrl(["rehearse", str(run)]) == 0
-    assert "4 of 4 episodes came out as they were recorded" in capsys.readouterr().out
+    assert "4 of 4 episodes were reproduced" in capsys.readouterr().out
 
 
 def test_changed_environment_is_reported_with_turn_and_value(tmp_path, capsys):
@@ -33,7 +33,7 @@ def test_changed_environment_is_reported_with_turn_and_value(tmp_path, capsys):
     assert len(lines) == 3
     assert all(line["turn"] is not None and line["was"] != line["now"] for line in lines)
     assert agentrl(["rehearse", str(run), "env.kwargs.size=6"]) == 1
-    assert "0 of 3 episodes came out as they were recorded" in capsys.readouterr().out
+    assert "0 of 3 episodes were reproduced" in capsys.readouterr().out
 
 
 @pytest.mark.adb
@@ -45,7 +45,7 @@ def test_screens_of_a_phone_replay_identically(adb_server, tmp_path, capsys):
     assert all(frames)
     assert agentrl(["rehearse", str(run)]) == 0
     assert agentrl(["rehearse", str(run), "env.kwargs.distractor=true"]) == 1
-    assert "parts" in capsys.readouterr().out
+    assert "differs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,21 @@ def test_screens_of_a_phone_replay_identically(adb_server, tmp_path, capsys):
 def test_the_first_difference_is_named(change, turn_number, what):
     turns = (turn(frames=("a",)), turn(frames=("a",)))
     before = episode("e", turns=turns)
-    found = compared(before, episode("e", turns=(turns[0], replace(turns[1], **change))))
+    found = first_difference(before, episode("e", turns=(turns[0], replace(turns[1], **change))))
     assert (found.turn, found.what) == (turn_number, what)
     assert found.same == (turn_number is None)
 
 
 def test_unrecorded_values_are_not_compared():
     before = episode("e", turns=(turn(shown="", frames=()),))
-    assert compared(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
+    assert first_difference(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
 
 
 def test_frames_with_other_ids_are_reported(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     (run / "frames" / "ab").mkdir(parents=True)
     assert agentrl(["rehearse", str(run)]) == 2
-    assert "an older agentrl has recorded its frames" in capsys.readouterr().err
+    assert "recorded by an older agentrl" in capsys.readouterr().err
 
 
 def test_unreadable_episodes_are_not_reported_as_removed(tmp_path, capsys):
@@ -83,12 +83,12 @@ def test_unreadable_episodes_are_not_reported_as_removed(tmp_path, capsys):
     file = episode_file(run, summary.id)
     file.write_bytes(file.read_bytes()[:100])
     assert agentrl(["rehearse", str(run), "--episode", summary.id]) == 2
-    told = capsys.readouterr().err
-    assert "no episode that is like this can be read: each is damaged or lost" in told
-    assert "retention" not in told
+    error = capsys.readouterr().err
+    assert "no matching episode can be read: each is damaged" in error
+    assert "pruned" not in error
 
 
 def test_nothing_to_rehearse_is_an_error(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     assert agentrl(["rehearse", str(run), "--split", "demo"]) == 2
-    assert "no episode that is not void is like this" in capsys.readouterr().err
+    assert "no valid episode matches" in capsys.readouterr().err

@@ -33,7 +33,9 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
 
 def test_unavailable_weight_transport_is_an_error_before_any_work():
     overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.weight_transfer=shared"]
-    with pytest.raises(ConfigError, match=r"train\.transfer=shared needs rollout\.engine=vllm"):
+    with pytest.raises(
+        ConfigError, match=r"train\.weight_transfer=shared needs rollout\.engine=vllm"
+    ):
         plan.resolve(configuration.load("counting", overrides))
 
 

@@ -8,9 +8,9 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 
 from agentrl import replay
 from agentrl.devices import DevicePool, open_device, open_source
-from agentrl.replay.live_phones import Live
-from agentrl.rollout.phone_pool import told_of
-from agentrl.viewer.viewer_server import Serving
+from agentrl.replay.live_phones import LivePhones
+from agentrl.rollout.phone_pool import phone_states
+from agentrl.viewer.viewer_server import ViewerServer
 from tests.browser import start_chromium
 from tests.conftest import PROBE
 from tests.viewer import runs
@@ -19,7 +19,7 @@ Open = Callable[..., Page]
 expect.set_options(timeout=20_000)
 
 
-class Served(Serving):
+class Served(ViewerServer):
     """The pages of a run, in a thread."""
 
     def __init__(self, run: Path) -> None:
@@ -74,9 +74,9 @@ def open_page(chromium: Browser) -> Iterator[Open]:
         own = url.split("/")[2]
 
         def said(message: ConsoleMessage) -> None:
-            # What is not there is told by the browser, whatever the page makes of it.
-            told = lost and "Failed to load resource" in message.text
-            if message.type in ("error", "warning") and not told:
+            # The browser itself reports missing resources, however the page handles them.
+            is_missing = lost and "Failed to load resource" in message.text
+            if message.type in ("error", "warning") and not is_missing:
                 wrong.append(message.text)
 
         def asked(request: Request) -> None:
@@ -107,15 +107,15 @@ def pool(adb_server) -> Iterator[DevicePool]:
 
 
 @pytest.fixture
-def live(pool, tmp_path) -> Iterator[Live]:
-    told = Live(runs.run(tmp_path / "run"), "rollout0", partial(told_of, pool))
-    yield told
-    told.close()
+def live(pool, tmp_path) -> Iterator[LivePhones]:
+    live = LivePhones(runs.run(tmp_path / "run"), "rollout0", partial(phone_states, pool))
+    yield live
+    live.close()
 
 
-def wait_for(told, seconds: float = 20.0):
+def wait_for(condition, seconds: float = 20.0):
     end = time.monotonic() + seconds
-    while not (found := told()):
+    while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.05)
     return found

@@ -58,7 +58,7 @@ def run(folder: Path) -> Path:
                     [0.5 if member % 2 == 0 else -0.5] * len(t.reply_ids)
                     for t in scored.episode.turns
                 ]
-                recorder.credit(scored, credits, step=step)
+                recorder.record_advantages(scored, credits, step=step)
         played(
             recorder, "train", 4, step=2, outcome=Outcome.DEVICE_ERROR,
             error="DeviceOffline: net-3fa2c1 is gone",
@@ -84,7 +84,7 @@ def evaluate(folder: Path) -> None:
         (5, "sampled", 0.9, None), (5, "sampled", 0.6, 12), (5, "greedy", 0.8, 12),
     ):  # fmt: skip
         counts = {} if episodes is None else {f"{way}/episodes": float(episodes)}
-        told = {"stage": "evaluation", "step": step, f"{way}/reward": reward, **counts}
-        lines.append(json.dumps(told) + "\n")
+        line = {"stage": "evaluation", "step": step, f"{way}/reward": reward, **counts}
+        lines.append(json.dumps(line) + "\n")
     with (folder / "metrics.jsonl").open("a") as metrics:
         metrics.write("".join(lines))

@@ -4,7 +4,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.viewer.export.run_report import report
-from agentrl.viewer.metric_curves import Curves
+from agentrl.viewer.metric_curves import MetricCurves
 from tests.viewer import runs
 
 
@@ -16,11 +16,11 @@ def run(tmp_path):
 
 
 def points(run, title="Reward"):
-    (chart,) = (chart for chart in Curves(run).charts() if chart.title == title)
+    (chart,) = (chart for chart in MetricCurves(run).charts() if chart.title == title)
     return {curve.name: list(curve.points) for curve in chart.curves}
 
 
-def test_evaluations_of_one_step_are_curves_of_their_own(run):
+def test_evaluations_of_one_step_are_separate_curves(run):
     assert points(run) == {
         "training": [(1, 0.1), (2, 0.2)],
         "held out, during training": [(2, 0.5), (5, 0.9)],

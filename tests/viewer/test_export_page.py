@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.errors import ConfigError
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.touch_marks import mark_of
+from agentrl.replay.touch_marks import touch_of
 from agentrl.types import ScoredEpisode, Turn
 from agentrl.viewer.export import write
 from tests.replay import packs
@@ -26,7 +26,7 @@ def exported(folder: Path, *turns: Turn, **changes: object) -> str:
     )
     with Recorder(folder) as recorder:
         recorder.episode(scored, split="train", step=1)
-        recorder.credit(scored, [[-0.25] * len(one.reply_ids) for one in turns])
+        recorder.record_advantages(scored, [[-0.25] * len(one.reply_ids) for one in turns])
     write(replay.open(folder), "e", folder / "out" / "e.html")
     return (folder / "out" / "e.html").read_text()
 
@@ -48,20 +48,20 @@ def test_a_page_rounds_the_numbers_of_actions(tmp_path: Path) -> None:
     assert "0.30000001" not in page
 
 
-def test_a_page_asks_for_nothing_and_runs_nothing(tmp_path: Path) -> None:
+def test_a_page_loads_nothing_and_runs_nothing(tmp_path: Path) -> None:
     page = exported(tmp_path, turn())
     assert "default-src 'none'" in page.replace("&#39;", "'")
     assert not re.search(r"<script|https?://|@import|url\(| style=", page)
 
 
-def test_the_only_style_is_the_one_that_the_policy_admits(tmp_path: Path) -> None:
+def test_the_security_policy_admits_only_the_pages_own_style(tmp_path: Path) -> None:
     page = unescape(exported(tmp_path, turn()))
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in page
 
 
-def test_a_page_tells_what_the_player_was_told(tmp_path: Path) -> None:
+def test_a_page_shows_the_instructions_and_the_shown_text(tmp_path: Path) -> None:
     page = exported(
         tmp_path, turn(shown="<image>You are at <b>4</b>"),
         instructions="Go down.", final_shown="You are home.",
@@ -82,19 +82,19 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "<img src=x" not in page
     assert "\u202e" not in page.split("<body>")[0]
-    assert page.count("this frame is not recorded") == 2
+    assert page.count("this frame was not recorded") == 2
     assert "49" not in re.findall(r"gnp\.exe.{0,40}", page)[0]
 
 
-def test_what_no_page_can_show_is_spelt_out(tmp_path: Path) -> None:
+def test_unprintable_characters_are_escaped(tmp_path: Path) -> None:
     page = exported(tmp_path, turn(reply="half \ud800 \x1b[31m \x00"), error="\ud800")
     assert "half \\ud800 \\x1b[31m \\x00" in page
     page.encode()
 
 
-def test_a_very_long_reply_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_a_very_long_reply_is_truncated_with_a_note(tmp_path: Path) -> None:
     page = exported(tmp_path, turn(reply="x" * 100_000))
-    assert "80000 characters more" in page
+    assert "80,000 more characters" in page
     assert len(page) < 60_000
 
 
@@ -102,10 +102,10 @@ def test_a_damaged_frame_leaves_a_notice(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         frame = recorder.frame(screen(1))
     packs.damage(tmp_path)
-    assert "this frame is not recorded" in exported(tmp_path, turn(frames=(frame,)))
+    assert "this frame was not recorded" in exported(tmp_path, turn(frames=(frame,)))
 
 
-def test_an_episode_that_is_not_there_is_one_message(tmp_path: Path) -> None:
+def test_a_missing_episode_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "episodes").mkdir()
     with pytest.raises(ConfigError, match="no episode 'x'"):
         write(replay.open(tmp_path), "x", tmp_path / "x.html")
@@ -128,9 +128,9 @@ def test_an_episode_that_is_not_there_is_one_message(tmp_path: Path) -> None:
 def test_where_an_action_touched(
     action: object, reply: str, expected: tuple[float, ...] | None
 ) -> None:
-    mark = mark_of(turn(action=action, reply=reply))
+    mark = touch_of(turn(action=action, reply=reply))
     assert (mark and (mark.x, mark.y, mark.to_x, mark.to_y)) == expected
 
 
-def test_an_unreadable_reply_touched_nothing() -> None:
-    assert mark_of(turn(parse_error="two actions")) is None
+def test_an_invalid_reply_has_no_touch() -> None:
+    assert touch_of(turn(parse_error="two actions")) is None

@@ -40,18 +40,18 @@ def job(adb_server, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.adb
 @pytest.mark.timeout(400)
 def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_page, tmp_path):
-    def told(what):
+    def holds(what):
         assert job.poll() in (None, 0), (tmp_path / "said").read_text()[-3000:]
         return what()
 
     def comes(what):
-        return wait_for(lambda: told(what), LONG_S)
+        return wait_for(lambda: holds(what), LONG_S)
 
     comes((tmp_path / "run" / "episodes").is_dir)
     served = serve(tmp_path / "run")
     overview = open_page(served.url)
     expect(overview.locator("#live")).to_have_text("live")
-    expect(overview.get_by_text("runs, 0 steps done")).to_be_visible()
+    expect(overview.get_by_text("running, 0 steps done")).to_be_visible()
     overview.get_by_text("Configuration", exact=True).click()
     episodes = open_page(f"{served.url}/episodes")
     # A phone may be leased again, or gone with its job, while its screen is asked for.
@@ -61,7 +61,7 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
 
     comes(lambda: phones.locator(".phone img:visible").count() == 3)
     comes(lambda: phones.locator(".phone", has_text="leased").count())
-    comes(lambda: phones.locator(".phone", has_text="an action").count())
+    comes(lambda: phones.locator(".phone", has_text="per action").count())
     _look_closer(phones, comes)
     comes(lambda: episodes.locator("tbody tr").count() >= 2)
     _watch_a_curve_grow(overview, comes)
@@ -70,9 +70,9 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
 
     comes(lambda: job.poll() == 0)
     expect(overview.locator("#live")).to_have_text("ended")
-    expect(overview.get_by_text("has ended after 3 steps")).to_be_visible()
+    expect(overview.get_by_text("finished after 3 steps")).to_be_visible()
     expect(episodes.get_by_text("32 of 32 episodes")).to_be_visible()
-    expect(phones.get_by_text("The job has ended.")).to_be_visible()
+    expect(phones.get_by_text("The job has finished.")).to_be_visible()
     assert all(page.evaluate("window.asLoaded") for page in (overview, episodes, phones))
 
 
@@ -92,13 +92,13 @@ def _look_closer(page: Page, comes) -> None:
     def refused() -> bool:
         if "leased" in facts.inner_text():
             picture.click()
-        return page.get_by_text("It is in use: wait until it is free.").is_visible()
+        return page.get_by_text("The phone is in use. Wait until it is free.").is_visible()
 
     comes(refused)
 
 
 def _watch_a_curve_grow(page: Page, comes) -> None:
-    curve = page.locator(".chart", has_text="Turns of an episode").locator("canvas")
+    curve = page.locator(".chart", has_text="Turns per episode").locator("canvas")
     comes(curve.count)
     before = curve.evaluate("canvas => { canvas.wasThere = true; return canvas.toDataURL(); }")
     comes(lambda: curve.evaluate("canvas => canvas.toDataURL()") != before)

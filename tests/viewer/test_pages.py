@@ -15,8 +15,8 @@ from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.live_episode import Stage
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay import packs
 from tests.replay.aging import age
 from tests.replay.episodes import episode, turn
@@ -26,7 +26,7 @@ from tests.viewer.conftest import wait_for
 EPISODE = "train-00001-g000-m00"
 
 
-def test_overview_tells_the_run_at_a_glance(small, open_page):
+def test_the_overview_summarizes_the_run(small, open_page):
     page = open_page(small.url)
     expect(page.get_by_role("heading", name="small")).to_be_visible()
     expect(page.get_by_text("17", exact=True).first).to_be_visible()
@@ -37,7 +37,7 @@ def test_overview_tells_the_run_at_a_glance(small, open_page):
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
 
 
-def test_episodes_are_filtered_sorted_and_the_address_keeps_it(small, open_page):
+def test_episodes_are_filtered_and_sorted_and_the_address_remembers_it(small, open_page):
     page = open_page(f"{small.url}/episodes")
     expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
     page.get_by_label("Outcome").select_option("void")
@@ -52,34 +52,34 @@ def test_episodes_are_filtered_sorted_and_the_address_keeps_it(small, open_page)
     expect(page.locator("th[aria-sort='descending']")).to_contain_text("step")
 
 
-def test_times_are_rounded_before_they_are_cut_into_minutes(small, open_page):
+def test_times_are_rounded_before_they_are_split_into_minutes(small, open_page):
     page = open_page(small.url)
-    told = page.evaluate(
+    shown = page.evaluate(
         "import('/static/lib/dom.js')"
         ".then((dom) => [0.2, 89.7, 119.6, 3725, 5399.8].map(dom.seconds))"
     )
-    assert told == ["200 ms", "89.7 s", "2:00 min", "62:05 min", "1.5 h"]
+    assert shown == ["200 ms", "89.7 s", "2:00 min", "62:05 min", "1.5 h"]
 
 
-def test_a_server_that_is_gone_is_told(serve, open_page, tmp_path):
+def test_a_stopped_server_is_reported(serve, open_page, tmp_path):
     served = serve(runs.run(tmp_path / "run"))
     page = open_page(served.url, lost=True)
     served.close()
     for asks in ("get('/api/run')", "post('/api/play/answer')"):
-        told = page.evaluate(
+        message = page.evaluate(
             f"import('/static/lib/dom.js').then((dom) => dom.{asks}).catch((e) => e.message)"
         )
-        assert told == "The server does not answer. Is agentrl still running?"
+        assert message == "The server does not answer. Is agentrl still running?"
 
 
-def test_words_are_searched(small, open_page):
+def test_text_can_be_searched(small, open_page):
     page = open_page(f"{small.url}/episodes?text=net-3fa2c1+is+gone")
     expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
-    page = open_page(f"{small.url}/episodes?text=nobody+said+this")
-    expect(page.get_by_text("None of 17 episodes is like this.")).to_be_visible()
+    page = open_page(f"{small.url}/episodes?text=unsaid+phrase")
+    expect(page.get_by_text("None of 17 episodes matches.")).to_be_visible()
 
 
-def test_words_are_found_while_they_are_typed_and_shown_where_they_are(serve, open_page, tmp_path):
+def test_search_works_while_typing_and_shows_excerpts(serve, open_page, tmp_path):
     reply = f"{'far away ' * 40}and the nexus <b>taps</b> \x02it{' and so on' * 40}"
     with Recorder(tmp_path / "run") as recorder:
         for name, said in (("a", reply), ("b", "next to nothing"), ("c", "taps")):
@@ -101,7 +101,7 @@ def test_words_are_found_while_they_are_typed_and_shown_where_they_are(serve, op
     expect(excerpt).to_contain_text("and the nexus <b>taps</b>  it and so on")
     assert len(excerpt.inner_text()) < 300
     words.fill('"nexus it')
-    expect(page.get_by_text("None of 3 episodes is like this.")).to_be_visible()
+    expect(page.get_by_text("None of 3 episodes matches.")).to_be_visible()
     words.fill('"the nexus" taps')
     words.press("Enter")
     expect(page.locator("mark")).to_have_text(["the nexus", "taps"])
@@ -111,9 +111,9 @@ def test_words_are_found_while_they_are_typed_and_shown_where_they_are(serve, op
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "found"), [("Step", "1", 4), ("Seed", "1003", 2), ("Reward from", "1", 9)]
+    ("field", "typed", "found"), [("Step", "1", 4), ("Seed", "1003", 2), ("Min. reward", "1", 9)]
 )
-def test_numbers_count_while_they_are_typed(small, open_page, field, typed, found):
+def test_number_filters_apply_while_typing(small, open_page, field, typed, found):
     page = open_page(f"{small.url}/episodes")
     box = page.get_by_role("spinbutton", name=field)
     box.press_sequentially(typed, delay=20)
@@ -122,7 +122,7 @@ def test_numbers_count_while_they_are_typed(small, open_page, field, typed, foun
 
 
 @pytest.mark.parametrize("signs", ["*", "  ", '"'])
-def test_signs_without_a_word_leave_all_episodes(small, open_page, signs):
+def test_punctuation_alone_matches_all_episodes(small, open_page, signs):
     page = open_page(f"{small.url}/episodes?step=1")
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
     page.get_by_label("Words").fill("card")
@@ -130,12 +130,12 @@ def test_signs_without_a_word_leave_all_episodes(small, open_page, signs):
     page.get_by_label("Words").fill(signs)
     expect(page.locator("mark")).to_have_count(0)
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
-    expect(page.get_by_text("there is none to look for")).to_have_count(1 if signs.strip() else 0)
+    expect(page.get_by_text("Search terms need a letter")).to_have_count(1 if signs.strip() else 0)
 
 
-def test_an_unknown_filter_is_told(small, open_page):
+def test_an_unknown_filter_is_reported(small, open_page):
     page = open_page(f"{small.url}/episodes?q=tap", lost=True)
-    expect(page.get_by_role("alert")).to_contain_text("'q' is no parameter of this")
+    expect(page.get_by_role("alert")).to_contain_text("unknown parameter 'q'")
     page.get_by_role("link", name="Show all episodes").click()
     expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
 
@@ -143,31 +143,31 @@ def test_an_unknown_filter_is_told(small, open_page):
 @pytest.mark.parametrize(
     ("asked", "turn"), [("1.5", 2), ("abc", 1), ("99", 3), ("-1", 1), ("1e999", 1), ("0", 1)]
 )
-def test_a_turn_that_is_none_is_told_and_another_one_shown(small, open_page, asked, turn):
+def test_an_invalid_turn_is_reported_and_another_one_shown(small, open_page, asked, turn):
     page = open_page(f"{small.url}/episodes/{EPISODE}?turn={asked}")
     expect(page.locator(".where")).to_have_text(f"before turn {turn} of 3")
     notice = page.locator(".notice")
-    expect(notice).to_have_text(f"There is no turn {asked}: this is turn {turn}.")
+    expect(notice).to_have_text(f"No turn {asked}: showing turn {turn}.")
     assert page.url.endswith(f"?turn={turn}")
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("range=5-2", "There is no range 5-2: these are all turns."),
-        ("range=1-99", "There is no range 1-99: these are all turns."),
-        ("tab=zzz", "There is no tab zzz: this is Words."),
-        ("colour=red", "There is no colour red: this is log-probability."),
-        ("turn=99&tab=x", "There is no turn 99: this is turn 3. There is no tab x: this is Words."),
+        ("range=5-2", "No range 5-2: showing all turns."),
+        ("range=1-99", "No range 1-99: showing all turns."),
+        ("tab=zzz", "No tab zzz: showing Words."),
+        ("color=red", "No color red: showing log-probability."),
+        ("turn=99&tab=x", "No turn 99: showing turn 3. No tab x: showing Words."),
     ],
 )
-def test_what_else_an_address_asks_for_in_vain_is_told(small, open_page, asked, words):
+def test_invalid_parts_of_an_address_are_reported(small, open_page, asked, words):
     page = open_page(f"{small.url}/episodes/{EPISODE}?{asked}")
     expect(page.locator(".notice")).to_have_text(words)
     expect(page.locator(".cell.outside")).to_have_count(0)
 
 
-def test_the_colouring_of_tokens_is_in_the_address(small, open_page):
+def test_the_token_coloring_is_in_the_address(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}?tab=tokens")
     expect(page.get_by_role("tabpanel")).to_contain_text("above -1")
     choice = page.get_by_role("button", name="advantage")
@@ -177,7 +177,7 @@ def test_the_colouring_of_tokens_is_in_the_address(small, open_page):
     expect(choice).to_be_focused()
     expect(page.locator(".token").first).to_have_class("token up-1")
     page.keyboard.press("ArrowRight")
-    assert page.url.endswith("?turn=2&tab=tokens&colour=advantage")
+    assert page.url.endswith("?turn=2&tab=tokens&color=advantage")
     page.reload()
     expect(choice).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".token").first).to_have_class("token up-1")
@@ -186,21 +186,21 @@ def test_the_colouring_of_tokens_is_in_the_address(small, open_page):
     assert page.url.endswith("?turn=2&tab=tokens")
 
 
-def test_an_address_of_nothing_leads_home(small, open_page):
+def test_an_unknown_address_links_to_the_overview(small, open_page):
     page = open_page(f"{small.url}/nope", lost=True)
-    expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
-    page.get_by_role("link", name="To the overview").click()
+    expect(page.get_by_role("heading", name="Page not found")).to_be_visible()
+    page.get_by_role("link", name="Go to the overview").click()
     expect(page.get_by_role("heading", name="small")).to_be_visible()
     page.goto(f"{small.url}/episodes/%zz")
     expect(page.get_by_role("alert")).to_contain_text("small has no episode '%zz'")
 
 
-def test_phones_without_a_failure_are_one_line(serve, open_page, tmp_path):
+def test_phones_without_failures_are_collapsed(serve, open_page, tmp_path):
     with Recorder(tmp_path / "run") as recorder:
         for member in range(32):
             runs.played(recorder, "train", member, step=1, device=f"net-{member:06d}")
     page = open_page(serve(tmp_path / "run").url)
-    line, row = page.get_by_text("32 phones, no failure"), page.get_by_text("net-000007")
+    line, row = page.get_by_text("32 phones without failures"), page.get_by_text("net-000007")
     expect(line).to_be_visible()
     expect(row).to_be_hidden()
     line.click()
@@ -210,7 +210,7 @@ def test_phones_without_a_failure_are_one_line(serve, open_page, tmp_path):
             recorder, "train", 7, step=2, device="net-000007", outcome=Outcome.DEVICE_ERROR,
             error="DeviceOffline: net-000007 is gone",
         )  # fmt: skip
-    expect(page.get_by_text("31 other phones, no failure")).to_be_visible()
+    expect(page.get_by_text("31 other phones without failures")).to_be_visible()
     expect(page.get_by_text("net-000008")).to_be_visible()  # it is still open
     phones = page.locator(".card", has=page.get_by_role("heading", name="Phones", exact=True))
     expect(phones.locator("tbody tr").first).to_contain_text("net-000007")
@@ -219,7 +219,7 @@ def test_phones_without_a_failure_are_one_line(serve, open_page, tmp_path):
     expect(page.get_by_text("net-000008")).to_be_hidden()
 
 
-def test_a_first_void_episode_brings_its_curve(serve, open_page, tmp_path):
+def test_the_first_void_episode_replaces_the_note_by_a_curve(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     page = open_page(serve(run).url)
     figure = page.locator(".chart", has_text="Void episodes")
@@ -242,7 +242,7 @@ def test_all_evaluations_of_a_step_are_drawn(serve, open_page, tmp_path):
         expect(figure.locator(".u-series", has_text=f"held out, {name}")).to_contain_text(last)
 
 
-def test_a_table_that_goes_on_has_a_shadow_at_that_edge(small, open_page):
+def test_a_scrollable_table_has_a_shadow_at_that_edge(small, open_page):
     page = open_page(f"{small.url}/episodes", 390, 844)
     table = page.locator(".scroll")
     expect(table.locator("tbody tr")).to_have_count(17)
@@ -260,7 +260,7 @@ def test_a_table_that_goes_on_has_a_shadow_at_that_edge(small, open_page):
     wait_for(lambda: shades()[0] > 15 and shades()[1] < 2)
 
 
-def test_a_senseless_filter_is_told_and_the_next_one_counts(small, open_page):
+def test_an_invalid_filter_is_reported_and_the_next_one_applies(small, open_page):
     page = open_page(f"{small.url}/episodes", lost=True)
     step = page.get_by_role("spinbutton", name="Step")
     step.fill("1.5")
@@ -271,7 +271,7 @@ def test_a_senseless_filter_is_told_and_the_next_one_counts(small, open_page):
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
 
 
-def test_while_words_are_read_one_look_follows_the_other(small, open_page):
+def test_while_the_index_is_built_requests_do_not_overlap(small, open_page):
     asked = []
 
     def still_reads(route):
@@ -315,9 +315,9 @@ def test_an_episode_is_stepped_through_by_keys_strip_and_line(small, open_page):
     assert page.url.endswith("?turn=3")
 
 
-def test_at_both_ends_it_stays(small, open_page):
+def test_the_player_stops_at_both_ends(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3")
-    where, on = page.locator(".where"), page.get_by_role("button", name="on (→)")
+    where, on = page.locator(".where"), page.get_by_role("button", name="next (→)")
     expect(where).to_have_text("before turn 3 of 3")
     for press in (lambda: page.keyboard.press("ArrowRight"), on.click):
         for _ in range(2):
@@ -329,7 +329,7 @@ def test_at_both_ends_it_stays(small, open_page):
         expect(where).to_have_text("before turn 1 of 3", timeout=1000)
 
 
-def test_a_preview_leaves_what_was_chosen_alone(serve, open_page, tmp_path):
+def test_a_preview_does_not_cover_the_chosen_screen(serve, open_page, tmp_path):
     with Recorder(tmp_path / "run") as recorder:
         runs.played(recorder, "train", 0, turns=60)
     page = open_page(f"{serve(tmp_path / 'run').url}/episodes/train-00000-g000-m00")
@@ -351,10 +351,10 @@ def test_a_preview_leaves_what_was_chosen_alone(serve, open_page, tmp_path):
     expect(peek).to_be_visible()
 
 
-def test_buttons_keep_the_focus_and_are_pressed_by_keys(small, open_page):
+def test_buttons_keep_the_focus_and_work_with_keys(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
-    on, where = page.get_by_role("button", name="on (→)"), page.locator(".where")
-    page.get_by_role("slider", name="time line").focus()
+    on, where = page.get_by_role("button", name="next (→)"), page.locator(".where")
+    page.get_by_role("slider", name="timeline").focus()
     page.keyboard.press("Tab")  # on to the controls: the screens are stepped through by arrows
     for _ in range(3):
         page.keyboard.press("Tab")
@@ -364,12 +364,12 @@ def test_buttons_keep_the_focus_and_are_pressed_by_keys(small, open_page):
     expect(on).to_be_focused()
     page.keyboard.press(" ")
     expect(where).to_have_text("before turn 3 of 3")
-    expect(page.get_by_role("slider", name="time line")).to_have_attribute("aria-valuenow", "3")
+    expect(page.get_by_role("slider", name="timeline")).to_have_attribute("aria-valuenow", "3")
     page.keyboard.press("?")
-    expect(page.get_by_text("it plays again and again")).to_be_visible()
+    expect(page.get_by_text("plays in a loop")).to_be_visible()
 
 
-def test_space_plays_also_for_one_who_has_clicked_a_tab(small, open_page):
+def test_space_plays_after_a_tab_was_clicked(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
     page.get_by_role("tab", name="Rewards").click()
     page.keyboard.press(" ")
@@ -385,7 +385,7 @@ def test_a_link_restores_turn_side_tab_and_range(small, open_page):
     assert "range=1-2" in page.url
 
 
-def test_what_an_environment_tells_of_act_lies_within_it(small, open_page):
+def test_parts_of_act_are_drawn_within_it(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}?tab=time")
     expect(page.locator(".legend")).to_contain_text("settle in act")
     rows = page.locator(".waterfall li")
@@ -400,7 +400,7 @@ def test_what_an_environment_tells_of_act_lies_within_it(small, open_page):
     )
 
 
-def test_a_range_is_chosen_with_shift_and_played(small, open_page):
+def test_a_range_is_selected_with_shift_and_played(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
     # Pictures that come move the time line down.
     loaded = "strip => [...strip.querySelectorAll('img')].every((image) => image.naturalHeight)"
@@ -428,7 +428,7 @@ def test_a_range_is_chosen_with_shift_and_played(small, open_page):
     expect(page.locator(".cell.outside")).to_have_count(0)
 
 
-def test_a_range_is_marked_by_touch_and_by_keys(small, open_page):
+def test_a_range_is_selected_by_touch_and_by_keys(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}", 390, 844, has_touch=True)
     outside = page.locator(".cell.outside")
     page.get_by_role("option").nth(1).tap()
@@ -453,16 +453,16 @@ def test_a_range_is_marked_by_touch_and_by_keys(small, open_page):
 
 
 @pytest.mark.parametrize("tab", ["words", "tokens", "rewards", "time", "info"])
-def test_every_tab_shows_something_of_its_turn(small, open_page, tab):
+def test_every_tab_shows_its_turn(small, open_page, tab):
     page = open_page(f"{small.url}/episodes/{EPISODE}?turn=3&tab={tab}")
-    told = {
+    expected = {
         "words": "I look at card 2.", "tokens": "above -1", "rewards": "format",
         "time": "settle", "info": '"accuracy": 1',
     }  # fmt: skip
-    expect(page.get_by_role("tabpanel")).to_contain_text(told[tab])
+    expect(page.get_by_role("tabpanel")).to_contain_text(expected[tab])
 
 
-def test_a_group_shows_its_siblings_side_by_side(small, open_page):
+def test_a_group_shows_its_members_side_by_side(small, open_page):
     page = open_page(f"{small.url}/groups/train-00001-g000")
     expect(page.locator(".siblings tbody tr")).to_have_count(4)
     expect(page.locator(".siblings .met").first).to_be_visible()
@@ -471,9 +471,9 @@ def test_a_group_shows_its_siblings_side_by_side(small, open_page):
     expect(page.get_by_role("heading", name="train-00001-g000-m01")).to_be_visible()
 
 
-def test_plays_of_two_runs_are_compared(tmp_path, open_page):
+def test_evaluations_of_two_runs_are_compared(tmp_path, open_page):
     one, two = runs.run(tmp_path / "one"), runs.run(tmp_path / "two")
-    serving = Serving(Run(one), other=Run(two))
+    serving = ViewerServer(Run(one), other=Run(two))
     try:
         page = open_page(f"{serving.url}/compare?a=before-sampled@0&b=with:after-sampled@2")
         expect(page.get_by_text("seeds in common")).to_be_visible()
@@ -481,7 +481,7 @@ def test_plays_of_two_runs_are_compared(tmp_path, open_page):
         expect(page.locator("tbody tr")).to_have_count(4)
         expect(page.locator("tbody a")).to_have_count(4)  # the other run's have no page here
         expect(page.get_by_text("Episodes of two have no page here")).to_contain_text(
-            "agentrl replay …/two"
+            "agentrl view …/two"
         )
     finally:
         serving.close()
@@ -490,15 +490,15 @@ def test_plays_of_two_runs_are_compared(tmp_path, open_page):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("a=nope@0&b=zz@1", ["small has no play nope@0", "small has no play zz@1"]),
-        ("a=with:expert@0&b=after-sampled@2", ["expert@0 is of another run"]),
+        ("a=nope@0&b=zz@1", ["small has no evaluation nope@0", "small has no evaluation zz@1"]),
+        ("a=with:expert@0&b=after-sampled@2", ["expert@0 belongs to a second run"]),
     ],
 )
-def test_a_play_that_is_not_here_is_told_and_nothing_else_shown(small, open_page, asked, words):
+def test_an_unknown_evaluation_is_reported_and_nothing_is_compared(small, open_page, asked, words):
     address = f"{small.url}/compare?{asked}"
     page = open_page(address)
-    for told in words:
-        expect(page.locator(".notice", has_text=told)).to_be_visible()
+    for message in words:
+        expect(page.locator(".notice", has_text=message)).to_be_visible()
     expect(page.locator("table")).to_have_count(0)
     assert page.url == address
     page.locator("select[name=a]").select_option(label="before sampled, step 0 (4)")
@@ -510,39 +510,39 @@ def test_a_play_that_is_not_here_is_told_and_nothing_else_shown(small, open_page
     assert page.url.endswith("?a=before-sampled%400&b=after-sampled%402")
 
 
-def test_a_choice_of_seeds_that_is_none_is_told(small, open_page):
+def test_an_unknown_seed_filter_is_reported(small, open_page):
     address = f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2&only=zzz"
     page = open_page(address)
-    expect(page.locator(".notice")).to_contain_text("no choice of seeds zzz")
+    expect(page.locator(".notice")).to_contain_text("no seed filter zzz")
     expect(page.locator("tbody tr")).to_have_count(4)
     assert page.url == address
 
 
-def test_an_evaluation_shows_what_it_is_and_what_it_found(tmp_path, open_page):
+def test_an_evaluation_shows_its_policy_and_its_results(tmp_path, open_page):
     run = runs.run(tmp_path / "run")
     (run / "metrics.jsonl").unlink()
     asked = {"target": "runs/x", "policy": "model", "checkpoint": 20, "greedy": True}
     (run / "summary.json").write_text(json.dumps(asked))
-    serving = Serving(Run(run))
+    serving = ViewerServer(Run(run))
     try:
         with lock_folder(run):
             page = open_page(f"{serving.url}/")
             expect(page.locator("body")).to_contain_text(
                 "the model after step 20, greedy, of runs/x"
             )
-            expect(page.get_by_text("its results will stand here")).to_be_visible()
+            expect(page.get_by_text("the results will appear here")).to_be_visible()
         found = {"reward": 8.5, "accuracy": 0.925, "episodes": 4, "void": 0, "seconds": 3.5}
         (run / "summary.json").write_text(json.dumps(asked | found))
         page.reload()
         expect(page.get_by_role("heading", name="Results")).to_be_visible()
         expect(page.locator("body")).to_contain_text("0.925")
-        expect(page.locator("body")).to_contain_text("has ended")
-        expect(page.get_by_text("There are no curves")).to_have_count(0)
+        expect(page.locator("body")).to_contain_text("finished")
+        expect(page.get_by_text("No curves yet")).to_have_count(0)
     finally:
         serving.close()
 
 
-def test_two_plays_of_the_same_seeds_are_compared(small, open_page):
+def test_two_evaluations_are_compared_by_seed(small, open_page):
     page = open_page(f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2")
     expect(page.locator("tbody tr")).to_have_count(4)
     page.get_by_label("Seeds").select_option("won")
@@ -551,7 +551,7 @@ def test_two_plays_of_the_same_seeds_are_compared(small, open_page):
     expect(page.locator("h1")).to_contain_text("after-sampled-00002")
 
 
-def test_what_ends_while_one_looks_appears(serve, open_page, tmp_path):
+def test_episodes_appear_as_they_end(serve, open_page, tmp_path):
     served = serve(runs.run(tmp_path / "growing"))
     page = open_page(f"{served.url}/episodes")
     expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
@@ -563,7 +563,7 @@ def test_what_ends_while_one_looks_appears(serve, open_page, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["", "episodes", f"episodes/{EPISODE}", "groups/train-00001-g000"])
-def test_pages_fit_a_phone_in_both_colours(small, open_page, path, scheme):
+def test_pages_fit_a_phone_in_both_color_schemes(small, open_page, path, scheme):
     page = open_page(f"{small.url}/{path}", 390, 844, color_scheme=scheme)
     expect(page.locator("main h1").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
@@ -573,7 +573,7 @@ def test_pages_fit_a_phone_in_both_colours(small, open_page, path, scheme):
 
 def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
     run = runs.run(tmp_path / "run")
-    serving = Serving(Run(run), stage=Stage(human=True))
+    serving = ViewerServer(Run(run), stage=LiveEpisode(human=True))
     try:
         with lock_folder(run):
             page = open_page(serving.url, 390, 844)
@@ -584,7 +584,7 @@ def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_errors_and_causes_of_any_length_keep_their_place(serve, open_page, tmp_path, width):
+def test_errors_and_causes_of_any_length_do_not_break_the_layout(serve, open_page, tmp_path, width):
     run = runs.run(tmp_path / "run")
     with Recorder(run, writer="more") as recorder:
         runs.played(
@@ -601,7 +601,7 @@ def test_errors_and_causes_of_any_length_keep_their_place(serve, open_page, tmp_
     assert cause.bounding_box()["height"] < 200
     assert page.evaluate("document.documentElement.scrollWidth") == width
     report = tmp_path / "report.html"
-    assert agentrl(["replay", str(run), "--export", str(report), "--report"]) == 0
+    assert agentrl(["export", str(run), str(report)]) == 0
     page = open_page(report.as_uri(), width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.locator(".causes").bounding_box()["height"] < 400
@@ -610,7 +610,7 @@ def test_errors_and_causes_of_any_length_keep_their_place(serve, open_page, tmp_
 HOSTILE = "</pre><script>document.title='taken'</script><img src=x onerror=alert(1)>\u202egnp"
 
 
-def test_hostile_words_stay_words(serve, open_page, tmp_path):
+def test_hostile_text_is_escaped(serve, open_page, tmp_path):
     hostile = turn(
         reply=HOSTILE, shown=HOSTILE, parse_error=HOSTILE, state_key=HOSTILE,
         info={HOSTILE: HOSTILE, "metrics": {HOSTILE: 1.0}}, action=HOSTILE,
@@ -637,29 +637,31 @@ def test_hostile_words_stay_words(serve, open_page, tmp_path):
     expect(page.locator(".said.model pre")).to_contain_text(r"<script>document")
     assert "\u202e" not in page.locator("main").inner_text()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".said.model pre")).to_contain_text("(100,000 characters more)")
+    expect(page.locator(".said.model pre")).to_contain_text("(100,000 more characters)")
 
 
-def test_lost_and_broken_frames_leave_a_notice(serve, open_page, tmp_path):
+def test_missing_and_damaged_frames_leave_a_notice(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     packs.damage(run)
     served = serve(run)
     page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
-    expect(page.locator(".stage .missing")).to_have_text("This frame is not recorded, or damaged.")
+    expect(page.locator(".stage .missing")).to_have_text(
+        "This frame was not recorded, or is damaged."
+    )
     expect(page.locator(".strip .missing")).to_have_count(4)
 
 
-def test_an_episode_whose_file_is_damaged_is_told(serve, open_page, tmp_path):
+def test_a_damaged_episode_file_is_reported(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     episode_file(run, EPISODE).write_bytes(b"broken")
     served = serve(run)
     page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
     expect(page.get_by_role("alert")).to_contain_text("cannot be read")
-    page.goto(f"{served.url}/episodes/nobody")
-    expect(page.get_by_role("alert")).to_contain_text("has no episode 'nobody'")
+    page.goto(f"{served.url}/episodes/unknown")
+    expect(page.get_by_role("alert")).to_contain_text("has no episode 'unknown'")
 
 
-def test_a_removed_episode_is_listed_and_its_page_says_why_it_is_gone(serve, open_page, tmp_path):
+def test_a_pruned_episode_is_listed_and_its_page_says_why(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     age(run)
     served = serve(run)
@@ -667,24 +669,24 @@ def test_a_removed_episode_is_listed_and_its_page_says_why_it_is_gone(serve, ope
     removed = [held.id for held in Pruner(run).prune(limit, 1200.0).episodes]
     assert removed == [EPISODE]
     page = open_page(f"{served.url}/episodes?step=1", lost=True)
-    expect(page.get_by_text("removed", exact=True)).to_have_count(1)
+    expect(page.get_by_text("pruned", exact=True)).to_have_count(1)
     page.goto(f"{served.url}/episodes/{EPISODE}")
-    expect(page.get_by_role("alert")).to_contain_text("retention has removed this episode")
+    expect(page.get_by_role("alert")).to_contain_text("this episode was pruned")
     page.goto(f"{served.url}/groups/train-00001-g000")
     expect(page.locator(".siblings tbody tr")).to_have_count(4)
-    expect(page.locator(".siblings").get_by_text("removed by retention")).to_have_count(1)
+    expect(page.locator(".siblings").get_by_text("pruned; its scores are kept")).to_have_count(1)
     expect(page.locator(".bars .num").first).to_have_text("+1")
     page.goto(served.url)
     expect(page.get_by_text("17", exact=True).first).to_be_visible()
-    for exported in (["--group", "train-00001-g000"], ["--report"]):
-        assert agentrl(["replay", str(run), "--export", str(tmp_path / "out.html"), *exported]) == 0
-    assert agentrl(["replay", str(run), "--export", "x.png", "--episode", EPISODE]) == 2
+    for exported in (["--group", "train-00001-g000"], []):
+        assert agentrl(["export", str(run), str(tmp_path / "out.html"), *exported]) == 0
+    assert agentrl(["export", str(run), "x.png", "--episode", EPISODE]) == 2
 
 
-def test_run_without_an_episode_says_so(serve, open_page, tmp_path):
+def test_a_run_without_episodes_says_so(serve, open_page, tmp_path):
     (tmp_path / "run" / "episodes").mkdir(parents=True)
     served = serve(tmp_path / "run")
     page = open_page(served.url)
-    expect(page.get_by_text("Nothing has been played yet.")).to_be_visible()
+    expect(page.get_by_text("No episodes yet.")).to_be_visible()
     page = open_page(f"{served.url}/compare")
-    expect(page.get_by_text("nothing to compare yet")).to_be_visible()
+    expect(page.get_by_text("Nothing to compare yet")).to_be_visible()

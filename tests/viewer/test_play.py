@@ -20,16 +20,16 @@ from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.make_env import open_translator
-from agentrl.training.evaluation.play_episode import Audience, play
-from agentrl.training.supervised.action_phrasing import ways
+from agentrl.training.evaluation.play_episode import PlayInterface, play
+from agentrl.training.supervised.action_phrasing import available_gestures
 from agentrl.viewer.browser_play import play_in_browser
-from agentrl.viewer.live_episode import Stage
+from agentrl.viewer.live_episode import LiveEpisode
 from tests.viewer.conftest import Open
 
 LAKE = EnvConfig(
     id="FrozenLake-v1",
     kwargs={"is_slippery": False},
-    translator={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
+    translator_kwargs={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
 )
 
 
@@ -71,7 +71,7 @@ def turns(page: Page, count: int) -> None:
     expect(page.locator(".turns li")).to_have_count(count)
 
 
-def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_path) -> None:
+def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Go to the goal.")).to_be_visible()
@@ -90,7 +90,7 @@ def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_
             page.keyboard.press(f"Arrow{key}")
             turns(page, min(count, 6))
         expect(page.get_by_text("terminated")).to_be_visible()
-        page.get_by_role("link", name="Look at it").click()
+        page.get_by_role("link", name="Replay it").click()
         expect(page.locator(".where")).to_have_text("before turn 1 of 6")
     scored, folder = game.result
     assert scored.total == 1.0
@@ -98,8 +98,8 @@ def test_a_game_is_played_by_words_and_arrows_and_recorded(open_page: Open, tmp_
     assert (summary.label, summary.turns) == ("human", 6)
 
 
-def test_the_actions_are_there_from_the_start(open_page: Open, tmp_path) -> None:
-    silent = replace(LAKE, translator={**LAKE.translator, "instructions": ""})
+def test_the_actions_are_shown_from_the_start(open_page: Open, tmp_path) -> None:
+    silent = replace(LAKE, translator_kwargs={**LAKE.translator_kwargs, "instructions": ""})
     with played(tmp_path, silent) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
@@ -108,7 +108,7 @@ def test_the_actions_are_there_from_the_start(open_page: Open, tmp_path) -> None
 
 
 @pytest.mark.adb
-def test_on_a_narrow_window_taps_land_where_they_are_and_the_last_screen_is_shown(
+def test_taps_land_correctly_in_a_narrow_window_and_the_last_screen_is_shown(
     adb_server, open_page, tmp_path
 ) -> None:
     env = configuration.load("number_game").env
@@ -120,7 +120,7 @@ def test_on_a_narrow_window_taps_land_where_they_are_and_the_last_screen_is_show
         picture, box = page.locator(".stage img"), None
         where = "document.querySelector('.stage img').getBoundingClientRect().toJSON()"
         for count, x in enumerate((0.25, 0.5, 0.75, 0.25), 1):
-            expect(page.get_by_text("Your turn: tap the picture, or type.")).to_be_visible()
+            expect(page.get_by_text("Your turn: tap the screen, or type.")).to_be_visible()
             expect(picture).to_be_visible()
             box = box or page.evaluate(where)
             page.touchscreen.tap(box["x"] + x * box["width"], box["y"] + 0.6 * box["height"])
@@ -139,7 +139,7 @@ def test_on_a_narrow_window_taps_land_where_they_are_and_the_last_screen_is_show
     assert (shown == replay.open(folder).frame(scored.episode.final_frames[0])).all()
 
 
-def test_who_types_goes_on_typing_and_nobody_else_does(open_page: Open, tmp_path) -> None:
+def test_the_text_field_keeps_the_focus_only_while_typing(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE) as game:
         page = open_page(game.address, lost=True)
         box = page.get_by_label("answer")
@@ -161,10 +161,10 @@ def test_who_types_goes_on_typing_and_nobody_else_does(open_page: Open, tmp_path
     assert [turn.action for turn in game.result[0].episode.turns] == [1, 1, 2]
 
 
-POLE = EnvConfig(id="CartPole-v1", translator={"names": ["left", "right"], "show": "render"})
+POLE = EnvConfig(id="CartPole-v1", translator_kwargs={"names": ["left", "right"], "show": "render"})
 
 
-def test_the_hint_names_what_the_game_takes(open_page: Open, tmp_path) -> None:
+def test_the_hint_names_the_accepted_inputs(open_page: Open, tmp_path) -> None:
     with played(tmp_path, POLE) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Your turn: press ← or →, or type.")).to_be_visible()
@@ -192,26 +192,26 @@ def test_the_hint_names_what_the_game_takes(open_page: Open, tmp_path) -> None:
     ],
 )
 @pytest.mark.parametrize("style", ["tag", "tool"])
-def test_ways_are_known_in_every_style(config, kwargs, known, style) -> None:
+def test_accepted_inputs_are_known_in_every_action_style(config, kwargs, known, style) -> None:
     env = configuration.load(config).env
     env.kwargs = {**env.kwargs, **kwargs}
     if config != "counting":
         env.translator_kwargs = {**env.translator_kwargs, "style": style}
-    assert ways(open_translator(env)) == known
+    assert available_gestures(open_translator(env)) == known
 
 
-def test_a_server_without_a_play_says_so_and_asks_no_more(small, open_page) -> None:
+def test_a_server_without_a_game_says_so_and_stops_polling(small, open_page) -> None:
     page = open_page(f"{small.url}/episodes")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{small.url}/play")
-    expect(page.get_by_text("No episode is played here.")).to_be_visible()
+    expect(page.get_by_text("No episode is being played.")).to_be_visible()
     page.wait_for_timeout(600)
     assert not [url for url in asked if "/api/play" in url]
 
 
 @pytest.mark.adb
-def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, tmp_path) -> None:
+def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> None:
     env = configuration.load("game_2048").env
     env.kwargs = {"goal": 64}
     with played(tmp_path, env) as game:
@@ -237,11 +237,12 @@ def test_taps_and_swipes_on_the_picture_reach_the_phone(adb_server, open_page, t
 @pytest.mark.parametrize(
     ("said", "sights"), [(("down",), 2), (("down", "down", "right", "right", "down", "right"), 7)]
 )
-def test_every_sight_is_told_once_the_last_one_as_well(tmp_path, said, sights) -> None:
+def test_every_observation_is_shown_once_including_the_last(tmp_path, said, sights) -> None:
     left, seen = iter(said), []
-    audience = Audience(
-        told=lambda words: None, complains=lambda words: None, sees=seen.append,
-        hears=lambda turn: None, asked=lambda: next(left, None),
+    audience = PlayInterface(
+        show_instructions=lambda words: None, show_error=lambda words: None,
+        show_message=seen.append,
+        show_turn=lambda turn: None, read_input=lambda: next(left, None),
     )  # fmt: skip
     rollout = RolloutConfig(engine="hf", launcher="local")
     config = Config(env=LAKE, rollout=rollout, run=RunConfig(dir=str(tmp_path)))
@@ -251,14 +252,14 @@ def test_every_sight_is_told_once_the_last_one_as_well(tmp_path, said, sights) -
     assert len({message.text for message in seen}) == sights
 
 
-def test_others_are_watched(open_page: Open, tmp_path) -> None:
+def test_a_scripted_player_can_be_watched(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE, policy="random") as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("ended")).to_be_visible()
         expect(page.get_by_label("answer")).to_be_hidden()
 
 
-def test_nothing_is_done_without_the_token(open_page: Open, tmp_path) -> None:
+def test_actions_require_the_token(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE) as game:
         page = open_page(game.address.partition("#")[0], lost=True)
         page.get_by_label("answer").fill("down")
@@ -270,11 +271,11 @@ def test_nothing_is_done_without_the_token(open_page: Open, tmp_path) -> None:
     assert "nothing was played" in str(game.error)
 
 
-def test_what_is_no_answer_is_refused() -> None:
-    stage = Stage(human=True)
+def test_invalid_answers_are_refused() -> None:
+    stage = LiveEpisode(human=True)
     with pytest.raises(ConfigError, match="not your turn"):
         stage.answer("down")
     with pytest.raises(ConfigError, match="1 to 10000 characters"):
         stage.answer(" ")
-    with pytest.raises(ConfigError, match="there are 0 pictures"):
+    with pytest.raises(ConfigError, match="0 are shown"):
         stage.picture(0)

@@ -22,15 +22,15 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import lock_folder
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.access import Guard
+from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.frame_images import webp
-from agentrl.viewer.token_text import Vocabulary, of_turn
-from agentrl.viewer.viewer_server import Serving
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -47,7 +47,7 @@ def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes
 
 
 @pytest.mark.parametrize("path", ["/", "/episodes", "/api/run", "/static/style.css", "/nothing"])
-def test_no_answer_lets_a_page_reach_anything_else(small, path):
+def test_the_security_headers_forbid_other_origins(small, path):
     _, headers, _ = ask(small.url, path)
     policy = dict(
         part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
@@ -64,17 +64,17 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("host", OTHERS)
-def test_names_of_others_that_lead_here_are_refused(small, host):
+def test_foreign_host_names_are_refused(small, host):
     assert ask(small.url, "/api/run", Host=host)[0] == 403
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
-def test_own_names_are_answered_with_and_without_a_port(small, name):
+def test_own_host_names_are_accepted_with_and_without_a_port(small, name):
     for host in (name, f"{name}:8200"):
         assert ask(small.url, "/api/run", Host=host)[0] == 200
 
 
-def test_pages_of_others_in_the_same_browser_are_refused(small):
+def test_requests_from_foreign_pages_are_refused(small):
     assert ask(small.url, "/api/run", Origin="http://evil.example")[0] == 403
     assert ask(small.url, "/api/run", Origin=small.url)[0] == 200
 
@@ -87,32 +87,32 @@ def test_pages_of_others_in_the_same_browser_are_refused(small):
         "/frames/" + "0" * 32, "/api/episodes/..%2f..%2fconfig", "/api/episodes/%2e%2e",
     ],
 )  # fmt: skip
-def test_no_path_leads_out_of_the_run(small, path):
+def test_paths_cannot_leave_the_run(small, path):
     status, _, body = ask(small.url, path)
     assert status in (404, 422)
     assert b"seed: 0" not in body
     assert b"import" not in body
 
 
-def test_a_job_runs_stops_and_ends(serve, tmp_path):
+def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
     run = runs.run(tmp_path / "run")
     served = serve(run)
 
-    def told() -> str | None:
+    def state() -> str | None:
         return json.loads(ask(served.url, "/api/run/name")[2])["job"]
 
-    assert told() is None
+    assert state() is None
     with lock_folder(run):
-        assert told() == "runs"
-    assert told() == "stopped"
+        assert state() == "runs"
+    assert state() == "stopped"
     (run / "state.json").write_text('{"step": 2}')
     (run / "summary.json").write_text('{"steps": 2}')
-    assert told() == "ended"
+    assert state() == "ended"
     (run / "state.json").write_text('{"step": 3}')  # it went on, and was killed
-    assert told() == "stopped"
+    assert state() == "stopped"
 
 
-def test_training_is_one_play_and_each_evaluation_its_own(small):
+def test_training_is_one_row_and_each_evaluation_has_its_own(small):
     plays = json.loads(ask(small.url, "/api/run")[2])["plays"]
     assert [(p["label"], p["steps"], p["count"], p["void"], p["won"]) for p in plays] == [
         ("before-sampled", "0", 4, 0, 0.25),
@@ -131,7 +131,7 @@ def test_training_is_one_play_and_each_evaluation_its_own(small):
         ("least=nan", "finite number"), ("most=inf", "finite number"),
     ],
 )  # fmt: skip
-def test_senseless_filters_are_told(small, query, words):
+def test_invalid_filters_are_reported(small, query, words):
     status, _, body = ask(small.url, f"/api/episodes?{query}")
     assert status in (404, 422)
     assert words in body.decode()
@@ -140,10 +140,10 @@ def test_senseless_filters_are_told(small, query, words):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/api/episodes?q=tap", "There are: text, sort"),
+        ("/api/episodes?q=tap", "Known parameters: text, sort"),
         ("/api/episodes?texts=tap", "did you mean 'text'?"),
-        ("/api/run?step=1", "There are: none"),
-        ("/api/episodes/train-00001-g000-m00?turn=1", "There are: none"),
+        ("/api/run?step=1", "Known parameters: none"),
+        ("/api/episodes/train-00001-g000-m00?turn=1", "Known parameters: none"),
     ],
 )
 def test_unknown_parameters_are_refused(small, path, words):
@@ -151,7 +151,7 @@ def test_unknown_parameters_are_refused(small, path, words):
     assert (status, words in json.loads(body)["error"]) == (422, True)
 
 
-def test_what_is_nowhere_is_a_page_for_people_and_plain_for_programs(small):
+def test_an_unknown_address_is_a_page_or_json_depending_on_its_path(small):
     status, headers, body = ask(small.url, "/nope/nothing")
     assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert b"/static/main.js" in body
@@ -160,7 +160,7 @@ def test_what_is_nowhere_is_a_page_for_people_and_plain_for_programs(small):
         assert (status, headers["content-type"]) == (404, "application/json")
 
 
-def test_no_refusal_tells_where_the_run_lies(serve, tmp_path):
+def test_refusals_do_not_reveal_the_runs_location(serve, tmp_path):
     run = runs.run(tmp_path / "run")
     episode_file(run, "train-00001-g000-m00").write_bytes(b"broken")
     served = serve(run)
@@ -174,7 +174,7 @@ def test_no_refusal_tells_where_the_run_lies(serve, tmp_path):
         assert str(tmp_path) not in body.decode()
 
 
-def test_words_are_found_in_any_order_and_told_where(serve, tmp_path):
+def test_words_are_found_in_any_order_with_excerpts(serve, tmp_path):
     with Recorder(tmp_path) as recorder:
         for name, reply in (
             ("both", "Press NEXT, then tap(0.25, 0.50)."),
@@ -202,9 +202,9 @@ def test_words_are_found_in_any_order_and_told_where(serve, tmp_path):
     marked = [words for words, is_found in found("nex 0.25")["both"] if is_found]
     assert marked == ["NEXT", "0.25"]
     for text in ("nex", "x", "xx"):
-        told = found(text)["long"]
-        assert sum(len(words) for words, _ in told) < 300
-        assert any(is_found for _, is_found in told)
+        answer = found(text)["long"]
+        assert sum(len(words) for words, _ in answer) < 300
+        assert any(is_found for _, is_found in answer)
 
 
 def test_words_are_found_within_text_without_spaces(serve, tmp_path):
@@ -236,12 +236,12 @@ def test_words_are_found_within_text_without_spaces(serve, tmp_path):
     assert found("ボタン").keys() == found("てO").keys() == found("ok").keys() == {"kana"}
     assert found("ชำระ").keys() == {"thai"}
     assert found("결제").keys() == {"hangul"}
-    told = found("付款")["pay"]
-    assert [words for words, is_found in told if is_found] == ["付款"]
-    assert said["pay"] in "".join(words for words, _ in told)
+    answer = found("付款")["pay"]
+    assert [words for words, is_found in answer if is_found] == ["付款"]
+    assert said["pay"] in "".join(words for words, _ in answer)
 
 
-def test_a_frame_is_sent_whole_or_small_and_kept(small):
+def test_a_frame_is_sent_at_full_or_small_size_and_cached(small):
     episode = json.loads(ask(small.url, "/api/episodes/train-00001-g000-m00")[2])
     (frame,) = episode["played"][0]["frames"]
     status, headers, body = ask(small.url, f"/frames/{frame}")
@@ -252,32 +252,32 @@ def test_a_frame_is_sent_whole_or_small_and_kept(small):
     assert ask(small.url, f"/frames/{frame}?width=97")[0] == 404
 
 
-def test_a_frame_that_comes_late_is_sent_once_it_is_there(serve, tmp_path):
+def test_a_late_frame_is_sent_once_it_is_stored(serve, tmp_path):
     (tmp_path / "episodes").mkdir()
     served = serve(tmp_path)
-    asked = f"/frames/{cut(screen(1)).id}?width=96"
+    asked = f"/frames/{cut_into_bands(screen(1)).id}?width=96"
     assert ask(served.url, asked)[0] == 404
     with Recorder(tmp_path) as recorder:
         recorder.frame(screen(1))
     assert ask(served.url, asked)[0] == 200
 
 
-def test_an_interrupt_while_the_pages_come_up_ends_their_thread(tmp_path, monkeypatch):
+def test_an_interrupt_during_startup_ends_the_server_thread(tmp_path, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
     (tmp_path / "episodes").mkdir()
     before = set(threading.enumerate())
-    monkeypatch.setattr(Serving, "_wait_for_start", interrupt)
+    monkeypatch.setattr(ViewerServer, "_wait_for_start", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        Serving(Run(tmp_path))
+        ViewerServer(Run(tmp_path))
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive()
 
 
-def test_beyond_loopback_everybody_needs_the_token():
-    guard = Guard("0.0.0.0", 8200)
+def test_beyond_loopback_every_request_needs_the_token():
+    guard = AccessGuard("0.0.0.0", 8200)
     host = {"host": "192.0.2.7:8200"}
     assert "token" in str(guard.refusal(host, {}))
     assert "token" in str(guard.refusal(host, {"agentrl-8200": "guessed"}))
@@ -286,15 +286,15 @@ def test_beyond_loopback_everybody_needs_the_token():
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.1", "::1", "localhost"])
-def test_the_address_that_is_told_is_answered(tmp_path, host):
-    served = Serving(replay.open(runs.run(tmp_path / "run")), host=host)
+def test_the_announced_address_works(tmp_path, host):
+    served = ViewerServer(replay.open(runs.run(tmp_path / "run")), host=host)
     try:
         assert ask(served.url, "/api/run/name")[0] == 200
     finally:
         served.close()
 
 
-def test_a_frame_that_comes_late_is_shown_small_when_it_is_there(serve, tmp_path):
+def test_a_late_frame_is_scaled_once_it_is_stored(serve, tmp_path):
     run = tmp_path / "run"
     runs.run(run)
     with Recorder(tmp_path / "other") as recorder:
@@ -305,7 +305,7 @@ def test_a_frame_that_comes_late_is_shown_small_when_it_is_there(serve, tmp_path
     assert ask(served.url, f"/frames/{frame}?width=96")[0] == 200
 
 
-def test_news_of_a_run_that_cannot_be_read_go_on(serve, tmp_path):
+def test_events_continue_if_the_run_cannot_be_read(serve, tmp_path):
     run = runs.run(tmp_path / "run")
     served = serve(run)
     with urllib.request.urlopen(f"{served.url}/api/news", timeout=30) as news:
@@ -313,30 +313,30 @@ def test_news_of_a_run_that_cannot_be_read_go_on(serve, tmp_path):
         news.readline()
         index = run / "episodes" / "index-newer.jsonl"
         index.write_text('{"format": 99}\n')
-        assert b"upgrade it" in news.readline()
+        assert b"upgrade agentrl" in news.readline()
         news.readline()
         shutil.rmtree(run)
         assert b"upgrade" not in news.readline()
 
 
 @pytest.mark.parametrize("id", [-1, 10**30])
-def test_tokens_that_no_tokenizer_knows_are_shown_by_their_ids(tmp_path, id):
+def test_tokens_without_a_tokenizer_appear_as_ids(tmp_path, id):
     from tokenizers import Tokenizer, models
 
     (tmp_path / "start").mkdir()
     Tokenizer(models.WordLevel({"go": 0}, unk_token="go")).save(
         str(tmp_path / "start" / "tokenizer.json")
     )
-    words = Vocabulary(tmp_path)
+    words = TokenVocabulary(tmp_path)
     assert words.look() is None
     assert (words.word(0), words.word(id)) == ("go", f"[{id}]")
 
 
 def one_turn(folder: Path) -> tuple[str, str | None]:
     """The first sampled token of a run's first turn, and why it is no word."""
-    words = Vocabulary(folder)
-    told = of_turn(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
-    return told["reply"][0]["text"], told["note"]
+    words = TokenVocabulary(folder)
+    answer = turn_tokens(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
+    return answer["reply"][0]["text"], answer["note"]
 
 
 def a_run(folder: Path, word: str, model: str = "start") -> Path:
@@ -350,7 +350,7 @@ def a_run(folder: Path, word: str, model: str = "start") -> Path:
     return folder
 
 
-def test_an_evaluation_has_the_words_of_the_run_that_it_is_of(tmp_path, monkeypatch):
+def test_an_evaluation_uses_the_tokenizer_of_the_evaluated_run(tmp_path, monkeypatch):
     trained = a_run(tmp_path / "runs" / "trained", "own", "model")
     played = tmp_path / "runs" / "eval-model-trained"
     played.mkdir()
@@ -380,7 +380,7 @@ def test_an_evaluation_has_the_words_of_the_run_that_it_is_of(tmp_path, monkeypa
         ("model: {path: /start}", {"target": ""}),
     ],
 )  # fmt: skip
-def test_a_strangers_run_opens_no_file_but_a_runs_tokenizer(tmp_path, config, summary):
+def test_a_foreign_run_opens_no_file_except_a_runs_tokenizer(tmp_path, config, summary):
     (a_run(tmp_path / "no_run", "leaked", "model") / "config.yaml").unlink()
     secret = a_run(tmp_path, "leaked", "secret")
     (secret / "config.yaml").rename(secret / "other.yaml")
@@ -390,16 +390,16 @@ def test_a_strangers_run_opens_no_file_but_a_runs_tokenizer(tmp_path, config, su
     strange = tmp_path / "far" / "strange"
     strange.mkdir(parents=True)
     (strange / "config.yaml").write_text(config.replace("PLACE", str(tmp_path)))
-    told = json.dumps(summary).replace("PLACE", str(tmp_path))
-    (strange / "summary.json").write_text(told)
+    answer = json.dumps(summary).replace("PLACE", str(tmp_path))
+    (strange / "summary.json").write_text(answer)
     word, why = one_turn(strange)
     assert word == "[0]"
     assert "no tokenizer.json in start/ or model/" in why
 
 
-def test_a_tokenizer_that_is_broken_or_comes_late_is_told(tmp_path):
+def test_a_broken_or_late_tokenizer_is_handled(tmp_path):
     (tmp_path / "start").mkdir()
-    words = Vocabulary(tmp_path)
+    words = TokenVocabulary(tmp_path)
     assert "there is no tokenizer.json" in words.look()
     (tmp_path / "start" / "tokenizer.json").write_text("{")
     assert "start/tokenizer.json cannot be read" in words.look()
@@ -410,14 +410,14 @@ def test_a_tokenizer_that_is_broken_or_comes_late_is_told(tmp_path):
     assert words.word(0) == "late"
 
 
-def test_two_servers_of_one_host_do_not_take_each_others_cookie():
-    one, other = Guard("0.0.0.0", 8200), Guard("0.0.0.0", 8201)
+def test_two_servers_on_one_host_have_separate_cookies():
+    one, other = AccessGuard("0.0.0.0", 8200), AccessGuard("0.0.0.0", 8201)
     cookies = {one.cookie: one.token} | {other.cookie: other.token}
     assert one.refusal({"host": "192.0.2.7:8200"}, cookies) is None
     assert other.refusal({"host": "192.0.2.7:8201"}, cookies) is None
 
 
-def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
+def test_lone_surrogates_and_broken_files_do_not_break_the_search(serve, tmp_path):
     with Recorder(tmp_path) as recorder:
         half = episode("half", (turn(reply="left \ud800 right"),))
         recorder.episode(
@@ -431,20 +431,20 @@ def test_half_characters_and_broken_files_do_not_end_a_search(serve, tmp_path):
     file.write_bytes(gzip.compress(json.dumps(tree).encode()))
     served = serve(tmp_path)
     end = time.monotonic() + 20
-    while (told := json.loads(ask(served.url, "/api/episodes?text=go")[2]))["searched"] != [3, 3]:
-        assert time.monotonic() < end, told["searched"]
+    while (answer := json.loads(ask(served.url, "/api/episodes?text=go")[2]))["searched"] != [3, 3]:
+        assert time.monotonic() < end, answer["searched"]
         time.sleep(0.05)
-    assert {row["id"] for row in told["rows"]} == {"half", "whole"}
+    assert {row["id"] for row in answer["rows"]} == {"half", "whole"}
 
 
-def test_words_of_a_run_that_was_replaced_are_found_no_more(serve, tmp_path):
+def test_text_of_a_replaced_run_is_no_longer_found(serve, tmp_path):
     def found(words: str) -> list[str]:
         end = time.monotonic() + 20
         while True:
-            told = json.loads(ask(served.url, f"/api/episodes?text={words}")[2])
-            if told["searched"][0] == told["searched"][1] == told["all"] > 0:
-                return sorted(row["id"] for row in told["rows"])
-            assert time.monotonic() < end, told["searched"]
+            answer = json.loads(ask(served.url, f"/api/episodes?text={words}")[2])
+            if answer["searched"][0] == answer["searched"][1] == answer["all"] > 0:
+                return sorted(row["id"] for row in answer["rows"])
+            assert time.monotonic() < end, answer["searched"]
             time.sleep(0.05)
 
     def record(said: dict[str, str]) -> None:
@@ -467,7 +467,7 @@ def test_words_of_a_run_that_was_replaced_are_found_no_more(serve, tmp_path):
     assert found("salmon") == ["a"]
 
 
-def test_one_lost_sibling_leaves_the_others(serve, tmp_path):
+def test_one_unreadable_member_does_not_hide_the_others(serve, tmp_path):
     run = runs.run(tmp_path / "run")
     served = serve(run)
     name = "train-00001-g000"
@@ -485,7 +485,7 @@ def test_one_lost_sibling_leaves_the_others(serve, tmp_path):
     assert str(tmp_path) not in body.decode()
 
 
-def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_path):
+def test_numbers_of_an_action_are_rounded_only_for_display(serve, tmp_path):
     action = {
         "at": [np.float32(0.3), 719.98765432],
         "force": 1.23456e-5,
@@ -504,25 +504,25 @@ def test_numbers_of_an_action_are_rounded_where_they_are_shown_alone(serve, tmp_
     assert recorded["at"] == [0.30000001192092896, 719.98765432]
 
 
-def test_the_list_spells_out_what_would_steer_a_terminal(tmp_path, capsys):
+def test_the_list_escapes_control_characters(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         recorder.episode(
             scored("a", outcome=Outcome.ENV_ERROR, error="\x1b[31mred \ud800"),
             split="train", step=1,
         )  # fmt: skip
-    assert agentrl(["replay", str(tmp_path), "--list"]) == 0
-    told = capsys.readouterr().out
-    assert "\\x1b[31mred \\ud800" in told
-    assert "\x1b" not in told
+    assert agentrl(["episodes", str(tmp_path)]) == 0
+    answer = capsys.readouterr().out
+    assert "\\x1b[31mred \\ud800" in answer
+    assert "\x1b" not in answer
 
 
-def test_pictures_that_no_webp_takes_are_scaled():
+def test_images_too_tall_for_webp_are_scaled():
     tall = np.zeros((20_000, 2, 3), np.uint8)
     shown = cv2.imdecode(np.frombuffer(webp(tall, 96), np.uint8), cv2.IMREAD_COLOR)
     assert shown.shape[0] <= 16_383
 
 
-def test_a_run_that_takes_the_place_of_another_is_shown(serve, tmp_path):
+def test_a_run_that_replaces_another_is_shown(serve, tmp_path):
     def found() -> list[str]:
         return [row["id"] for row in json.loads(ask(served.url, "/api/episodes")[2])["rows"]]
 
@@ -542,7 +542,7 @@ def test_a_run_that_takes_the_place_of_another_is_shown(serve, tmp_path):
     assert sorted(found()) == ["new1", "new2"]
 
 
-def test_the_address_of_a_page_brings_its_token_once(serve, tmp_path, monkeypatch):
+def test_the_token_in_the_address_is_used_once(serve, tmp_path, monkeypatch):
     served = serve(runs.run(tmp_path / "run"))
     monkeypatch.setattr(served.guard, "is_loopback", False)  # as if it listened to the network
     token = served.guard.token
@@ -558,9 +558,9 @@ def test_the_address_of_a_page_brings_its_token_once(serve, tmp_path, monkeypatc
     assert headers["location"].startswith("/evil.example/")
 
 
-def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_view_serves_until_it_is_stopped(tmp_path: Path) -> None:
     run = runs.run(tmp_path / "run")
-    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url, _, token = server.stdout.readline().split()[0].partition("#token=")
@@ -571,12 +571,12 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         assert server.wait(20) == 143
 
 
-def test_an_end_while_pictures_are_made_is_an_end_as_any_other(tmp_path):
+def test_stopping_while_images_are_encoded_is_clean(tmp_path):
     run = tmp_path / "run"
     with Recorder(run) as recorder:
         frames = [recorder.frame(screen(n, 1080, 2400)) for n in range(24)]
         runs.played(recorder, "train", 0)
-    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdout is not None
         url = server.stdout.readline().decode().partition("/#")[0]
@@ -592,10 +592,10 @@ def test_an_end_while_pictures_are_made_is_an_end_as_any_other(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_an_end_in_the_middle_of_everything_leaves_nothing_behind(tmp_path, number, code):
+def test_stopping_under_load_leaves_nothing_running(tmp_path, number, code):
     run, temporary = runs.run(tmp_path / "run"), tmp_path / "temporary"
     temporary.mkdir()
-    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0"]
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
     places = {name: str(temporary) for name in ("TMPDIR", "SQLITE_TMPDIR")}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **places}
@@ -621,9 +621,9 @@ def test_an_end_in_the_middle_of_everything_leaves_nothing_behind(tmp_path, numb
         (["--group", "train-00001-g000"], "/groups/train-00001-g000#token="),
     ],
 )
-def test_the_command_tells_the_address_of_what_was_asked_for(tmp_path, arguments, page) -> None:
+def test_view_prints_the_address_of_the_requested_page(tmp_path, arguments, page) -> None:
     run = runs.run(tmp_path / "run")
-    command = [sys.executable, "-m", "agentrl", "replay", str(run), "--port", "0", *arguments]
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert page in server.stdout.readline()
@@ -631,15 +631,15 @@ def test_the_command_tells_the_address_of_what_was_asked_for(tmp_path, arguments
         server.wait(20)
 
 
-def test_what_cannot_be_served_is_told(tmp_path: Path, small) -> None:
+def test_view_reports_what_it_cannot_serve(tmp_path: Path, small) -> None:
     run = runs.run(tmp_path / "run")
     taken = small.url.rpartition(":")[2]
     for arguments, words in (
-        ([str(run), "--port", taken], "--port 0 takes a free one"),
+        ([str(run), "--port", taken], "--port 0 picks a free one"),
         ([str(tmp_path / "gone")], "no such run"),
-        ([str(run), "--host", "\u00e4..b"], "cannot listen there"),
+        ([str(run), "--host", "\u00e4..b"], "cannot listen on host="),
     ):
-        command = [sys.executable, "-m", "agentrl", "replay", *arguments]
+        command = [sys.executable, "-m", "agentrl", "view", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2
         assert words in done.stderr

@@ -1,4 +1,4 @@
-"""Phones of a running job, told by those who use them."""
+"""The phones of a running job."""
 
 import json
 import time
@@ -7,19 +7,19 @@ import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run
-from agentrl.replay.live_phones import Live, PhoneNow, phones_now
-from agentrl.viewer.phone_wall import Wall
+from agentrl.replay.live_phones import LivePhone, LivePhones, read_live_phones
+from agentrl.viewer.phone_wall import PhoneWall
 from tests.viewer.conftest import wait_for
 
 
 @pytest.mark.adb
-def test_phones_are_told_of_with_what_is_played_on_them(live, pool, tmp_path):
+def test_phones_are_shown_with_their_episodes(live, pool, tmp_path):
     run, (busy, free) = tmp_path / "run", pool.serials
     live.playing(busy, "train-00001-g000-m00")
     live.frame(busy, "0" * 32)
     live.turn(busy, 4, 0.25)
-    wait_for(lambda: any(phone["turn"] == 4 for phone in phones_now(run)))
-    found = {phone["serial"]: phone for phone in phones_now(run)}
+    wait_for(lambda: any(phone["turn"] == 4 for phone in read_live_phones(run)))
+    found = {phone["serial"]: phone for phone in read_live_phones(run)}
     assert found.keys() == {busy, free}
     assert found[busy]["episode"] == "train-00001-g000-m00"
     assert (found[busy]["act_s"], found[busy]["state"], found[free]["episode"]) == (
@@ -28,34 +28,38 @@ def test_phones_are_told_of_with_what_is_played_on_them(live, pool, tmp_path):
         None,
     )
     live.close()
-    assert phones_now(run) == []
+    assert read_live_phones(run) == []
 
 
-def test_two_processes_that_know_of_one_phone_are_joined(tmp_path):
-    keeper = Live(tmp_path, "keeper", lambda: [PhoneNow(serial="a", state="leased", leases=3)])
-    player = Live(tmp_path, "rollout1")
+def test_reports_of_two_processes_about_one_phone_are_merged(tmp_path):
+    keeper = LivePhones(
+        tmp_path, "keeper", lambda: [LivePhone(serial="a", state="leased", leases=3)]
+    )
+    player = LivePhones(tmp_path, "rollout1")
     player.playing("a", "e")
-    (phone,) = wait_for(lambda: [p for p in phones_now(tmp_path) if p["episode"] and p["state"]])
+    (phone,) = wait_for(
+        lambda: [p for p in read_live_phones(tmp_path) if p["episode"] and p["state"]]
+    )
     assert (phone["state"], phone["leases"], phone["episode"]) == ("leased", 3, "e")
     keeper.close()
     player.close()
 
 
-def test_what_a_killed_process_told_is_out_of_date(tmp_path):
+def test_the_report_of_a_killed_process_expires(tmp_path):
     (tmp_path / "live").mkdir()
-    told = {"time": time.time() - 60, "phones": [{"serial": "a"}]}
-    (tmp_path / "live" / "gone.json").write_text(json.dumps(told))
+    report = {"time": time.time() - 60, "phones": [{"serial": "a"}]}
+    (tmp_path / "live" / "gone.json").write_text(json.dumps(report))
     (tmp_path / "live" / "torn.json").write_text('{"time": 1, "pho')
     (tmp_path / "live" / "other.json").write_text(
         '{"time": 9e12, "phones": [{"serial": 1, "x": 2}]}'
     )
-    told["time"] = time.time() + 3600
-    (tmp_path / "live" / "never_out_of_date.json").write_text(json.dumps(told))
-    assert phones_now(tmp_path) == []
+    report["time"] = time.time() + 3600
+    (tmp_path / "live" / "never_out_of_date.json").write_text(json.dumps(report))
+    assert read_live_phones(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    "told",
+    "report",
     [
         "[" * 100_000, f'{{"time": 1{"0" * 400}, "phones": []}}',
         '{"time": NOW, "phones": [{"serial": 5}]}', '{"time": NOW, "phones": [{"serial": null}]}',
@@ -63,29 +67,29 @@ def test_what_a_killed_process_told_is_out_of_date(tmp_path):
     ],
     ids=["deep", "huge", "number", "null", "frame"],
 )  # fmt: skip
-def test_what_tells_of_no_phone_is_passed_over(tmp_path, told):
+def test_invalid_phone_reports_are_ignored(tmp_path, report):
     (tmp_path / "live").mkdir()
-    (tmp_path / "live" / "other.json").write_text(told.replace("NOW", str(time.time())))
-    assert Wall(Run(tmp_path)).phones() == []
+    (tmp_path / "live" / "other.json").write_text(report.replace("NOW", str(time.time())))
+    assert PhoneWall(Run(tmp_path)).phones() == []
 
 
-def test_a_serial_with_half_a_character_has_a_name(tmp_path):
+def test_a_serial_with_a_lone_surrogate_has_a_name(tmp_path):
     (tmp_path / "live").mkdir()
-    told = {"time": time.time(), "phones": [{"serial": "a\ud800"}]}
-    (tmp_path / "live" / "other.json").write_text(json.dumps(told))
-    assert Wall(Run(tmp_path)).phones()[0]["name"].startswith("usb-")
+    report = {"time": time.time(), "phones": [{"serial": "a\ud800"}]}
+    (tmp_path / "live" / "other.json").write_text(json.dumps(report))
+    assert PhoneWall(Run(tmp_path)).phones()[0]["name"].startswith("usb-")
 
 
 @pytest.mark.adb
-async def test_a_phone_that_is_leased_is_not_touched(live, pool, tmp_path):
-    wall = Wall(Run(tmp_path / "run"))
+async def test_a_leased_phone_is_not_touched(live, pool, tmp_path):
+    wall = PhoneWall(Run(tmp_path / "run"))
     async with pool.lease(10) as lease:
         live.playing(lease.serial, "e")
-        wait_for(lambda: [p for p in phones_now(tmp_path / "run") if p["state"] == "leased"])
+        wait_for(lambda: [p for p in read_live_phones(tmp_path / "run") if p["state"] == "leased"])
         with pytest.raises(ConfigError, match="is not free: it is leased"):
             wall.tap(lease.serial, 0.5, 0.5)
     with pytest.raises(ConfigError, match=r"must lie in \[0, 1\]"):
         wall.tap(lease.serial, 2, 0.5)
-    with pytest.raises(ConfigError, match="no job that runs now tells of a phone 'nobody'"):
-        wall.screen("nobody")
+    with pytest.raises(ConfigError, match="no running job reports a phone 'unknown'"):
+        wall.screen("unknown")
     wall.close()

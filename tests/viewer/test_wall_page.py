@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.devices import open_device
-from agentrl.replay.live_phones import phones_now
+from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.recorder import Recorder
 from tests.replay.episodes import screen
 from tests.viewer import runs
@@ -14,7 +14,7 @@ from tests.viewer.conftest import wait_for
 
 
 @pytest.mark.adb
-def test_a_tap_on_the_page_reaches_a_phone_that_is_free(live, pool, serve, open_page, tmp_path):
+def test_a_tap_on_the_page_reaches_a_free_phone(live, pool, serve, open_page, tmp_path):
     with Recorder(tmp_path / "run", writer="more") as recorder:
         shown = recorder.frame(screen(3, 180, 320))
     busy, free = pool.serials
@@ -38,9 +38,11 @@ def test_a_tap_on_the_page_reaches_a_phone_that_is_free(live, pool, serve, open_
 
 
 @pytest.mark.adb
-def test_without_the_token_and_in_use_nothing_is_touched(live, pool, serve, open_page, tmp_path):
+def test_nothing_is_touched_without_the_token_or_while_in_use(
+    live, pool, serve, open_page, tmp_path
+):
     served = serve(tmp_path / "run")
-    wait_for(lambda: phones_now(tmp_path / "run"))
+    wait_for(lambda: read_live_phones(tmp_path / "run"))
     page = open_page(f"{served.url}/phones?phone={pool.serials[0]}", lost=True)
     picture = page.locator(".enlarged img.free")
     expect(picture).to_be_visible()
@@ -49,6 +51,6 @@ def test_without_the_token_and_in_use_nothing_is_touched(live, pool, serve, open
     expect(page.get_by_role("alert")).to_contain_text("the token is missing")
 
 
-def test_without_a_job_the_wall_says_so(serve, open_page, tmp_path):
+def test_the_phones_page_says_if_no_job_is_running(serve, open_page, tmp_path):
     page = open_page(f"{serve(runs.run(tmp_path / 'run')).url}/phones")
-    expect(page.get_by_text("No job plays on phones now.")).to_be_visible()
+    expect(page.get_by_text("No job is using phones now.")).to_be_visible()

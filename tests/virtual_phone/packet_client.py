@@ -22,10 +22,10 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 PATIENCE_S = 30
 
 
-class Wire:
+class PacketClient:
     """One connection to a phone; `serving` closes those that a test leaves open."""
 
-    opened: ClassVar[list["Wire"]] = []
+    opened: ClassVar[list["PacketClient"]] = []
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -34,9 +34,9 @@ class Wire:
         self._packets: list[Packet] = []
 
     @staticmethod
-    async def to(port: int, *, greet: bool = True) -> "Wire":
-        wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
-        Wire.opened.append(wire)
+    async def to(port: int, *, greet: bool = True) -> "PacketClient":
+        wire = PacketClient(*await asyncio.open_connection("127.0.0.1", port))
+        PacketClient.opened.append(wire)
         if greet:
             wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
             assert (await wire.next()).command == CNXN
@@ -69,7 +69,7 @@ class Wire:
     async def ask(self, service: str, data: bytes = b"", local: int = 7) -> bytes:
         """Open a service, send data, and read all its output."""
         self.send(OPEN, local, 0, service.encode() + b"\0")
-        said, remote = b"", 0
+        received, remote = b"", 0
         while True:
             packet = await self.next()
             if packet.arg1 != local:
@@ -80,11 +80,11 @@ class Wire:
                     self.send(WRTE, local, remote, data)
                     data = b""
             elif packet.command == WRTE:
-                said += packet.payload
+                received += packet.payload
                 self.send(OKAY, local, remote)
             elif packet.command == CLSE:
                 self.send(CLSE, local, remote)
-                return said
+                return received
 
     def close(self) -> None:
         self._writer.close()
@@ -104,6 +104,6 @@ async def serving(**options: object) -> AsyncIterator[PhoneServer]:
         yield server
     finally:
         server.close()
-        for wire in Wire.opened:
+        for wire in PacketClient.opened:
             await wire.closed()
-        Wire.opened.clear()
+        PacketClient.opened.clear()

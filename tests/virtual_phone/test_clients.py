@@ -108,11 +108,11 @@ def test_a_reversed_port_leads_to_the_computer(station: Station, page: int) -> N
     local = station.adb("forward", "tcp:0", "tcp:8080").strip()
     with socket.create_connection(("127.0.0.1", int(local)), PATIENCE_S) as tunnel:
         tunnel.sendall(b"GET /two HTTP/1.0\r\n\r\n")
-        said = b""
+        received = b""
         while chunk := tunnel.recv(1 << 16):
-            said += chunk
-    assert b"<title>Page /two</title>" in said
-    assert said.endswith(bytes(200_000))
+            received += chunk
+    assert b"<title>Page /two</title>" in received
+    assert received.endswith(bytes(200_000))
     station.adb("forward", "--remove", f"tcp:{local}")
     station.adb("reverse", "--remove", "tcp:8080")
     assert "Connection refused" in station.shell("curl http://127.0.0.1:8080/")
@@ -159,14 +159,14 @@ def test_a_program_on_the_phone_can_listen_on_a_port(station: Station) -> None:
     listening.stdin.write(b"from the phone\n")
     listening.stdin.flush()
     local = int(station.adb("forward", "tcp:0", "tcp:7000"))
-    end, said = time.monotonic() + PATIENCE_S, b""
-    while not said:
+    end, received = time.monotonic() + PATIENCE_S, b""
+    while not received:
         assert time.monotonic() < end
         with socket.create_connection(("127.0.0.1", local), PATIENCE_S) as tunnel:
             tunnel.sendall(b"x" * 300_000)
-            said = tunnel.recv(100)
+            received = tunnel.recv(100)
     got, _ = listening.communicate(timeout=PATIENCE_S)
-    assert said == b"from the phone\n"
+    assert received == b"from the phone\n"
     assert got == b"x" * 300_000
     station.adb("forward", "--remove-all")
 

@@ -1,6 +1,6 @@
-"""Recorded episodes as a data set of Minari, Farama's format for offline reinforcement learning.
+"""Export recorded episodes to Minari, Farama's format for offline reinforcement learning.
 
-`minari` (`pip install 'agentrl[minari]'`) is imported here alone.
+This is the only module that imports `minari` (`pip install 'agentrl[minari]'`).
 """
 
 import shutil
@@ -17,11 +17,11 @@ from agentrl import __version__
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_filters import Filter
 from agentrl.replay.export.minari_spaces import (
-    Play,
+    MinariEpisode,
     action_space,
+    common_size,
     observation_space,
-    plays_of,
-    size_of,
+    select_episodes,
 )
 from agentrl.replay.reader import Run
 from agentrl.text import encodable
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 GET_MINARI = "pip install 'agentrl[minari]'"
 _FORMAT = "parquet"
 
-Tell = Callable[[int, int], None]
-"""Takes how many episodes are written, of how many."""
+Progress = Callable[[int, int], None]
+"""Called with the number of written episodes and their total."""
 
 
 def write(
@@ -44,46 +44,49 @@ def write(
     *,
     replies: bool = False,
     width: int | None = None,
-    tell: Tell = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> tuple[int, Counter[str]]:
-    """Write a data set; `minari.MinariDataset(path / "data")` opens it.
+    """Write a Minari data set; `minari.MinariDataset(path / "data")` opens it.
 
-    An episode of T turns has T + 1 observations: a picture, words, or both as a dictionary of
-    `image` and `text`. Rewards are the weighted sums of the reward functions; `infos` has the
-    `reply` and the `env_reward` of the turn before.
+    An episode of T turns has T + 1 observations: an image, text, or both as a dictionary of
+    `image` and `text`. Rewards are the weighted sums of the reward functions; `infos` holds the
+    `reply` and the `env_reward` of the previous turn.
 
     Args:
         run: the recorded run.
-        path: a folder that does not exist, named as Minari names data sets, such as `game-v0`.
-        wanted: which episodes; None for all. Void ones are left out.
-        replies: the actions are the words of the replies; else what the environment was given,
-            whole numbers or lists of numbers, all of one length.
-        width: pictures are scaled to so many pixels; None keeps their own size.
-        tell: told after each episode.
+        path: a new folder named like a Minari data set, such as `game-v0`.
+        wanted: which episodes; None for all. Void ones are skipped.
+        replies: use the text of the replies as actions instead of what the environment received
+            (integers, or number lists of one length).
+        width: scale images to this width in pixels; None keeps their size.
+        progress: called after each episode.
 
     Returns:
-        How many episodes were written, and how many were left out for what reason.
+        The number of written episodes, and the number of skipped episodes by reason.
 
     Raises:
-        ConfigError: Minari is not installed, the folder cannot be, or the episodes do not fit.
+        ConfigError: Minari is not installed, the folder is not usable, or the episodes do not fit.
     """
     storage_of = _open_minari(path)
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: must be 1 pixel or more")
-    plays, left_out = plays_of(run, wanted, replies)
+    plays, left_out = select_episodes(run, wanted, replies)
     if not plays:
-        why = ", ".join(f"{count} {what}" for what, count in left_out.items()) or "there is none"
-        raise ConfigError(f"{run.path}: no episode is left to write: {why}")
-    size = size_of(run, plays, width)
+        skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise ConfigError(
+            f"{run.path}: no episode to write"
+            + (f"; skipped: {skipped}" if skipped else ": no valid episode matches")
+        )
+    size = common_size(run, plays, width)
     observations = observation_space(plays, size)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        # Absolute: Minari joins a relative one with itself.
+        # Absolute, because Minari joins a relative path with itself.
         data = (partial / "data").absolute()
         storage = storage_of(data, observations, action_space(plays, replies))
-        storage.update_episodes(_buffers(run, plays, observations, size, tell))
+        storage.update_episodes(_buffers(run, plays, observations, size, progress))
         storage.update_episode_metadata([_about(play) for play in plays])
         about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {__version__}"
         storage.update_metadata({"description": about, "algorithm_name": "agentrl"})
@@ -96,24 +99,25 @@ def write(
 
 
 def _open_minari(path: Path) -> Callable[..., Any]:
-    """Makes the storage of a data set of that name."""
+    """Check the folder's name, and return a function that creates the data set's storage."""
     try:
         import minari
         from minari.dataset.minari_dataset import parse_dataset_id
         from minari.dataset.minari_storage import MinariStorage
     except ImportError:
-        raise ConfigError(f"such data sets need Minari, not installed: {GET_MINARI}") from None
+        raise ConfigError(f"--as minari needs Minari, which is missing: {GET_MINARI}") from None
     if path.exists():
-        raise ConfigError(f"{path}: exists; name a folder that does not")
+        raise ConfigError(f"{path}: already exists; name a new folder")
     try:
         parse_dataset_id(path.name)
-    except (TypeError, ValueError):  # the former where there is no version
+    except (TypeError, ValueError):  # TypeError if the version is missing
         raise ConfigError(
-            f"{path}: the folder must be named as Minari names data sets, such as {path.name}-v0"
+            f"{path}: the folder needs a Minari data set name with a version, such as "
+            f"{path.name}-v0"
         ) from None
 
     def storage_of(data: Path, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
-        # Lossless: its JPEGs are not what the policy saw.
+        # Lossless, because JPEG would change what the policy saw.
         storage = MinariStorage.new(
             data, observations, actions, data_format=_FORMAT, jpeg_encoding=False
         )
@@ -125,18 +129,18 @@ def _open_minari(path: Path) -> Callable[..., Any]:
 
 def _buffers(
     run: Run,
-    plays: Sequence[Play],
+    plays: Sequence[MinariEpisode],
     space: spaces.Space[Any],
     size: tuple[int, int] | None,
-    tell: Tell,
+    progress: Progress,
 ) -> "Iterator[EpisodeBuffer]":
     for done, play in enumerate(plays, start=1):
         yield _buffer(run, play, space, size)
-        tell(done, len(plays))  # the next one is asked for once this one is written
+        progress(done, len(plays))  # Minari requests the next episode once this one is written
 
 
 def _buffer(
-    run: Run, play: Play, space: spaces.Space[Any], size: tuple[int, int] | None
+    run: Run, play: MinariEpisode, space: spaces.Space[Any], size: tuple[int, int] | None
 ) -> "EpisodeBuffer":
     from minari.data_collector import EpisodeBuffer
 
@@ -171,7 +175,7 @@ def _images(run: Run, frames: Sequence[str], size: tuple[int, int]) -> Iterator[
         yield image
 
 
-def _about(play: Play) -> dict[str, Any]:
+def _about(play: MinariEpisode) -> dict[str, Any]:
     summary = play.recorded.summary
     return {
         "episode": summary.id,

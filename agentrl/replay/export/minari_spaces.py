@@ -1,4 +1,4 @@
-"""What of recorded episodes fits into a data set of Minari, and into which spaces."""
+"""Select the recorded episodes that a Minari data set can hold, and derive its spaces."""
 
 import struct
 from collections import Counter
@@ -16,32 +16,34 @@ from agentrl.text import encodable
 from agentrl.types import IMAGE, without_placeholders
 
 _LARGEST = 1 << 53
-"""Of an action that is a number."""
+"""Largest magnitude of an integer action."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Play:
-    """What a data set takes of an episode of T turns."""
+class MinariEpisode:
+    """The part of a T-turn episode that goes into a Minari data set."""
 
     recorded: RecordedEpisode
     frames: tuple[str, ...]
-    """[T + 1] ids, or none where there are no pictures."""
+    """[T + 1] frame ids; empty if the environment shows no images."""
     texts: tuple[str, ...]
-    """[T + 1] words that were shown."""
+    """[T + 1] text that was shown."""
     actions: tuple[Any, ...]
     """[T]"""
 
 
-def plays_of(run: Run, wanted: Filter | None, replies: bool) -> tuple[list[Play], Counter[str]]:
-    """What there is to write, and how many episodes are left out for what reason.
+def select_episodes(
+    run: Run, wanted: Filter | None, replies: bool
+) -> tuple[list[MinariEpisode], Counter[str]]:
+    """Episodes to write, and the number of skipped episodes by reason.
 
     Args:
         run: the recorded run.
-        wanted: which episodes; None for all. Void ones are left out and not counted.
-        replies: the actions are the words of the replies.
+        wanted: which episodes; None for all. Void ones are skipped and not pluralize.
+        replies: use the text of the replies as actions.
 
     Raises:
-        ConfigError: some episodes have pictures and some have none, or several in a turn.
+        ConfigError: only some episodes have images, or a turn has more than one.
     """
     plays, left_out = [], Counter[str]()
     valid = [summary for summary in run.episodes(wanted) if not summary.outcome.void]
@@ -52,12 +54,15 @@ def plays_of(run: Run, wanted: Filter | None, replies: bool) -> tuple[list[Play]
         else:
             plays.append(play)
     if len({bool(play.frames) for play in plays}) > 1:
-        raise ConfigError(f"{run.path}: some episodes have pictures and some have none")
+        raise ConfigError(
+            f"{run.path}: some episodes have images and others have none; choose one kind "
+            "(--split, --step, --label)"
+        )
     return plays, left_out
 
 
-def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
-    """What there is to write of an episode, or why it is left out."""
+def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
+    """The data to write for an episode, or the reason why it is skipped."""
     turns, final = recorded.episode.turns, recorded.episode.final_frames
     if not turns:
         return "without a turn"
@@ -65,20 +70,20 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
         return "without a score for each turn"
     if any(len(turn.frames) > 1 for turn in turns):
         raise ConfigError(
-            f"{recorded.summary.id} shows several pictures in a turn: a data set of Minari has one "
-            "for each observation"
+            f"{recorded.summary.id} has several images in one turn, but a Minari observation has "
+            "one image"
         )
     pictured = any(turn.frames or IMAGE in turn.shown for turn in turns)
     frames = tuple(id for shown in (*(turn.frames for turn in turns), final[-1:]) for id in shown)
     if pictured and (len(frames) <= len(turns) or not all(map(run.frame_bytes, set(frames)))):
-        return "without all frames (run.frames=device records them, the last one too)"
+        return "with missing frames (run.frames=device records all of them, the last one too)"
     if not replies and any(turn.action is None for turn in turns):
-        return "with a reply that was no action (--replies takes the replies themselves)"
+        return "with a reply that could not be parsed (--replies uses the replies as actions)"
     texts = (
         *(without_placeholders(turn.shown) for turn in turns),
         recorded.episode.final_shown.strip(),
     )
-    return Play(
+    return MinariEpisode(
         recorded=recorded,
         frames=frames if pictured else (),
         texts=tuple(map(encodable, texts)),
@@ -86,41 +91,47 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> Play | str:
     )
 
 
-def size_of(run: Run, plays: Sequence[Play], width: int | None) -> tuple[int, int] | None:
-    """(width, height) of all pictures; None where there are none.
+def common_size(
+    run: Run, plays: Sequence[MinariEpisode], width: int | None
+) -> tuple[int, int] | None:
+    """(width, height) shared by all images; None if there are no images.
 
     Args:
         run: the recorded run.
         plays: at least one.
-        width: what they are scaled to; None keeps their own size.
+        width: scale images to this width in pixels; None keeps their size.
 
     Raises:
-        ConfigError: they are of several sizes, or one is damaged.
+        ConfigError: the images differ in size, or one is damaged.
     """
-    found = Counter(_head_of(run, id) for id in {id for play in plays for id in play.frames})
-    if not found:
+    counts = Counter(_png_size(run, id) for id in {id for play in plays for id in play.frames})
+    if not counts:
         return None
-    if len(found) > 1:
-        sizes = ", ".join(f"{w}x{h} ({count})" for (w, h), count in found.most_common())
+    if len(counts) > 1:
+        sizes = ", ".join(f"{w}x{h} ({count})" for (w, h), count in counts.most_common())
         raise ConfigError(
-            f"{run.path}: frames of several sizes, {sizes}; a data set of Minari has one. Choose "
-            "episodes that agree (--split, --step, --label)"
+            f"{run.path}: frames of different sizes, {sizes}; a Minari data set has one size. "
+            "Choose episodes of one size (--split, --step, --label)"
         )
-    ((own, height),) = found
-    return (own, height) if width is None else (width, max(1, round(height * width / own)))
+    ((recorded_width, height),) = counts
+    if width is None:
+        return recorded_width, height
+    return width, max(1, round(height * width / recorded_width))
 
 
-def _head_of(run: Run, frame_id: str) -> tuple[int, int]:
-    """As the head of its PNG says."""
-    head = (run.frame_bytes(frame_id) or b"")[16:24]
-    if len(head) < 8:
+def _png_size(run: Run, frame_id: str) -> tuple[int, int]:
+    """(width, height) from the PNG header."""
+    header = (run.frame_bytes(frame_id) or b"")[16:24]
+    if len(header) < 8:
         raise ConfigError(f"{run.path}: frame {frame_id} is damaged")
-    width, height = struct.unpack(">II", head)
+    width, height = struct.unpack(">II", header)
     return width, height
 
 
-def observation_space(plays: Sequence[Play], size: tuple[int, int] | None) -> spaces.Space[Any]:
-    """Of a picture of this (width, height), of words, or of both, by what was shown."""
+def observation_space(
+    plays: Sequence[MinariEpisode], size: tuple[int, int] | None
+) -> spaces.Space[Any]:
+    """Space of an image of this (width, height), of text, or a dictionary of both."""
     texts = [text for play in plays for text in play.texts]
     if size is None:
         return _text_space(texts)
@@ -128,11 +139,11 @@ def observation_space(plays: Sequence[Play], size: tuple[int, int] | None) -> sp
     return spaces.Dict({"image": image, "text": _text_space(texts)}) if any(texts) else image
 
 
-def action_space(plays: Sequence[Play], replies: bool) -> spaces.Space[Any]:
-    """As wide as the actions that there are.
+def action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space[Any]:
+    """The smallest space that contains all recorded actions.
 
     Raises:
-        ConfigError: they are neither all numbers nor all lists of as many numbers.
+        ConfigError: the actions are neither all integers nor all number lists of one length.
     """
     actions = [action for play in plays for action in play.actions]
     if replies:
@@ -144,8 +155,8 @@ def action_space(plays: Sequence[Play], replies: bool) -> spaces.Space[Any]:
         return spaces.Box(-np.inf, np.inf, (len(actions[0]),), np.float64)
     other = next((action for action in actions if type(action) is not int), actions[0])
     raise ConfigError(
-        f"actions such as {str(other)[:80]} are neither all whole numbers nor all lists of as many "
-        "numbers, which is what fits into a data set of Minari; --replies takes the replies instead"
+        f"actions such as {str(other)[:80]} do not fit into a Minari data set, which takes "
+        "integers or number lists of one length; --replies uses the replies as actions instead"
     )
 
 
@@ -154,6 +165,6 @@ def _is_vector(action: Any) -> bool:
 
 
 def _text_space(texts: Sequence[str]) -> spaces.Text:
-    """Of all characters that there are."""
-    signs = sorted(set("".join(texts))) or [" "]
-    return spaces.Text(max(1, *map(len, texts)), min_length=0, charset="".join(signs))
+    """A space over exactly the characters that occur."""
+    charset = sorted(set("".join(texts))) or [" "]
+    return spaces.Text(max(1, *map(len, texts)), min_length=0, charset="".join(charset))

@@ -1,6 +1,6 @@
-"""Recorded episodes as tables for other tools: Arrow, pandas, Hugging Face data sets.
+"""Export recorded episodes as Arrow tables, Parquet, CSV, JSONL and Hugging Face data sets.
 
-`pyarrow` and `datasets` (`pip install 'agentrl[data]'`) are imported here alone.
+This is the only module that imports `pyarrow` and `datasets` (`pip install 'agentrl[data]'`).
 """
 
 import json
@@ -27,22 +27,23 @@ if TYPE_CHECKING:
 KINDS = ("episodes", "turns", "conversations")
 GET_DATA = "pip install 'agentrl[data]'"
 _ROWS_AT_ONCE = 16
-"""In memory, each with its pictures."""
+"""Rows in memory at a time, each with its images."""
 _SHARD_BYTES = 64 << 20
-"""Of a file of a data set, which is held in memory as it is written."""
+"""Size of one data set file, which is held in memory while it is written."""
 
 
 def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
-    """Plain rows; turns and conversations leave out void, removed and damaged episodes.
+    """Rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
 
     Args:
         run: the recorded run.
-        kind: `episodes`, one row each; `turns`, for offline reinforcement learning; or
-            `conversations`, one row an episode, for supervised fine-tuning.
+        kind: `episodes`, one row per episode; `turns`, one row per turn, for offline
+            reinforcement learning; or `conversations`, one row per episode with its messages, for
+            supervised fine-tuning.
         wanted: which episodes; None for all.
 
     Raises:
-        ConfigError: there is no such kind, or the run cannot be read.
+        ConfigError: the kind does not exist, or the run cannot be read.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
@@ -58,7 +59,7 @@ def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str
 
 
 def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> "pyarrow.Table":
-    """An Arrow table; frames are named by their ids, and `Run.frame` loads them.
+    """An Arrow table with the ids of the frames, which `Run.frame` loads.
 
     Args:
         run: the recorded run.
@@ -66,19 +67,21 @@ def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> 
         wanted: which episodes; None for all.
 
     Raises:
-        ConfigError: as `rows`; pyarrow is not installed, or a value fits into no column.
+        ConfigError: as `rows`; pyarrow is not installed, or a value does not fit into a column.
     """
     try:
         import pyarrow
     except ImportError:
-        raise ConfigError(f"tables need pyarrow, not installed: {GET_DATA}") from None
+        raise ConfigError(f"tables need pyarrow, which is missing: {GET_DATA}") from None
     found = [_encodable(row) for row in rows(run, kind, wanted)]
-    # Of all rows: a void episode has no metrics, and it may be the first.
+    # From all rows: a void episode has no metrics, and it may come first.
     names = dict.fromkeys(name for row in found for name in row)
     try:
         return pyarrow.table({name: [row.get(name) for row in found] for name in names})
     except (OverflowError, pyarrow.ArrowException) as error:
-        raise ConfigError(f"{run.path}: fits into no table: {error}; .jsonl takes it") from error
+        raise ConfigError(
+            f"{run.path}: does not fit into a table: {error}; .jsonl has no such limits"
+        ) from error
 
 
 def to_dataset(
@@ -88,27 +91,27 @@ def to_dataset(
     *,
     cache: Path | None = None,
 ) -> "datasets.Dataset":
-    """A Hugging Face data set with its pictures in a column `images`, one for each `<image>`.
+    """A Hugging Face data set with a column `images`, one image for each `<image>`.
 
-    Conversations have the `messages` that trainers for chat models take. A frame that was not
-    recorded makes its row unusable: such rows are left out.
+    Conversations have a column `messages`, as trainers for chat models expect. Rows with a missing
+    frame are skipped.
 
     Args:
         run: the recorded run.
         kind: `turns` or `conversations`.
         wanted: which episodes; None for all.
-        cache: a folder for the rows, which then stay on the disk; None holds them in memory.
+        cache: a folder that holds the rows on disk; None holds them in memory.
 
     Raises:
-        ConfigError: as `rows`; the library is not installed, or there is nothing to write.
+        ConfigError: as `rows`; `datasets` is not installed, or there is nothing to write.
     """
     try:
         import datasets
         import pyarrow
     except ImportError:
-        raise ConfigError(f"data sets need `datasets`, not installed: {GET_DATA}") from None
+        raise ConfigError(f"data sets need `datasets`, which is missing: {GET_DATA}") from None
     if kind == "episodes":
-        raise ConfigError("kind='episodes': has no pictures and no words; use to_arrow")
+        raise ConfigError("kind='episodes' has no images or messages; use to_arrow")
 
     def whole() -> Iterator[dict[str, Any]]:
         for row in rows(run, kind, wanted):
@@ -119,9 +122,9 @@ def to_dataset(
     if next(whole(), None) is None:
         if next(rows(run, kind, wanted), None) is None:
             raise _nothing(run, kind)
-        raise ConfigError(f"{run.path}: every episode that is like this has lost a frame")
+        raise ConfigError(f"{run.path}: every matching episode has a missing frame")
     with tempfile.TemporaryDirectory(prefix="agentrl-") as folder:
-        # Its caches are named after what made them: a run that grows would be taken from there.
+        # A fresh fingerprint, or a cached copy of a run that has grown since would be used.
         try:
             return datasets.Dataset.from_generator(
                 whole, features=_features(kind), cache_dir=str(cache or folder),
@@ -131,38 +134,38 @@ def to_dataset(
         except datasets.exceptions.DatasetGenerationError as error:
             cause = error.__cause__ or error
             if isinstance(cause, OverflowError | pyarrow.ArrowException):
-                raise ConfigError(f"{run.path}: fits into no data set: {cause}") from cause
+                raise ConfigError(f"{run.path}: does not fit into a data set: {cause}") from cause
             raise cause from None
 
 
 def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Counter[str]:
-    """Write a table.
+    """Write a table or a data set.
 
     Args:
         run: the recorded run.
         kind: `episodes`, `turns` or `conversations`.
-        path: `.parquet`, `.csv` or `.jsonl`; without an ending, the folder of a Hugging Face data
-            set, which must not exist.
+        path: `.parquet`, `.csv` or `.jsonl`; without a suffix, a new folder for a Hugging Face
+            data set.
         wanted: which episodes; None for all.
 
     Returns:
-        How many rows it has, by the label of their episode.
+        The number of rows by episode label.
 
     Raises:
-        ConfigError: as `to_dataset`; there is no row, no such kind of file, or it cannot be
+        ConfigError: as `to_dataset`; there is no row, the suffix is unknown, or the file cannot be
             written.
     """
     if path.suffix not in ("", ".jsonl", ".parquet", ".csv"):
         raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
     if path.suffix == "" and path.exists():
-        raise ConfigError(f"{path}: exists; name a folder that does not")
+        raise ConfigError(f"{path}: already exists; name a new folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == "":
             return _write_folder(run, kind, path, wanted)
         with atomic_replace(path) as partial:
             labels = _write_file(run, kind, partial, wanted)
-            if not labels:  # what is there already stays
+            if not labels:  # an existing file stays as it is
                 raise _nothing(run, kind)
             return labels
     except OSError as error:
@@ -170,10 +173,9 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Coun
 
 
 def _nothing(run: Run, kind: str) -> ConfigError:
-    less = "" if kind == "episodes" else ", and void and removed episodes do not count"
+    note = "" if kind == "episodes" else " (void and pruned episodes are skipped)"
     return ConfigError(
-        f"{run.path}: nothing to write: none of its {kind} is like this{less} "
-        "(agentrl replay RUN --list shows what is there)"
+        f"{run.path}: nothing to write: no {kind} match{note}; agentrl episodes RUN lists all"
     )
 
 
@@ -210,27 +212,27 @@ def _write_folder(run: Run, kind: str, path: Path, wanted: Filter | None) -> Cou
 
 
 def _features(kind: str) -> "datasets.Features":
-    """Of the columns of a data set."""
+    """Column types of a data set."""
     from datasets import Features, Image, List, Value
 
-    words, whole, number, truth = (Value(name) for name in ("string", "int64", "float64", "bool"))
-    about = {"id": words, "split": words, "label": words, "step": whole, "seed": whole}
+    text, integer, real, boolean = map(Value, ("string", "int64", "float64", "bool"))
+    about = {"id": text, "split": text, "label": text, "step": integer, "seed": integer}
     images = {"images": List(Image())}
     if kind == "conversations":
-        messages = List({"role": words, "content": words})
-        return Features({**about, "total": number, "won": truth, "messages": messages, **images})
+        messages = List({"role": text, "content": text})
+        return Features({**about, "total": real, "won": boolean, "messages": messages, **images})
     return Features(
         {
-            **about, "turn": whole, "instructions": words, "shown": words, "reply": words,
-            "action": words, "readable": truth, "reward": number, "env_reward": number,
-            "advantage": number, "terminated": truth, "truncated": truth, "state_key": words,
-            "reply_ids": List(whole), "reply_logprobs": List(number), **images,
+            **about, "turn": integer, "instructions": text, "shown": text, "reply": text,
+            "action": text, "readable": boolean, "reward": real, "env_reward": real,
+            "advantage": real, "terminated": boolean, "truncated": boolean, "state_key": text,
+            "reply_ids": List(integer), "reply_logprobs": List(real), **images,
         }
     )  # fmt: skip
 
 
 def _encodable(value: Any) -> Any:
-    """The same with texts that every file takes."""
+    """Replace characters in all texts that not every file format can encode."""
     if isinstance(value, dict):
         return {encodable(key): _encodable(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -239,7 +241,7 @@ def _encodable(value: Any) -> Any:
 
 
 def _flat(table: "pyarrow.Table") -> "pyarrow.Table":
-    """The same with lists and mappings as JSON text, which is all that a CSV can hold."""
+    """Convert lists and mappings to JSON text, as a CSV cell needs."""
     import pyarrow
 
     columns = {}
@@ -293,10 +295,10 @@ def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
     frames: list[str] = []
     for turn in episode.turns:
         frames += turn.frames
-        words = turn.shown
-        if words.count(IMAGE) != len(turn.frames):  # format 1 knew no words
-            words = IMAGE * len(turn.frames) + words.replace(IMAGE, "")
-        messages.append({"role": "user", "content": words})
+        text = turn.shown
+        if text.count(IMAGE) != len(turn.frames):  # format 1 did not record text
+            text = IMAGE * len(turn.frames) + text.replace(IMAGE, "")
+        messages.append({"role": "user", "content": text})
         messages.append({"role": "assistant", "content": turn.reply})
     return {
         **_about(summary), "total": summary.total, "won": summary.won,

@@ -1,4 +1,4 @@
-"""PNG of bands that are compressed each on its own: what stays on a screen is compressed once."""
+"""Assemble PNG files from independently compressed bands, without recompressing anything."""
 
 import functools
 import struct
@@ -13,7 +13,7 @@ from agentrl.types import Image
 
 try:
     from isal import isal_zlib
-except ImportError:  # No wheel for this processor: the same files, more slowly.
+except ImportError:  # No wheel for this processor: zlib makes the same files, more slowly.
     _compressor: Callable[..., Any] = zlib.compressobj
     _decompressor: Callable[..., Any] = zlib.decompressobj
     _adler32: Callable[..., int] = zlib.adler32
@@ -21,37 +21,37 @@ except ImportError:  # No wheel for this processor: the same files, more slowly.
 else:
     _compressor, _decompressor = isal_zlib.compressobj, isal_zlib.decompressobj
     _adler32 = isal_zlib.adler32
-    # Its types take the class of its errors for one of them.
+    # isal's type stubs declare the exception class as an instance.
     _DAMAGED = (zlib.error, isal_zlib.error)  # type: ignore[assignment]
 
 _LEVEL = 1
-_TRUE_COLOUR = 2
+_TRUE_COLOR = 2
 _WITHOUT_HEADER = -15
 _STREAM, _STREAM_END = b"\x78\x01", b"\x03\x00"
 _ADLER_MODULUS = 65521
-_MOST_BYTES = 256 << 20
-"""Of a band; nobody's screen takes as much."""
+_MAX_BYTES = 256 << 20
+"""Largest accepted band; no real screen has one as large."""
 
 
 @dataclass(slots=True, frozen=True)
 class Band:
-    """Some rows of a picture, as they stand in a PNG."""
+    """Compressed rows of an image, as a PNG stores them."""
 
     height: int
     """In rows."""
     deflated: bytes
-    """A part of a deflate stream, of whole bytes, that refers to nothing before it."""
+    """A byte-aligned part of a deflate stream without references to earlier parts."""
     adler: int
-    """The Adler-32 of what was deflated."""
+    """Adler-32 of the uncompressed rows."""
 
     def is_sound(self, width: int) -> bool:
-        """Whether it is what was compressed, of so many pixels a row.
+        """Whether the band decompresses to rows of this width with the right checksum.
 
         Raises:
-            TypeError, ValueError: its values are none.
+            TypeError, ValueError: a field has an invalid type or value.
         """
         length = self.height * (1 + 3 * width)
-        if not 0 < length <= _MOST_BYTES:
+        if not 0 < length <= _MAX_BYTES:
             return False
         inflater = _decompressor(_WITHOUT_HEADER)
         try:
@@ -62,9 +62,9 @@ class Band:
 
 
 def compress(image: Image) -> Band:
-    """A band of uint8[H, W, 3], RGB."""
+    """Compress a band of uint8[H, W, 3], RGB."""
     height, width, _ = image.shape
-    # Each row is led by its filter, which is none: screens of apps are flat.
+    # Each row starts with its filter type, 0 (none): screens of apps are flat.
     rows = np.zeros((height, 1 + 3 * width), np.uint8)
     rows[:, 1:] = image.reshape(height, 3 * width)
     compressor = _compressor(_LEVEL, zlib.DEFLATED, _WITHOUT_HEADER)
@@ -73,17 +73,17 @@ def compress(image: Image) -> Band:
 
 
 def join(width: int, bands: Sequence[Band]) -> bytes:
-    """The PNG of a picture.
+    """Assemble the PNG of an image.
 
     Args:
-        width: in pixels, of all bands.
+        width: of all bands, in pixels.
         bands: from top to bottom.
     """
     row = 1 + 3 * width
     adler = functools.reduce(lambda sum_, it: _joined(sum_, it.adler, it.height * row), bands, 1)
     content = (_STREAM, *(it.deflated for it in bands), _STREAM_END, struct.pack(">I", adler))
     height = sum(it.height for it in bands)
-    header = struct.pack(">IIBBBBB", width, height, 8, _TRUE_COLOUR, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, _TRUE_COLOR, 0, 0, 0)
     return b"".join(
         (
             b"\x89PNG\r\n\x1a\n",
@@ -95,7 +95,7 @@ def join(width: int, bands: Sequence[Band]) -> bytes:
 
 
 def _joined(first: int, second: int, length: int) -> int:
-    """The Adler-32 of two parts from those of each; the second has `length` bytes."""
+    """The Adler-32 of a concatenation from those of its parts; the second has `length` bytes."""
     low = ((first & 0xFFFF) + (second & 0xFFFF) - 1) % _ADLER_MODULUS
     high = ((first >> 16) + (second >> 16) + length * ((first & 0xFFFF) - 1)) % _ADLER_MODULUS
     return high << 16 | low

@@ -1,6 +1,7 @@
-"""The frames of one writer, in one SQLite file; what screens have in common stands there once.
+"""A frame pack: one writer's frames in one SQLite file, which stores each distinct band once.
 
-Journals, not a write-ahead log: readers on other machines may look on over a network's disk.
+It uses a rollback journal, not a write-ahead log, so that readers on other machines can open it
+over a network file system.
 """
 
 import sqlite3
@@ -15,7 +16,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from agentrl.replay.frames import banded_png
-from agentrl.replay.frames.bands import Cut
+from agentrl.replay.frames.bands import BandedImage
 
 _T = TypeVar("_T")
 _SCHEMA = """
@@ -35,51 +36,51 @@ CREATE TABLE IF NOT EXISTS frames (
 );
 """
 NUMBERS = "<i8"
-"""How `frames.bands` lists the numbers of its bands."""
+"""The dtype of the band numbers in `frames.bands`."""
 ON_DISK = "length(deflated) * 6 / 5"
-"""What a band takes, in SQL: SQLite's pages add a fifth (the number game's, 4096 bytes a page).
-`_on_disk` says the same."""
-_PATIENCE_S = 30.0
-_READ_S = 10.0
-_STEPS = 100_000
-"""Of SQLite's machine, between two looks at the clock."""
-_REMEMBERED = 100_000
-_AT_ONCE = 150
-"""Rows of a statement: older SQLite takes 999 values."""
-_MOST_BYTES = 256 << 20
-"""Of one PNG and of its pixels; nobody's screen takes as much."""
+"""Bytes that a band takes, in SQL: SQLite's pages add a fifth (measured on the number game with
+4096-byte pages). `_on_disk` computes the same."""
+_BUSY_TIMEOUT_S = 30.0
+_READ_TIMEOUT_S = 10.0
+_CLOCK_EVERY = 100_000
+"""SQLite virtual machine instructions between two looks at the clock."""
+_MAX_KNOWN_BANDS = 100_000
+_ROWS_PER_STATEMENT = 150
+"""Older SQLite accepts at most 999 values per statement."""
+_MAX_BYTES = 256 << 20
+"""Largest accepted PNG, and its pixels; no real screen is as large."""
 
 
 def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection:
-    """Open a pack; what it says in SQL is data, also where a stranger made it.
+    """Open a pack without trusting its schema: the file may come from somebody else.
 
     Raises:
-        sqlite3.Error: it is not there, or is none.
+        sqlite3.Error: the file does not exist or is not a database.
     """
-    # Not read-only: a reader may have to take back what a killed writer had begun.
+    # Not read-only, because a reader may have to roll back what a killed writer began.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False,
+        uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False,
     )  # fmt: skip
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
 class PackWriter:
-    """Adds frames to a pack; for one thread at a time.
+    """Adds frames to a pack; not thread-safe.
 
     Args:
-        path: the pack's file; made if need be.
+        path: the pack's file; created if it does not exist.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
-        """Of the bands that were met last, by their digests."""
+        """Numbers of the most recently seen bands, by digest."""
         self._version = 0
         with disk_errors(path):
             self._connection = connect(path, "rwc")
@@ -88,14 +89,14 @@ class PackWriter:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
 
-    def add(self, cuts: Iterable[Cut]) -> tuple[int, int]:
-        """Add frames, all or none; those that are there already count as shown just now.
+    def add(self, cuts: Iterable[BandedImage]) -> tuple[int, int]:
+        """Add frames in one transaction; frames already in the pack are touched.
 
         Returns:
-            How many were not there, and the bytes that they took.
+            The number of new frames, and the bytes that they took.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: the frames cannot be written.
         """
         now, by_id = time.time(), {bytes.fromhex(cut.id): cut for cut in cuts}
         try:
@@ -105,25 +106,25 @@ class PackWriter:
                     del by_id[id]
                 return len(by_id), self._insert(by_id, now)
         except BaseException:
-            self._numbers.clear()  # some may never have come to be
+            self._numbers.clear()  # the transaction was rolled back, and with it new bands
             raise
 
     def close(self) -> None:
-        """Add no more."""
-        with suppress(sqlite3.Error):  # somebody reads just now: the journal stays, empty
+        """Close the file."""
+        with suppress(sqlite3.Error):  # while somebody reads, the empty journal stays
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     def _forget_what_changed(self) -> None:
-        """Bands that others removed must be written anew."""
+        """Forget known bands if another process changed the pack: it may have removed them."""
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version
             self._numbers.clear()
 
     def _touched(self, ids: Sequence[bytes], now: float) -> list[bytes]:
-        """Those that are there."""
+        """Touch the frames that are in the pack, and return their ids."""
         found: list[bytes] = []
         for some in _chunks(ids):
             among = f"WHERE id IN ({', '.join('?' * len(some))})"
@@ -133,8 +134,8 @@ class PackWriter:
             found += [id for (id,) in rows]
         return found
 
-    def _insert(self, cuts: Mapping[bytes, Cut], now: float) -> int:
-        """Bytes that they took: of bands that were not there."""
+    def _insert(self, cuts: Mapping[bytes, BandedImage], now: float) -> int:
+        """Insert frames and their new bands; return the bytes that the bands took."""
         bands: list[tuple[object, ...]] = []
         frames: list[tuple[object, ...]] = []
         total, last = 0, self._last_band()
@@ -161,7 +162,7 @@ class PackWriter:
         return row[0] if row else 0
 
     def _insert_all(self, into: str, rows: Sequence[tuple[object, ...]]) -> None:
-        # One statement for many rows: each one waits for the interpreter's lock.
+        # Many rows per statement, because each statement waits for the GIL.
         for some in _chunks(rows):
             each = f"({', '.join('?' * len(some[0]))})"
             values = [value for row in some for value in row]
@@ -172,7 +173,7 @@ class PackWriter:
     def _remember(self, digest: bytes, number: int) -> None:
         self._numbers[digest] = number
         self._numbers.move_to_end(digest)
-        if len(self._numbers) > _REMEMBERED:
+        if len(self._numbers) > _MAX_KNOWN_BANDS:
             self._numbers.popitem(last=False)
 
 
@@ -181,14 +182,15 @@ def _on_disk(deflated: bytes) -> int:
 
 
 def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    return (values[at : at + _AT_ONCE] for at in range(0, len(values), _AT_ONCE))
+    count = _ROWS_PER_STATEMENT
+    return (values[first : first + count] for first in range(0, len(values), count))
 
 
 def read_png(path: Path, frame_id: str) -> bytes | None:
-    """The PNG of a frame; None if this pack has none of that id, or is damaged."""
+    """The PNG of a frame; None if it is not in this pack, or the pack is damaged."""
     try:
         with _reading(path) as connection:
-            connection.execute("BEGIN")  # whole, whatever is removed meanwhile
+            connection.execute("BEGIN")  # a consistent view, even while frames are removed
             return _png(connection, bytes.fromhex(frame_id))
     except (sqlite3.Error, struct.error, OverflowError, TypeError, ValueError):
         return None
@@ -197,8 +199,8 @@ def read_png(path: Path, frame_id: str) -> bytes | None:
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connect(path)) as connection:
-        ends = time.monotonic() + _READ_S  # a stranger's tables may have no end
-        connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
+        deadline = time.monotonic() + _READ_TIMEOUT_S  # a foreign file may hold endless views
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, _CLOCK_EVERY)
         yield connection
 
 
@@ -206,7 +208,7 @@ def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
     row = connection.execute("SELECT width, bands FROM frames WHERE id = ?", (id,)).fetchone()
     if row is None:
         return None
-    width, bands, room = row[0], list[banded_png.Band](), _MOST_BYTES
+    width, bands, bytes_left = row[0], list[banded_png.Band](), _MAX_BYTES
     for number in np.frombuffer(row[1], NUMBERS).tolist():
         band = connection.execute(
             "SELECT height, deflated, adler FROM bands WHERE number = ?", (number,)
@@ -214,14 +216,14 @@ def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
         if band is None:
             return None
         bands.append(banded_png.Band(*band))
-        room -= max(len(bands[-1].deflated), 3 * width * bands[-1].height)
-        if room < 0 or not bands[-1].is_sound(width):
+        bytes_left -= max(len(bands[-1].deflated), 3 * width * bands[-1].height)
+        if bytes_left < 0 or not bands[-1].is_sound(width):
             return None
     return banded_png.join(width, bands)
 
 
 def holds(path: Path, frame_id: str) -> bool:
-    """Whether a frame is in a pack; False where the pack is damaged."""
+    """Whether a frame is in a pack; False if the pack is damaged."""
     try:
         with _reading(path) as connection:
             asked = "SELECT 1 FROM frames WHERE id = ?", (bytes.fromhex(frame_id),)
@@ -232,13 +234,13 @@ def holds(path: Path, frame_id: str) -> bool:
 
 @contextmanager
 def changing(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is done within, or nothing of it; nobody else changes anything meanwhile."""
+    """An exclusive write transaction: committed on success, rolled back on any exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        # A full disk may have ended it already.
+        # A full disk may already have ended the transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -246,7 +248,7 @@ def changing(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as OSError, with the file's name."""
+    """Convert SQLite's errors to OSError with the file's name."""
     try:
         yield
     except sqlite3.Error as error:

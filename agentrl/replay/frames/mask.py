@@ -1,4 +1,4 @@
-"""Black out what nobody is to see in a record."""
+"""Black out private regions of the screen before it is recorded."""
 
 import math
 from collections.abc import Sequence
@@ -8,22 +8,22 @@ import numpy as np
 from agentrl.types import Image
 
 Box = Sequence[float]
-"""Left, top, right and bottom of a region, in [0, 1] of the picture."""
+"""Left, top, right and bottom of a region, in [0, 1] of the image."""
 
 _MARGIN = 0.005
-"""Share of a side that is masked around a region: a scaled picture blends neighbours."""
+"""Fraction of a side masked around a region, because scaled images blend neighboring pixels."""
 _LEAST_MARGIN = 2
 
 
 def masked(image: Image, boxes: Sequence[Box]) -> Image:
-    """The picture with regions blacked out.
+    """Return the image with regions blacked out.
 
     Args:
-        image: uint8[H, W, 3]; is not changed.
+        image: uint8[H, W, 3]; not modified.
         boxes: regions.
 
     Returns:
-        uint8[H, W, 3], a copy; the picture itself where there are no regions.
+        uint8[H, W, 3], a copy; the image itself if there are no regions.
     """
     if not boxes:
         return image

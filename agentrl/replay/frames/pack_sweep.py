@@ -1,4 +1,4 @@
-"""Remove frames from a pack, and the bands that no frame is made of any more."""
+"""Remove frames from a pack, together with the bands that no other frame uses."""
 
 import sqlite3
 import time
@@ -15,63 +15,63 @@ from agentrl.replay.frames.frame_pack import NUMBERS, ON_DISK, changing, connect
 _FRAMES_AT_ONCE = 1_000
 _BANDS_AT_ONCE = 20_000
 _PAGES_AT_ONCE = 5_000
-"""Of one transaction: the pack's writer waits for it, and gives up after half a minute."""
+"""Per transaction: the pack's writer waits for it, and gives up after 30 seconds."""
 _PAUSE_S = 0.03
-"""Between two of them: whoever waits looks again every tenth of a second."""
+"""Between transactions: a waiting writer retries every 0.1 seconds."""
 _LAST = (1 << 63) - 1
-"""The largest number that there is."""
+"""The largest integer in SQLite."""
 
 
 @dataclass(slots=True, frozen=True)
-class Stored:
-    """A frame of a pack."""
+class StoredFrame:
+    """A frame in a pack."""
 
     id: str
     bytes: int
-    """That came with it: what it shares with earlier frames counts as theirs."""
+    """Bytes that storing it added; shared bands count for the frame that came first."""
     touched: float
-    """When it was last seen, seconds since 1970."""
+    """When it was last seen, in seconds since 1970."""
 
 
-class Sweeper:
-    """Knows of each band of a pack how many frames are made of it; reads what is new only.
+class PackSweeper:
+    """Counts how many frames use each band of a pack; reads only new frames.
 
-    Its writer may go on meanwhile, but nobody else may sweep (see `overtaken`).
+    The pack's writer may continue meanwhile, but only one process may sweep (see `overtaken`).
 
     Args:
         path: the pack's file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the pack cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._uses: Counter[int] = Counter()
-        """By the number of the band."""
+        """Number of frames per band number."""
         self._upto = 0
-        """The number of the last frame that was counted."""
-        self._new: list[Stored] = []
+        """Number of the last counted frame."""
+        self._new: list[StoredFrame] = []
         self.bytes = 0
-        """That the pack takes, but for what it could give back."""
+        """Bytes of all bands in the pack."""
         self.freed = 0
-        """Bytes that were given back."""
+        """Bytes freed so far."""
         with self._opened() as pack:
             with changing(pack):
                 self._sweeps = _sweeps(pack)
                 last_frame = _value(pack, "SELECT max(number) FROM frames")
                 last_band = _value(pack, "SELECT max(number) FROM bands")
             self._count_new(pack, last_frame)
-            # Of bands that came with frames that are gone, some are others' as well.
+            # Bands that came with removed frames may still be used by other frames.
             self.bytes = sum(_bytes_of_bands(pack, last_band))
 
     def overtaken(self) -> bool:
-        """Whether somebody else swept since: what is counted here is wrong then."""
+        """Whether another process swept since, which makes the counts here wrong."""
         with self._opened() as pack:
             return _sweeps(pack) != self._sweeps
 
-    def new(self) -> Iterator[Stored]:
-        """Frames that were stored since this was last asked.
+    def new(self) -> Iterator[StoredFrame]:
+        """Frames stored since the last call.
 
         Raises:
             OSError: the pack cannot be read.
@@ -82,10 +82,10 @@ class Sweeper:
         yield from new
 
     def remove(self, ids: Sequence[str], touched_until: float) -> list[str]:
-        """Remove frames that were not touched later, some at once: their writer gets its turns.
+        """Remove frames not touched after a time, in small transactions so the writer can work.
 
         Returns:
-            The ids of those that are not there any more.
+            The ids of the frames that are no longer in the pack.
 
         Raises:
             OSError: the pack cannot be changed.
@@ -96,7 +96,7 @@ class Sweeper:
                 some = ids[first : first + _FRAMES_AT_ONCE]
                 gone += self._remove_some(pack, some, touched_until)
                 time.sleep(_PAUSE_S)
-            _give_room_back(pack)
+            _vacuum(pack)
         return gone
 
     def _remove_some(
@@ -104,7 +104,7 @@ class Sweeper:
     ) -> list[str]:
         self._count_new(pack)
         with changing(pack):
-            # What the writer added until now may be made of the same bands.
+            # Frames that the writer added until now may use the same bands.
             self._count_new(pack)
             gone = [id for id in ids if self._remove(pack, bytes.fromhex(id), touched_until)]
             self._sweeps += 1
@@ -117,23 +117,22 @@ class Sweeper:
             yield pack
 
     def _count_new(self, pack: sqlite3.Connection, upto: int = _LAST) -> None:
-        asked = (
+        query = (
             "SELECT number, id, bands, bytes, touched FROM frames WHERE number > ? AND number <= ? "
             f"ORDER BY number LIMIT {_FRAMES_AT_ONCE}"
         )
         try:
-            while rows := pack.execute(asked, (self._upto, upto)).fetchall():
+            while rows := pack.execute(query, (self._upto, upto)).fetchall():
                 for number, id, bands, size, touched in rows:
                     self._uses.update(_numbers(bands))
                     self._upto = number
                     self.bytes += int(size)
-                    self._new.append(Stored(id.hex(), int(size), float(touched)))
+                    self._new.append(StoredFrame(id.hex(), int(size), float(touched)))
         except (AttributeError, OverflowError, TypeError, ValueError) as error:
-            raise OSError(f"{self._path}: a frame of it is none: {error}") from error
+            raise OSError(f"{self._path}: invalid frame: {error}") from error
 
     def _remove(self, pack: sqlite3.Connection, id: bytes, touched_until: float) -> bool:
-        asked = "SELECT touched, bands FROM frames WHERE id = ?"
-        row = pack.execute(asked, (id,)).fetchone()
+        row = pack.execute("SELECT touched, bands FROM frames WHERE id = ?", (id,)).fetchone()
         if row is None:
             return True
         if row[0] > touched_until:
@@ -150,16 +149,16 @@ class Sweeper:
 
 
 def _bytes_of_bands(pack: sqlite3.Connection, last: int) -> Iterator[int]:
-    asked = f"SELECT sum({ON_DISK}) FROM bands WHERE number > ? AND number <= ?"
+    query = f"SELECT sum({ON_DISK}) FROM bands WHERE number > ? AND number <= ?"
     for first in range(0, last, _BANDS_AT_ONCE):
-        yield _value(pack, asked, (first, min(first + _BANDS_AT_ONCE, last)))
+        yield _value(pack, query, (first, min(first + _BANDS_AT_ONCE, last)))
 
 
-def _give_room_back(pack: sqlite3.Connection) -> None:
-    """To the disk, as far as a pack can."""
+def _vacuum(pack: sqlite3.Connection) -> None:
+    """Return free pages to the file system."""
     left = _value(pack, "PRAGMA freelist_count")
     while left:
-        # `execute` would stop after its first page.
+        # `execute` would stop after the first page.
         pack.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")
         before, left = left, _value(pack, "PRAGMA freelist_count")
         if left >= before:
@@ -171,8 +170,8 @@ def _sweeps(pack: sqlite3.Connection) -> int:
     return _value(pack, "PRAGMA user_version")
 
 
-def _value(pack: sqlite3.Connection, asked: str, values: tuple[int, ...] = ()) -> int:
-    row = pack.execute(asked, values).fetchone()
+def _value(pack: sqlite3.Connection, query: str, values: tuple[int, ...] = ()) -> int:
+    row = pack.execute(query, values).fetchone()
     return int(row[0] or 0) if row else 0
 
 

@@ -9,7 +9,7 @@ _UNREADABLE = 0.9
 """Share of a model's turns without a valid action, beyond which little can be learned."""
 
 
-def disagreement(step: int, learned: Mapping[str, float]) -> str | None:
+def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
     """Warn if engine and learner assign different log-probabilities to the same tokens.
 
     Args:
@@ -30,7 +30,7 @@ def disagreement(step: int, learned: Mapping[str, float]) -> str | None:
     )
 
 
-def unreadable(metrics: Mapping[str, float]) -> str | None:
+def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
     """Warn about a model whose replies hardly ever contain a valid action.
 
     Args:
@@ -46,5 +46,5 @@ def unreadable(metrics: Mapping[str, float]) -> str | None:
         f"{share:.0%} of the model's replies contain no valid action, and groups in which every "
         "episode fails give no learning signal. More warm_start.steps, a larger "
         "rollout.max_new_tokens or clearer instructions (env.prompt, env.translator_kwargs) may "
-        "help; agentrl replay shows the replies"
+        "help; agentrl view shows the replies"
     )

@@ -118,7 +118,7 @@ class Watchdogs:
         return (
             f"the training reward rises ({fmean(then):.3g} to {fmean(now):.3g}) while the reward "
             f"on held-out seeds falls ({best:.3g} to {later[-1]:.3g}): possible reward hacking. "
-            "agentrl replay shows what the policy does"
+            "agentrl view shows what the policy does"
         )
 
     def _length(self) -> str | None:
@@ -178,7 +178,7 @@ _SIGNS: Mapping[str, Callable[[Watchdogs], str | None]] = {
 }
 
 
-def repetition(replies: Iterable[Sequence[int]], size: int = 4) -> float:
+def repetition_share(replies: Iterable[Sequence[int]], size: int = 4) -> float:
     """Share of the n-grams of `size` tokens that occur earlier in the same reply; 0 without any."""
     total = repeated = 0
     for reply in replies:

@@ -1,4 +1,4 @@
-"""An episode, a group or a run as one file for others."""
+"""Write an episode, a group or a run as a single file to share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,15 +9,15 @@ from agentrl.replay import RecordedEpisode, Run
 
 
 def write(run: Run, episode_id: str, path: Path) -> None:
-    """Write one episode: screens with touches drawn on them, what was said, rewards.
+    """Write one episode: screens with their touches, replies and rewards.
 
     Args:
         run: the recorded run.
         episode_id: which episode.
-        path: where to; its ending names the kind: .html, .gif, .mp4 or .png.
+        path: the file; its suffix selects the format: .html, .gif, .mp4 or .png.
 
     Raises:
-        ConfigError: there is no such episode or no such kind, a library is missing, or the file
+        ConfigError: the episode or the format does not exist, a library is missing, or the file
             cannot be written.
     """
     from agentrl.viewer.export import media
@@ -30,12 +30,12 @@ def write(run: Run, episode_id: str, path: Path) -> None:
         ".png": media.strip,
     }
     if path.suffix not in kinds:
-        raise ConfigError(f"--export {path}: must end in {', '.join(kinds)}")
+        raise ConfigError(f"{path}: must end in {', '.join(kinds)}")
     save(path, kinds[path.suffix](run, run.episode(episode_id)))
 
 
 def write_group(run: Run, group: str, path: Path) -> None:
-    """Write the siblings of a group as a page.
+    """Write the episodes of a group as an HTML page.
 
     Raises:
         ConfigError: there is no such group, or the file cannot be written.
@@ -47,10 +47,10 @@ def write_group(run: Run, group: str, path: Path) -> None:
 
 
 def write_report(run: Run, path: Path) -> None:
-    """Write a whole run as a page: curves, what was played, examples, configuration.
+    """Write a whole run as an HTML page: curves, tables, example episodes, configuration.
 
     Raises:
-        ConfigError: something cannot be read, or the file cannot be written.
+        ConfigError: the run cannot be read, or the file cannot be written.
     """
     from agentrl.viewer.export.run_report import report
 
@@ -60,14 +60,14 @@ def write_report(run: Run, path: Path) -> None:
 
 def _check_html(path: Path) -> None:
     if path.suffix != ".html":
-        raise ConfigError(f"--export {path}: groups and reports are pages: name a file.html")
+        raise ConfigError(f"{path}: groups and reports are pages: use FILE.html")
 
 
 def save(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; its folder is made.
+    """Write a file atomically; create its folder.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Pages that need nothing but themselves: no script, no network, pictures within."""
+"""Render self-contained HTML pages: no scripts, no network, embedded images."""
 
 import base64
 import hashlib
@@ -12,16 +12,16 @@ from agentrl.replay import Run
 from agentrl.text import format_signed, printable
 from agentrl.viewer.frame_images import webp
 
-_LONGEST = 20_000
-"""Characters of one text that are shown."""
+_MAX_TEXT = 20_000
+"""Characters shown of one text."""
 
 
 def render(template: str, **values: Any) -> bytes:
-    """A page from a template of ours. Everything that a model or a phone said is escaped.
+    """Render one of the package's templates. All text from models and phones is escaped.
 
     Args:
-        template: such as `episode.html.jinja`.
-        **values: for it.
+        template: file name, such as `episode.html.jinja`.
+        **values: the template's variables.
     """
     environment = Environment(
         loader=PackageLoader("agentrl.viewer.export"), autoescape=True, undefined=StrictUndefined,
@@ -31,8 +31,8 @@ def render(template: str, **values: Any) -> bytes:
     style = environment.get_template("single.css.jinja").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template).render(
-        # Written without a filter into <style>: it is a file of ours, and its hash is all that
-        # the policy admits.
+        # Inserted into <style> unescaped: it is our own file, and the content security policy
+        # admits nothing but its hash.
         style=style,
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'",
@@ -42,24 +42,24 @@ def render(template: str, **values: Any) -> bytes:
 
 
 def _visible(value: Any) -> Any:
-    """Text as a file can hold and a page can show it; markup and numbers as they are."""
+    """Make text printable; leave markup and numbers as they are."""
     plain = isinstance(value, str) and not isinstance(value, Markup)
     return printable(value) if plain else value
 
 
 def shortened(text: str) -> str:
-    """No longer than a page can show."""
-    if len(text) <= _LONGEST:
+    """Shorten a text to what a page can show."""
+    if len(text) <= _MAX_TEXT:
         return text
-    return f"{text[:_LONGEST]}… ({len(text) - _LONGEST} characters more)"
+    return f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT:,} more characters)"
 
 
-class Embedded:
-    """Frames as data URIs, each made once.
+class EmbeddedFrames:
+    """Frames as data URIs, each encoded once.
 
     Args:
-        run: where they are.
-        width: in pixels, at most.
+        run: the recorded run.
+        width: largest width in pixels.
     """
 
     def __init__(self, run: Run, width: int) -> None:
@@ -67,7 +67,7 @@ class Embedded:
         self.uri = cache(self._uri)
 
     def _uri(self, frame_id: str) -> str | None:
-        """A frame; None for one that is missing or damaged."""
+        """A frame as data URI; None if it is missing or damaged."""
         image = self._run.frame(frame_id)
         if image is None:
             return None

@@ -6,18 +6,18 @@ from typing import Any
 
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
-from agentrl.replay.touch_marks import mark_of
+from agentrl.replay.touch_marks import touch_of
 from agentrl.types import without_placeholders
-from agentrl.viewer.export.embedded_page import Embedded, render, shortened
+from agentrl.viewer.export.embedded_page import EmbeddedFrames, render, shortened
 from agentrl.viewer.page_data import rounded
 
 _WIDEST = 480
-"""Pixels; a screen is shown at about 280."""
+"""Pixels; the page shows screens at about 280."""
 
 
 def page(run: Run, recorded: RecordedEpisode) -> bytes:
-    """The page: screens with touches on them, what was said, rewards."""
-    pictures, episode = Embedded(run, _WIDEST), recorded.episode
+    """The page: screens with their touches, replies and rewards."""
+    pictures, episode = EmbeddedFrames(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
         run=run.name,
@@ -30,13 +30,13 @@ def page(run: Run, recorded: RecordedEpisode) -> bytes:
     )
 
 
-def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping[str, Any]:
-    """What the page shows of one turn."""
+def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> Mapping[str, Any]:
+    """One turn as the template needs it."""
     turn, summary = recorded.episode.turns[number], recorded.summary
     return {
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
-        "mark": mark_of(turn),
+        "mark": touch_of(turn),
         "shown": shortened(without_placeholders(turn.shown)),
         "reply": shortened(turn.reply),
         "action": None if turn.action is None else shortened(json.dumps(rounded(turn.action))),
@@ -52,8 +52,8 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: Embedded) -> Mapping
     }
 
 
-def _timings(told: Mapping[str, float]) -> dict[str, float]:
-    """The stages of a turn, and then what the environment tells of `act`."""
-    stages = {name: told[name] for name in ("generate", "act") if name in told}
-    inner = {f"act: {name}": told[name] for name in told if name not in stages}
+def _timings(timings: Mapping[str, float]) -> dict[str, float]:
+    """The stages of a turn, followed by the parts of `act` that the environment measured."""
+    stages = {name: timings[name] for name in ("generate", "act") if name in timings}
+    inner = {f"act: {name}": timings[name] for name in timings if name not in stages}
     return stages | inner

@@ -1,11 +1,11 @@
-"""The siblings of a group as a single HTML page."""
+"""The episodes of a group as a single HTML page."""
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Filter, Run
 from agentrl.replay.episode_summary import at
 from agentrl.types import without_placeholders
-from agentrl.viewer.export.embedded_page import Embedded, render, shortened
-from agentrl.viewer.page_data import episodes_of, meetings, turns_of
+from agentrl.viewer.export.embedded_page import EmbeddedFrames, render, shortened
+from agentrl.viewer.page_data import episodes_of, shared_state_counts, turns_of
 
 _WIDEST = 160
 
@@ -18,9 +18,9 @@ def siblings(run: Run, group: str) -> bytes:
     """
     members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
     if not members:
-        raise ConfigError(f"{run.path} has no group {group!r} (agentrl replay RUN shows them)")
+        raise ConfigError(f"{run.path} has no group {group!r} (agentrl view RUN shows all)")
     whole = episodes_of(run, members)
-    pictures = Embedded(run, _WIDEST)
+    pictures = EmbeddedFrames(run, _WIDEST)
     valid = [member.total for member in members if not member.outcome.void]
     rows = [
         {
@@ -42,7 +42,7 @@ def siblings(run: Run, group: str) -> bytes:
                 for number, turn in enumerate(turns_of(episode))
             ],
         }
-        for summary, episode, met in zip(members, whole, meetings(whole), strict=True)
+        for summary, episode, met in zip(members, whole, shared_state_counts(whole), strict=True)
     ]
     mean = sum(valid) / len(valid) if valid else None
     return render(

@@ -1,4 +1,4 @@
-"""One episode as a film or a strip of pictures."""
+"""One episode as an animation, a video or a contact sheet."""
 
 import io
 from collections.abc import Iterator
@@ -9,59 +9,60 @@ from PIL import Image as Pillow
 
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.viewer.export.turn_images import Artist
+from agentrl.viewer.export.turn_images import TurnPainter
 
-_SECONDS = 0.8
-"""Of one turn in a film."""
-_LAST = 3
-"""Turns' time that the last picture stays."""
+_TURN_S = 0.8
+"""Duration of one turn."""
+_LAST_TURNS = 3
+"""How many turns' time the last image stays."""
 _WIDTHS = {".gif": 360, ".mp4": 540, ".png": 240}
 _COLUMNS = 8
-"""Pictures in a row of a strip."""
+"""Images per row of a contact sheet."""
 _GAP = 4
-_MOST = 4000
-"""Pictures of one file."""
+_MAX_IMAGES = 4000
+"""Images in one file."""
 
 
 def gif(run: Run, recorded: RecordedEpisode) -> bytes:
     """An animation that repeats."""
     pictures = list(_pictures(run, recorded, ".gif"))
-    held = io.BytesIO()
-    times = [round(1000 * _SECONDS)] * (len(pictures) - 1) + [round(1000 * _SECONDS * _LAST)]
+    file = io.BytesIO()
+    turn_ms = round(1000 * _TURN_S)
+    times_ms = [turn_ms] * (len(pictures) - 1) + [turn_ms * _LAST_TURNS]
     pictures[0].save(
-        held, "GIF", save_all=True, append_images=pictures[1:], duration=times, loop=0,
+        file, "GIF", save_all=True, append_images=pictures[1:], duration=times_ms, loop=0,
         optimize=False,
     )  # fmt: skip
-    return held.getvalue()
+    return file.getvalue()
 
 
 def strip(run: Run, recorded: RecordedEpisode) -> bytes:
-    """All screens in rows, as a PNG."""
+    """A contact sheet: all screens in rows, as PNG."""
     pictures = list(_pictures(run, recorded, ".png"))
     width, height = pictures[0].size
     columns = min(_COLUMNS, len(pictures))
     rows = -(-len(pictures) // columns)
-    whole = Pillow.new("RGB", (columns * (width + _GAP), rows * (height + _GAP)), "#e1e5ea")
-    for place, picture in enumerate(pictures):
-        row, column = divmod(place, columns)
-        whole.paste(picture, (column * (width + _GAP), row * (height + _GAP)))
-    held = io.BytesIO()
-    whole.save(held, "PNG", optimize=True)
-    return held.getvalue()
+    sheet = Pillow.new("RGB", (columns * (width + _GAP), rows * (height + _GAP)), "#e1e5ea")
+    for index, picture in enumerate(pictures):
+        row, column = divmod(index, columns)
+        sheet.paste(picture, (column * (width + _GAP), row * (height + _GAP)))
+    file = io.BytesIO()
+    sheet.save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
-    """A film in H.264, which plays everywhere.
+    """An H.264 video, which plays everywhere.
 
     Raises:
         ConfigError: PyAV is not installed.
     """
     av = _load_av()
-    held = io.BytesIO()
-    with av.open(held, "w", format="mp4") as container:
-        rate = Fraction(1 / Fraction(str(_SECONDS)))
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        rate = Fraction(1 / Fraction(str(_TURN_S)))
         stream = None
-        for picture in _lingering(_pictures(run, recorded, ".mp4")):
+        for picture in _hold_last(_pictures(run, recorded, ".mp4")):
             if stream is None:
                 stream = container.add_stream("libx264", rate=rate)
                 stream.width, stream.height = picture.size
@@ -72,21 +73,24 @@ def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
         assert stream is not None, "an episode has an end"
         for packet in stream.encode():
             container.mux(packet)
-    return held.getvalue()
+    return file.getvalue()
 
 
 def _pictures(run: Run, recorded: RecordedEpisode, suffix: str) -> Iterator[Pillow.Image]:
     count = len(recorded.episode.turns) + 1
-    if count > _MOST:
-        raise ConfigError(f"{recorded.summary.id} has {count} pictures; a file takes {_MOST}")
-    return Artist(run, recorded, _WIDTHS[suffix]).pictures()
+    if count > _MAX_IMAGES:
+        raise ConfigError(
+            f"{recorded.summary.id} has {count} screens; a file holds at most {_MAX_IMAGES}. "
+            "Export it as .html"
+        )
+    return TurnPainter(run, recorded, _WIDTHS[suffix]).pictures()
 
 
-def _lingering(pictures: Iterator[Pillow.Image]) -> Iterator[Pillow.Image]:
+def _hold_last(pictures: Iterator[Pillow.Image]) -> Iterator[Pillow.Image]:
     last = None
     for last in pictures:
         yield last
-    for _ in range(_LAST - 1):
+    for _ in range(_LAST_TURNS - 1):
         assert last is not None, "an episode has an end"
         yield last
 
@@ -96,6 +100,6 @@ def _load_av() -> ModuleType:
         import av
     except ImportError as error:
         raise ConfigError(
-            "an .mp4 needs PyAV, not installed: pip install 'agentrl[stream]'"
+            "an .mp4 needs PyAV, which is missing: pip install 'agentrl[stream]'"
         ) from error
     return av

@@ -1,4 +1,4 @@
-// Which view a path shows, and what is the same in all of them.
+// Routing, and the parts shared by all views: the page frame and live updates.
 import { get, h, notice, replace } from "./lib/dom.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
@@ -21,31 +21,31 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path === "/play" ? { name: "play", show: play }
   : path === "/phones" ? { name: "phones", show: phones }
   : path === "/compare" ? { name: "compare", show: compare }
-  : { name: "", show: nowhere };
+  : { name: "", show: notFound };
 
-// The address that the server prints has its token, without which nothing can be changed.
-const brought = new URLSearchParams(location.hash.slice(1)).get("token");
-if (brought) {
-  sessionStorage.setItem("token", brought);
+// The address that the server prints contains its token, which every change requires.
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+if (token) {
+  sessionStorage.setItem("token", token);
   history.replaceState(null, "", location.pathname + location.search);
 }
 
-function nowhere(place) {
-  replace(place, h("h1", {}, "There is no such page"),
-    h("p", {}, h("bdi", {}, path), " is no address here."), h("p", {}, h("a", { href: "/" }, "To the overview")));
+function notFound(place) {
+  replace(place, h("h1", {}, "Page not found"),
+    h("p", {}, h("bdi", {}, path), " does not exist."), h("p", {}, h("a", { href: "/" }, "Go to the overview")));
 }
 
 for (const link of document.querySelectorAll("nav a")) {
   if (link.dataset.view === route.name) link.setAttribute("aria-current", "page");
 }
 
-/** Between two looks at what is new, however much comes. */
+/** Shortest time between two refreshes. */
 const PAUSE_MS = 1000;
 
-/** Called with every piece of news, once at a time. */
+/** Called after every change, one call at a time. */
 let refresh = null;
 
-/** What was known before the view asked for its data: other news is new to it. */
+/** The run's state before the view loaded its data: any other state means a change. */
 let known = null;
 
 async function start() {
@@ -58,7 +58,7 @@ async function start() {
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
     refresh = (await route.show(view, run)) ?? null;
   } catch (error) {
-    replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "To the overview")));
+    replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "Go to the overview")));
   }
   listen();
 }
@@ -66,7 +66,7 @@ async function start() {
 function listen() {
   const badge = document.getElementById("live");
   const stream = new EventSource("/api/news");
-  const tell = (words, gone) => {
+  const show = (words, gone) => {
     badge.hidden = false;
     badge.classList.toggle("gone", gone);
     if (badge.textContent !== words) badge.title = badge.textContent = words;
@@ -77,18 +77,18 @@ function listen() {
     const { news, job } = JSON.parse(event.data);
     const isNew = JSON.stringify(news) !== known;
     known = JSON.stringify(news);
-    if (job === "runs" || (!job && isNew)) tell("live", false); else if (job) tell(job, true);
+    if (job === "runs" || (!job && isNew)) show("live", false); else if (job) show(job, true);
     if (!isNew) return;
     if (busy) { again = true; return; }
     busy = true;
     do {
       again = false;
-      try { await refresh?.(); } catch { /* the next news tries again */ }
+      try { await refresh?.(); } catch { /* the next change tries again */ }
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     } while (again);
     busy = false;
   };
-  stream.onerror = () => { tell("no answer", true); known = null; };
+  stream.onerror = () => { show("disconnected", true); known = null; };
 }
 
 start();

@@ -14,7 +14,7 @@ _Command = TypeVar("_Command", bound=CommandFunction)
 
 
 def command(*names: str) -> Callable[[_Command], _Command]:
-    """Put a function into the table under one or several names."""
+    """Register a function under one or more names."""
 
     def register(run: _Command) -> _Command:
         for name in names:

@@ -1,4 +1,4 @@
-"""The phone's shell: interprets scripts, and hands each command its context."""
+"""The phone's shell: runs scripts, and passes each command its context."""
 
 import asyncio
 import contextlib

@@ -17,7 +17,7 @@ _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
 
 class DeviceState:
-    """Everything a phone consists of that its display draws and its input changes."""
+    """What the display of a phone draws, and what its input and commands change."""
 
     def __init__(
         self, apps: Sequence[App], size: tuple[int, int], seed: int, serialno: str, faults: Faults

@@ -4,14 +4,14 @@ import asyncio
 
 
 class Event:
-    """Wakes all current waiters each time it is set; later waiters wait for the next time."""
+    """Wakes all current waiters on each notification; later waiters wait for the next time."""
 
     def __init__(self) -> None:
         """Start without waiters."""
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Wait until the event is next set."""
+        """Wait for the next notification."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:

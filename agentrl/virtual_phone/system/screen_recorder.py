@@ -29,7 +29,7 @@ def load_av() -> ModuleType:
     """Import PyAV.
 
     Raises:
-        NoEncoder: it is not installed.
+        EncoderMissing: it is not installed.
     """
     try:
         import av
@@ -50,7 +50,7 @@ class ScreenRecorder:
             container: whether to write an MP4 file instead of a raw stream.
 
         Raises:
-            NoEncoder: PyAV is not installed.
+            EncoderMissing: PyAV is not installed.
         """
         self._av = load_av()
         self._size = size

@@ -97,7 +97,7 @@ def test_the_screen_size_can_be_overridden(phone: VirtualPhone) -> None:
     assert phone.shown.frame.size == (72, 128)
 
 
-class Stating(ProbeApp):
+class AppWithViews(ProbeApp):
     package = "org.agentrl.stating"
 
     def views(self) -> Sequence[View]:
@@ -108,8 +108,8 @@ class Stating(ProbeApp):
 def test_the_view_hierarchy_has_the_apps_views_with_bounds_in_pixels() -> None:
     from xml.etree import ElementTree
 
-    phone = VirtualPhone([Stating()], size=(72, 128), effect_delay_ms=(0, 0))
-    phone.tasks.launch(Stating.package, {})
+    phone = VirtualPhone([AppWithViews()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone.tasks.launch(AppWithViews.package, {})
     output = run("uiautomator dump && cat /sdcard/window_dump.xml", phone).out
     first, _, xml = output.partition("\n")
     assert first == "UI hierchary dumped to: /sdcard/window_dump.xml"

@@ -12,7 +12,7 @@ from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
 from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
-from tests.virtual_phone.packet_client import Wire, serving
+from tests.virtual_phone.packet_client import PacketClient, serving
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 
 PACKAGE = ProbeApp.package
@@ -241,7 +241,7 @@ def test_a_reboot_stops_all_apps_and_clears_all_faults(phone: VirtualPhone) -> N
 async def test_the_latency_fault_delays_services() -> None:
     async with serving() as phone:
         phone.phone.faults.set("latency_ms", "80-90")
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         assert await wire.ask("shell:echo late") == b"late\n"
@@ -251,11 +251,11 @@ async def test_the_latency_fault_delays_services() -> None:
 async def test_a_hung_command_never_answers_but_the_fault_can_be_cleared() -> None:
     async with serving() as phone:
         phone.phone.faults.set("hang", "1")
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await wire.ask("shell:echo never")
-        again = await Wire.to(phone.port)
+        again = await PacketClient.to(phone.port)
         assert await again.ask(f"shell:setprop {PREFIX}hang ''") == b""
         assert await again.ask("shell:echo on") == b"on\n"
 
@@ -263,11 +263,11 @@ async def test_a_hung_command_never_answers_but_the_fault_can_be_cleared() -> No
 async def test_the_drop_fault_breaks_the_connection_when_a_service_is_opened() -> None:
     async with serving() as phone:
         phone.phone.faults.set("drop", "1")
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         with pytest.raises((EOFError, ConnectionError)):
             await wire.ask("shell:echo no")
         phone.phone.faults.set("drop", "")
-        assert await (await Wire.to(phone.port)).ask("shell:echo on") == b"on\n"
+        assert await (await PacketClient.to(phone.port)).ask("shell:echo on") == b"on\n"
 
 
 @pytest.mark.parametrize(

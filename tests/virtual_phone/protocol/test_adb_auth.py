@@ -9,7 +9,7 @@ from agentrl.virtual_phone.protocol import adb_packets
 from agentrl.virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, TrustedKeys
 from agentrl.virtual_phone.protocol.adb_packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
 from agentrl.virtual_phone.system.file_system import FileSystem
-from tests.virtual_phone.packet_client import Wire, serving
+from tests.virtual_phone.packet_client import PacketClient, serving
 
 
 def prime(source: random.Random) -> int:
@@ -50,7 +50,7 @@ def keys() -> tuple[Key, Key]:
     return one(), one()
 
 
-async def challenged(wire: Wire) -> bytes:
+async def challenged(wire: PacketClient) -> bytes:
     wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
     packet = await wire.next()
     assert (packet.command, packet.arg0, len(packet.payload)) == (AUTH, 1, 20)
@@ -60,7 +60,7 @@ async def challenged(wire: Wire) -> bytes:
 async def test_a_client_with_a_trusted_key_is_accepted(keys: tuple[Key, Key]) -> None:
     ours, _ = keys
     async with serving(auth=True, keys=[ours.public]) as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         token = await challenged(wire)
         wire.send(AUTH, AUTH_SIGNATURE, 0, ours.sign(token))
         assert (await wire.next()).command == CNXN
@@ -72,7 +72,7 @@ async def test_an_unknown_key_is_challenged_again_and_never_accepted(
 ) -> None:
     ours, theirs = keys
     async with serving(auth=True, keys=[ours.public, "garbage", ""]) as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         first = await challenged(wire)
         wire.send(AUTH, AUTH_SIGNATURE, 0, theirs.sign(first))
         second = await wire.next()
@@ -92,12 +92,12 @@ async def test_an_allowed_key_stays_trusted(
 ) -> None:
     _, theirs = keys
     async with serving(auth=True) as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         await challenged(wire)
         wire.send(AUTH, AUTH_PUBLIC_KEY, 0, theirs.public.encode() + b"\0")
         assert (await wire.next()).command == CNXN
         assert theirs.public.encode() in phone.phone.files.read(KEYS_FILE)
-        again = await Wire.to(phone.port, greet=False)
+        again = await PacketClient.to(phone.port, greet=False)
         again.send(AUTH, AUTH_SIGNATURE, 0, theirs.sign(await challenged(again)))
         assert (await again.next()).command == CNXN
 

@@ -5,12 +5,12 @@ import pytest
 
 from agentrl.virtual_phone.protocol import adb_packets, device_connection, phone_server
 from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
-from tests.virtual_phone.packet_client import PATIENCE_S, Wire, serving
+from tests.virtual_phone.packet_client import PATIENCE_S, PacketClient, serving
 
 
 async def test_opening_an_unknown_service_is_refused() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         wire.send(OPEN, 5, 0, b"nonsense:\0")
         refusal = await wire.next()
         assert (refusal.command, refusal.arg0, refusal.arg1) == (CLSE, 0, 5)
@@ -18,7 +18,7 @@ async def test_opening_an_unknown_service_is_refused() -> None:
 
 async def test_nothing_can_be_opened_before_the_handshake() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         wire.send(OPEN, 5, 0, b"shell:echo no\0")
         wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
         assert (await wire.next()).command == CNXN
@@ -28,7 +28,7 @@ async def test_nothing_can_be_opened_before_the_handshake() -> None:
 
 async def test_a_second_handshake_closes_all_streams() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
         assert (await wire.next()).command == OKAY
         wire.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, b"host::")
@@ -40,7 +40,7 @@ async def test_a_second_handshake_closes_all_streams() -> None:
 async def test_a_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_connection, "_HANDSHAKE_S", 0.05)
     async with serving() as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         wire.raw(adb_packets.header(CNXN, 1, 2, 100)[:20])
         assert await wire.is_closed()
         assert not phone._connections
@@ -49,9 +49,10 @@ async def test_a_silent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_silent_clients_do_not_block_others() -> None:
     async with serving() as phone:
         strangers = [
-            await Wire.to(phone.port, greet=False) for _ in range(phone_server._MAX_CONNECTIONS + 3)
+            await PacketClient.to(phone.port, greet=False)
+            for _ in range(phone_server._MAX_CONNECTIONS + 3)
         ]
-        client = await Wire.to(phone.port)
+        client = await PacketClient.to(phone.port)
         assert await client.ask("shell:echo in") == b"in\n"
         assert len(phone._connections) == phone_server._MAX_CONNECTIONS
         for stranger in strangers:
@@ -63,7 +64,7 @@ async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
 ) -> None:
     monkeypatch.setattr(device_connection, "_MAX_HELD", 100_000)
     async with serving() as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         wire.send(CNXN, adb_packets.VERSION, 4096, b"host::")
         for stream in range(1, 9):
             wire.send(OPEN, stream, 0, b"exec:screencap\0")
@@ -72,7 +73,7 @@ async def test_output_that_is_never_read_is_dropped_and_the_phone_keeps_running(
             closed += (await wire.next()).command == CLSE
         (connection,) = phone._connections
         assert connection.held <= 100_000
-        other = await Wire.to(phone.port)
+        other = await PacketClient.to(phone.port)
         assert await other.ask("shell:echo on") == b"on\n"
 
 
@@ -81,19 +82,19 @@ async def test_a_client_that_does_not_wait_for_acknowledgements_is_disconnected(
 ) -> None:
     monkeypatch.setattr(device_connection, "_MAX_HELD", 1 << 20)
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:sleep 1000\0")
         remote = (await wire.next()).arg0
         for _ in range(40):
             wire.send(WRTE, 5, remote, bytes(60_000))
         assert await wire.is_closed()
-        other = await Wire.to(phone.port)
+        other = await PacketClient.to(phone.port)
         assert await other.ask("shell:echo on") == b"on\n"
 
 
 async def test_a_client_that_never_reads_is_not_read_either() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         (connection,) = phone._connections
         refused = adb_packets.encode(
             adb_packets.Packet(command=OPEN, arg0=9, arg1=0, payload=b"no:\0")
@@ -117,7 +118,7 @@ async def test_a_client_that_never_reads_is_not_read_either() -> None:
 async def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_connection, "_MAX_STREAMS", 3)
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         for stream in range(1, 5):
             wire.send(OPEN, stream, 0, b"shell:sleep 1000\0")
         kinds = [(await wire.next()).command for _ in range(4)]
@@ -126,7 +127,7 @@ async def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch)
 
 async def test_data_for_an_unknown_stream_is_refused() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell:cat\0")
         remote = (await wire.next()).arg0
         wire.send(WRTE, 6, remote, b"not mine")
@@ -136,14 +137,14 @@ async def test_data_for_an_unknown_stream_is_refused() -> None:
 
 async def test_standard_input_is_passed_on_in_chunks_whatever_its_claimed_length() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         wire.send(OPEN, 5, 0, b"shell,v2:cat\0")
         remote = (await wire.next()).arg0
         wire.send(WRTE, 5, remote, struct.pack("<BI", 0, 0xFFFFFFFF) + b"first")
-        said = b""
-        while b"first" not in said:
+        received = b""
+        while b"first" not in received:
             packet = await wire.next()
-            said += packet.payload if packet.command == WRTE else b""
+            received += packet.payload if packet.command == WRTE else b""
         (connection,) = phone._connections
         assert connection.held < 1000
 
@@ -151,7 +152,7 @@ async def test_standard_input_is_passed_on_in_chunks_whatever_its_claimed_length
 @pytest.mark.parametrize("size", [1, 100, 4096, 70_000, adb_packets.MAX_PAYLOAD])
 async def test_output_is_split_to_the_clients_maximum_payload(size: int) -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port, greet=False)
+        wire = await PacketClient.to(phone.port, greet=False)
         wire.send(CNXN, adb_packets.VERSION, size, b"host::")
         await wire.next()
         phone.phone.files.write("/sdcard/x", bytes(range(256)) * 1000)
@@ -170,15 +171,15 @@ async def test_output_is_split_to_the_clients_maximum_payload(size: int) -> None
 
 async def test_an_offline_phone_returns_on_the_same_port() -> None:
     async with serving() as phone:
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         phone.phone.faults.set("offline_s", "0.1")
         assert await wire.is_closed()
         with pytest.raises(ConnectionRefusedError):
-            await Wire.to(phone.port)
+            await PacketClient.to(phone.port)
         async with asyncio.timeout(PATIENCE_S):
             while phone._listener.fileno() < 0:
                 await asyncio.sleep(0.01)
-        again = await Wire.to(phone.port)
+        again = await PacketClient.to(phone.port)
         assert await again.ask("shell:echo back") == b"back\n"
         assert phone.phone.faults.get("offline_s") == ""
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agentrl.virtual_phone.protocol import file_sync
 from agentrl.virtual_phone.system.file_system import FileSystem
-from tests.virtual_phone.packet_client import Wire, serving
+from tests.virtual_phone.packet_client import PacketClient, serving
 
 IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"RCV2", b"SEND", b"SND2", b"DATA"]
 
@@ -160,7 +160,7 @@ def test_a_file_larger_than_the_free_space_is_rejected_and_never_stored() -> Non
 async def test_a_client_that_leaves_during_a_push_releases_its_space() -> None:
     async with serving() as phone:
         free = phone.phone.files.num_free
-        wire = await Wire.to(phone.port)
+        wire = await PacketClient.to(phone.port)
         wire.send(0x4E45504F, 5, 0, b"sync:\0")
         remote = (await wire.next()).arg0
         data = request(b"SEND", b"/sdcard/x,33188") + struct.pack("<4sI", b"DATA", 60_000)

@@ -1,4 +1,4 @@
-// Elements and numbers. Words only ever become text nodes: nothing that a model wrote is markup.
+// Elements and numbers. Text only ever becomes text nodes: nothing that a model wrote is markup.
 
 export function h(tag, attributes = {}, ...children) {
   const element = SVG.has(tag)
@@ -16,7 +16,7 @@ export function h(tag, attributes = {}, ...children) {
 const present = (children) => children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false);
 const SVG = new Set(["svg", "circle", "line", "rect", "path", "g", "polyline", "title"]);
 
-/** What is in an element from now on; a control that is there again keeps the focus. */
+/** Replace an element's children; a control that exists before and after keeps the focus. */
 export function replace(parent, ...children) {
   const held = parent.contains(document.activeElement) && parent !== document.activeElement ? document.activeElement : null;
   parent.replaceChildren(...present(children));
@@ -27,7 +27,7 @@ export function replace(parent, ...children) {
 }
 const known = (control) => control.getAttribute("aria-label") ?? control.getAttribute("href") ?? (control.name || control.textContent);
 
-/** What the server says; an Error with its own words where it refuses. */
+/** GET JSON; throws an Error with the server's message if it refuses. */
 export async function get(path, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -36,7 +36,7 @@ export async function get(path, parameters = {}) {
   return ask(query.size ? `${path}?${query}` : path);
 }
 
-/** Asks for a change, which needs the token. */
+/** POST a change, which requires the token. */
 export const post = (path, parameters = {}) => ask(`${path}?${new URLSearchParams(parameters)}`, {
   method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
 });
@@ -48,16 +48,16 @@ async function ask(address, options = {}) {
   } catch {
     throw new Error("The server does not answer. Is agentrl still running?");
   }
-  const told = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : null;
-  if (!answer.ok) throw new Error(told?.error ?? describe(told?.detail) ?? `${answer.status} ${answer.statusText}`);
-  return told;
+  const body = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : null;
+  if (!answer.ok) throw new Error(body?.error ?? describe(body?.detail) ?? `${answer.status} ${answer.statusText}`);
+  return body;
 }
 const describe = (detail) => Array.isArray(detail)
   ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
 
 export const frame = (id, width) => `/frames/${id}${width ? `?width=${width}` : ""}`;
 
-/** A number as short as it can be read. */
+/** A number with a few significant digits. */
 export function number(value, digits = 3) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return String(value);
@@ -87,7 +87,7 @@ const ICONS = {
 };
 export const icon = (name) => h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
 
-/** A group id such as after-greedy-00020-g003 as words. */
+/** A label such as after-greedy with spaces. */
 export const named = (label) => label.replaceAll("-", " ");
 
 export function fact(name, value, extra = "") {
@@ -96,7 +96,7 @@ export function fact(name, value, extra = "") {
 export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
 export function outcomeBadge(row) {
-  const lost = row.won === false && !(row.total > 0);  // where some was right, not all is bad
+  const lost = row.won === false && !(row.total > 0);  // a partial success is not shown as lost
   const kind = row.void ? "void" : row.won === true ? "won" : lost ? "lost" : "plain";
   const words = row.void ? row.cause : row.won === true ? "won" : row.won === false ? "not won" : row.outcome;
   return h("span", { class: `badge ${kind}`, title: row.error ?? row.outcome }, h("bdi", {}, words));

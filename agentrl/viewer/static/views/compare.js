@@ -1,4 +1,4 @@
-// The same seeds in two plays: what one did better than the other.
+// Two evaluations compared seed by seed.
 import { fact, get, h, named, notice, number, outcomeBadge, replace, share, signed, tone } from "../lib/dom.js";
 
 export async function compare(place) {
@@ -7,7 +7,7 @@ export async function compare(place) {
     .filter((play) => play.split !== "train");
   const query = new URLSearchParams(location.search);
   const key = (play) => `${play.run ? "with:" : ""}${play.label}@${play.step}`;
-  /** The play that the address names, null where it is not here; the fallback where it names none. */
+  /** The evaluation that the address names, null if it does not exist; the fallback if it names none. */
   const known = (name, fallback) => query.get(name) ? plays.find((p) => key(p) === query.get(name)) ?? null : fallback;
   const sampled = plays.filter((p) => p.split === "eval" && /sampled|step|train/.test(p.label));
   let a = known("a", sampled[0] ?? plays[0]);
@@ -15,29 +15,29 @@ export async function compare(place) {
   const missing = ["a", "b"].filter((name) => known(name) === null).map((name) => absent(query.get(name), run));
   let only = query.get("only") ?? "";
   if (only && !SEEDS.some(([value]) => value === only)) {
-    missing.push(`There is no choice of seeds ${only.slice(0, 60)}: these are all.`);
+    missing.push(`There is no seed filter ${only.slice(0, 60)}; all seeds are shown.`);
     only = "";
   }
-  const told = h("div", {}, missing.map((words) => notice(words, "plain")));
+  const warnings = h("div", {}, missing.map((words) => notice(words, "plain")));
   const choose = h("form", { class: "filters card", onsubmit: (event) => event.preventDefault() });
   const result = h("div");
-  replace(place, h("h1", {}, "The same seeds, two plays"), told, choose, result);
+  replace(place, h("h1", {}, "Compare two evaluations"), warnings, choose, result);
   if (plays.length < 2) {
-    replace(result, h("p", { class: "empty" }, "There is one evaluation at most: nothing to compare yet. agentrl replay RUN --with OTHER compares two runs."));
+    replace(result, h("p", { class: "empty" }, "Nothing to compare yet: this run has fewer than two evaluations. agentrl view RUN --with OTHER compares two runs."));
     return;
   }
   const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { name: label.toLowerCase(), onchange: (event) => act(plays[Number(event.target.value)]) },
-    chosen ? null : h("option", { value: "", selected: true, disabled: true }, "choose a play"),
+    chosen ? null : h("option", { value: "", selected: true, disabled: true }, "choose an evaluation"),
     plays.map((play, i) => h("option", { value: i, selected: play === chosen }, `${play.run ? `${play.run}: ` : ""}${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
   const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; choice(); } },
     SEEDS.map(([value, words]) => h("option", { value, selected: value === only }, words))));
 
-  /** What somebody has chosen here is the address from now on; one that names what is not here stays till then. */
+  /** After a choice the address names both evaluations; until then an invalid address is left alone. */
   const choice = () => {
     if (a && b) {
       const settings = new URLSearchParams({ a: key(a), b: key(b), ...(only ? { only } : {}) });
       history.replaceState(null, "", `?${settings}`);
-      replace(told);
+      replace(warnings);
     }
     return draw();
   };
@@ -45,7 +45,7 @@ export async function compare(place) {
   async function draw() {
     replace(choose, pick("A", a, (play) => { a = play; choice(); }), pick("B", b, (play) => { b = play; choice(); }), filter());
     if (!a || !b) {
-      replace(result, h("p", { class: "empty" }, "Choose the two plays above."));
+      replace(result, h("p", { class: "empty" }, "Choose two evaluations above."));
       return;
     }
     try {
@@ -59,14 +59,14 @@ export async function compare(place) {
   await (missing.length ? draw() : choice());
 }
 
-const SEEDS = [["", "all"], ["better", "B does better"], ["worse", "B does worse"], ["same", "alike"], ["won", "B wins, A does not"], ["lost", "A wins, B does not"]];
+const SEEDS = [["", "all"], ["better", "B better"], ["worse", "B worse"], ["same", "equal"], ["won", "only B wins"], ["lost", "only A wins"]];
 
-/** Why a play of the address is not here. */
+/** Why an evaluation in the address does not exist. */
 function absent(name, run) {
   const [, other, label] = /^(with:)?(.*)$/s.exec(name.slice(0, 120));
-  if (!other) return `${run.name} has no play ${label}: choose another one.`;
-  if (run.other) return `${run.other.name} has no play ${label}: choose another one.`;
-  return `The play ${label} is of another run, and none is open beside this one: agentrl replay RUN --with OTHER.`;
+  if (!other) return `${run.name} has no evaluation ${label}; choose another one.`;
+  if (run.other) return `${run.other.name} has no evaluation ${label}; choose another one.`;
+  return `The evaluation ${label} belongs to a second run, which is not open: agentrl view RUN --with OTHER.`;
 }
 
 function pairs(found, a, b, only) {
@@ -79,7 +79,7 @@ function pairs(found, a, b, only) {
   const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
   const count = (test) => found.pairs.filter(tests[test]).length;
   const beside = a.run ?? b.run;
-  if (!found.pairs.length) return h("p", { class: "empty" }, `${named(a.label)} and ${named(b.label)} have no seed in common.`);
+  if (!found.pairs.length) return h("p", { class: "empty" }, `${named(a.label)} and ${named(b.label)} have no seeds in common.`);
   return [
     h("dl", { class: "facts" },
       fact("seeds in common", number(found.pairs.length)), fact("B minus A, mean reward", signed(mean), tone(mean)),
@@ -92,11 +92,11 @@ function pairs(found, a, b, only) {
         h("td", { class: "num" }, String(pair.seed)),
         side(pair.a, a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
         side(pair.b, b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
-        h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : h("p", { class: "empty" }, "No seed is like this."),
-    beside ? h("p", { class: "faint" }, "Episodes of ", h("bdi", {}, beside), " have no page here: ", h("code", {}, `agentrl replay …/${beside}`), " shows them.") : null,
+        h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : h("p", { class: "empty" }, "No seed matches."),
+    beside ? h("p", { class: "faint" }, "Episodes of ", h("bdi", {}, beside), " have no page here; open them with ", h("code", {}, `agentrl view …/${beside}`), ".") : null,
   ];
 }
 
-/** An episode of the other run has no page here; its id is what finds it there. */
+/** An episode of the other run has no page here; its tooltip is its id. */
 const side = (row, play) => h("td", { title: play.run ? row.id : null },
   play.run ? `${row.turns} turns` : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`), " ", outcomeBadge(row));

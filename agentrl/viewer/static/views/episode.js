@@ -1,45 +1,45 @@
-// The episode player: film strip, time line, screen, and all that was said and counted.
+// The episode player: film strip, timeline, screen, and panels for text, tokens, rewards and timings.
 import { clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
-import { COLOURINGS, tokensOf } from "./tokens.js";
+import { COLORINGS, tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
 const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
-  ["← →", "one picture back and on"], ["space", "play, and stop"], ["↑ ↓", "faster and slower"],
-  ["a", "before the action, with its touch, or after it"], ["Home, End", "the first and the last"], ["1 to 5", TABS.join(", ").toLowerCase()],
-  ["s, e", "a range that starts here, that ends here; it plays again and again"], ["Shift and drag on the time line", "a range at once"], ["Esc", "all turns"], ["?", "these keys"],
+  ["← →", "previous and next screen"], ["space", "play or pause"], ["↑ ↓", "faster and slower"],
+  ["a", "switch between before the action (with its touch) and after it"], ["Home, End", "first and last screen"], ["1 to 5", TABS.join(", ").toLowerCase()],
+  ["s, e", "start or end the range here; the range plays in a loop"], ["Shift + drag on the timeline", "select a range"], ["Esc", "all turns"], ["?", "show these keys"],
 ];
 
 export async function episode(place, id) {
-  const told = await get(`/api/episodes/${encodeURIComponent(id)}`);
-  new Player(place, told).start();
+  const record = await get(`/api/episodes/${encodeURIComponent(id)}`);
+  new Player(place, record).start();
 }
 
 class Player {
-  constructor(place, told) {
+  constructor(place, record) {
     this.place = place;
-    this.told = told;
-    this.turns = told.played;
+    this.record = record;
+    this.turns = record.played;
     const query = new URLSearchParams(location.search);
     this.after = query.get("after") === "1";
-    const [tab, colour, range] = ["tab", "colour", "range"].map((name) => query.get(name));
+    const [tab, color, range] = ["tab", "color", "range"].map((name) => query.get(name));
     const isTab = (name) => name.toLowerCase() === tab?.toLowerCase();
     this.tab = TABS.find(isTab) ?? TABS[0];
-    this.colour = Object.hasOwn(COLOURINGS, colour ?? "") ? colour : Object.keys(COLOURINGS)[0];
+    this.color = Object.hasOwn(COLORINGS, color ?? "") ? color : Object.keys(COLORINGS)[0];
     const chosen = this.readRange(range);
     this.range = chosen ?? [0, Math.max(0, this.turns.length - 1)];
     this.turn = this.inside(Number(query.get("turn") ?? 1) - 1);
-    /** What the address asks for and is not there: its kind, what was asked, what is shown. */
-    this.missed = [
-      ["turn", query.get("turn"), Number(query.get("turn")) === this.turn + 1, `this is turn ${this.turn + 1}`],
-      ["range", range, chosen, "these are all turns"],
-      ["tab", tab, TABS.some(isTab), `this is ${this.tab}`],
-      ["colour", colour, this.colour === colour, `this is ${COLOURINGS[this.colour]}`],
-    ].filter(([, asked, isThere]) => asked && !isThere);
+    /** Invalid parts of the address: the kind, its value, and what is shown instead. */
+    this.invalid = [
+      ["turn", query.get("turn"), Number(query.get("turn")) === this.turn + 1, `turn ${this.turn + 1}`],
+      ["range", range, chosen, "all turns"],
+      ["tab", tab, TABS.some(isTab), this.tab],
+      ["color", color, this.color === color, COLORINGS[this.color]],
+    ].filter(([, asked, isValid]) => asked && !isValid);
     this.speed = 1;
     this.timer = null;
     this.byKeys = false;
-    /** Where the pointer was last seen on the strip, and where it rested when something was chosen. */
+    /** Last pointer position on the strip, and its position when the last screen was chosen. */
     this.pointer = null;
     this.rested = null;
   }
@@ -56,31 +56,31 @@ class Player {
   }
 
   start() {
-    const told = this.told;
+    const record = this.record;
     this.screen = h("div", { class: "stage" });
     this.panel = h("div", { class: "panel" });
     this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "screens", tabindex: "0" });
-    this.line = h("div", { class: "timeline", role: "slider", "aria-label": "time line", "aria-valuemin": 1, "aria-valuemax": this.turns.length, tabindex: "0" });
+    this.line = h("div", { class: "timeline", role: "slider", "aria-label": "timeline", "aria-valuemin": 1, "aria-valuemax": this.turns.length, tabindex: "0" });
     this.peek = h("div", { class: "peek", hidden: true });
     this.controls = h("div", { class: "controls" });
     this.help = h("details", { class: "keys" }, h("summary", {}, "Keys"),
       h("dl", {}, KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])));
     replace(this.place,
       h("div", { class: "episode-head" },
-        h("h1", {}, h("bdi", {}, told.id)),
-        outcomeBadge(told),
-        h("span", { class: `big ${told.void ? "" : tone(told.total)}` }, told.void ? "" : signed(told.total))),
+        h("h1", {}, h("bdi", {}, record.id)),
+        outcomeBadge(record),
+        h("span", { class: `big ${record.void ? "" : tone(record.total)}` }, record.void ? "" : signed(record.total))),
       h("dl", { class: "facts" },
-        fact("play", h("a", { href: `/episodes?label=${encodeURIComponent(told.label)}&step=${told.step}` }, named(told.label))),
-        fact("step", number(told.step)), fact("seed", String(told.seed)),
-        fact("group", h("a", { href: `/groups/${encodeURIComponent(told.group)}` }, told.group)),
-        fact("turns", number(told.turns)), fact("tokens", number(told.tokens)), fact("time", seconds(told.seconds)),
-        fact("phone", told.device ?? "none"), fact("ended", clock(told.time)),
-        Object.entries(told.metrics).map(([name, value]) => fact(name, number(value)))),
-      told.error ? notice(told.error) : null,
-      !this.missed.length || !this.turns.length ? null : notice(
-        this.missed.map(([kind, asked, , shown]) => `There is no ${kind} ${asked.slice(0, 40)}: ${shown}.`).join(" "), "plain"),
-      this.turns.length ? [this.strip, this.line, this.peek] : notice("It ended before its first turn.", "plain"),
+        fact("label", h("a", { href: `/episodes?label=${encodeURIComponent(record.label)}&step=${record.step}` }, named(record.label))),
+        fact("step", number(record.step)), fact("seed", String(record.seed)),
+        fact("group", h("a", { href: `/groups/${encodeURIComponent(record.group)}` }, record.group)),
+        fact("turns", number(record.turns)), fact("tokens", number(record.tokens)), fact("time", seconds(record.seconds)),
+        fact("phone", record.device ?? "none"), fact("ended", clock(record.time)),
+        Object.entries(record.metrics).map(([name, value]) => fact(name, number(value)))),
+      record.error ? notice(record.error) : null,
+      !this.invalid.length || !this.turns.length ? null : notice(
+        this.invalid.map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`).join(" "), "plain"),
+      this.turns.length ? [this.strip, this.line, this.peek] : notice("The episode ended before its first turn.", "plain"),
       h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls, this.turns.length ? this.help : null), this.panel),
     );
     if (!this.turns.length) { this.drawScreen(); this.drawPanel(); return; }
@@ -91,7 +91,7 @@ class Player {
     document.addEventListener("pointerdown", () => { this.byKeys = false; this.hidePeek(); });
   }
 
-  // --- where we are -------------------------------------------------------------------------
+  // --- position -----------------------------------------------------------------------------
 
   go(turn, after = false) {
     this.turn = this.inside(turn);
@@ -99,7 +99,7 @@ class Player {
     this.draw();
   }
 
-  /** One picture on: after an action is before the next one. At the end it stays there. */
+  /** One screen forward or back. Only the last turn has a separate screen after its action. */
   move(by) {
     if (by > 0 && this.turn === this.turns.length - 1) this.go(this.turn, true);
     else if (by < 0 && this.after) this.go(this.turn, false);
@@ -111,7 +111,7 @@ class Player {
     query.set("turn", String(this.turn + 1));
     if (this.after) query.set("after", "1");
     if (this.tab !== TABS[0]) query.set("tab", this.tab.toLowerCase());
-    if (this.colour !== Object.keys(COLOURINGS)[0]) query.set("colour", this.colour);
+    if (this.color !== Object.keys(COLORINGS)[0]) query.set("color", this.color);
     const [a, b] = this.range;
     if (!this.isWhole) query.set("range", `${a + 1}-${b + 1}`);
     history.replaceState(null, "", `?${query}`);
@@ -119,7 +119,7 @@ class Player {
 
   key(event) {
     if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
-    // Who has come to a button by keys presses it by keys; who has clicked one goes on with the player's.
+    // Space presses a button that was reached with Tab; after a click it plays or pauses.
     if (event.key === "Tab") this.byKeys = true;
     if (event.key === " " && this.byKeys && event.target.closest("button, summary")) return;
     const keys = {
@@ -165,7 +165,7 @@ class Player {
     this.draw();
   }
 
-  /** A start behind the end takes all that is left; an end before the start, all up to it. */
+  /** A start after the end extends the range to the last turn, an end before the start to the first. */
   startHere() { this.setRange(this.turn, this.turn > this.range[1] ? this.turns.length - 1 : this.range[1]); }
 
   endHere() { this.setRange(this.turn < this.range[0] ? 0 : this.range[0], this.turn); }
@@ -174,7 +174,7 @@ class Player {
 
   get isWhole() { return this.range[0] === 0 && this.range[1] === this.turns.length - 1; }
 
-  // --- what is drawn ------------------------------------------------------------------------
+  // --- drawing ------------------------------------------------------------------------------
 
   draw() {
     this.drawScreen();
@@ -198,13 +198,13 @@ class Player {
       thumbnail(frames.at(-1), words), h("span", { class: `mark ${tone(value ?? 0)}` }), h("span", { class: "n" }, title));
     this.cells = [
       ...this.turns.map((turn, i) => cell(turn.frames, turn.shown, String(i + 1), () => this.go(i), turn.advantage ?? turn.reward)),
-      cell(this.told.final.frames, this.told.final.shown, "end", () => this.go(this.turns.length - 1, true), 0),
+      cell(this.record.final.frames, this.record.final.shown, "end", () => this.go(this.turns.length - 1, true), 0),
     ];
     replace(this.strip, this.cells);
     this.cells.forEach((cell, i) => {
       cell.addEventListener("pointerenter", (event) => {
         this.pointer = [event.clientX, event.clientY];
-        // A strip that scrolls brings another cell under a pointer that has not moved.
+        // A scrolling strip moves another cell under a pointer that has not moved.
         if (this.rested?.every((at, axis) => Math.abs(at - this.pointer[axis]) < 1)) return;
         this.rested = null;
         this.preview(i, cell);
@@ -214,7 +214,7 @@ class Player {
     });
   }
 
-  /** What was chosen shows itself: a preview comes when the pointer goes to another cell. */
+  /** Hide the preview until the pointer moves to another cell. */
   hidePeek() {
     this.peek.hidden = true;
     this.rested = this.pointer;
@@ -222,10 +222,10 @@ class Player {
 
   preview(i, anchor) {
     const turn = this.turns[i];
-    const frames = turn ? turn.frames : this.told.final.frames;
+    const frames = turn ? turn.frames : this.record.final.frames;
     if (!frames.length) return;
     replace(this.peek, h("img", { src: frame(frames.at(-1), 384), alt: "" }),
-      h("p", {}, turn ? h("bdi", {}, turn.reply.slice(0, 160) || "(no words)") : "the end"));
+      h("p", {}, turn ? h("bdi", {}, turn.reply.slice(0, 160) || "(empty reply)") : "the end"));
     const box = anchor.getBoundingClientRect();
     this.peek.hidden = false;
     const left = Math.min(Math.max(8, box.left + box.width / 2 - 110), document.documentElement.clientWidth - 228);
@@ -233,8 +233,8 @@ class Player {
   }
 
   took(turn, i) {
-    const told = [...Object.entries(stages(turn)), ...partsOfAct(turn).map(([name, value]) => [`${name} in act`, value])];
-    return `turn ${i + 1}: ${seconds(this.lengths[i])}\n${told.map(([name, value]) => `${name} ${seconds(value)}`).join("\n")}`;
+    const parts = [...Object.entries(stages(turn)), ...partsOfAct(turn).map(([name, value]) => [`${name} in act`, value])];
+    return `turn ${i + 1}: ${seconds(this.lengths[i])}\n${parts.map(([name, value]) => `${name} ${seconds(value)}`).join("\n")}`;
   }
 
   drawLine() {
@@ -285,22 +285,22 @@ class Player {
   drawScreen() {
     const turn = this.turns[this.turn];
     const next = this.turns[this.turn + 1];
-    const seen = !turn ? this.told.final : !this.after ? turn : next ?? this.told.final;
+    const seen = !turn ? this.record.final : !this.after ? turn : next ?? this.record.final;
     const shown = words(seen.shown);
     const frames = seen.frames;
     replace(this.screen,
       frames.map((id, i) => picture(id, !this.after && i === frames.length - 1 ? turn?.mark : null)),
       shown ? h("pre", { class: "shown", dir: "auto" }, shown) : null,
-      !frames.length && !shown ? h("p", { class: "missing" }, "Nothing is recorded of what was shown here.") : null);
+      !frames.length && !shown ? h("p", { class: "missing" }, "Nothing was recorded here.") : null);
   }
 
   drawControls() {
     const button = (words, label, act, more = {}) => h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
     replace(this.controls,
       button(icon("first"), "first (Home)", () => this.go(this.range[0])),
-      button(icon("back"), "back (←)", () => this.move(-1)),
+      button(icon("back"), "previous (←)", () => this.move(-1)),
       button(icon(this.timer ? "pause" : "play"), "play or pause (space)", () => this.play(!this.timer), { class: "button strong" }),
-      button(icon("on"), "on (→)", () => this.move(1)),
+      button(icon("on"), "next (→)", () => this.move(1)),
       button(icon("last"), "last (End)", () => this.go(this.range[1], true)),
       h("span", { class: "where" }, this.where()),
       button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after)),
@@ -320,17 +320,17 @@ class Player {
     replace(this.panel, tabs, body);
     scrollIntoStrip(tabs, tabs.querySelector("[aria-selected=true]"));
     const turn = this.turns[this.turn];
-    if (!turn) { replace(body, this.told.instructions ? h("pre", { dir: "auto" }, this.told.instructions) : h("p", { class: "empty" }, "No turn was played.")); return; }
+    if (!turn) { replace(body, this.record.instructions ? h("pre", { dir: "auto" }, this.record.instructions) : h("p", { class: "empty" }, "No turn was played.")); return; }
     if (this.tab === "Words") replace(body, this.conversation());
     if (this.tab === "Tokens") this.drawTokens(body);
     if (this.tab === "Rewards") replace(body, this.rewards(turn));
     if (this.tab === "Time") replace(body, this.times());
-    if (this.tab === "Info") replace(body, info(turn, this.told));
+    if (this.tab === "Info") replace(body, info(turn, this.record));
   }
 
   drawTokens(body) {
-    tokensOf(body, this.told, this.turn, this.colour, (colour) => {
-      this.colour = colour;
+    tokensOf(body, this.record, this.turn, this.color, (color) => {
+      this.color = color;
       this.drawTokens(body);
       this.remember();
     });
@@ -339,15 +339,15 @@ class Player {
   conversation() {
     const turn = this.turns[this.turn];
     return [
-      this.told.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.told.instructions)) : null,
+      this.record.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.record.instructions)) : null,
       h("div", { class: "said user" }, h("span", { class: "who" }, `shown in turn ${this.turn + 1}`),
         h("p", { class: "faint" }, [
-          turn.frames.length ? `${turn.frames.length} ${turn.frames.length === 1 ? "picture" : "pictures"}` : null,
-          words(turn.shown) ? null : "no words",
+          turn.frames.length ? `${turn.frames.length} ${turn.frames.length === 1 ? "image" : "images"}` : null,
+          words(turn.shown) ? null : "no text",
         ].filter(Boolean).join(", ")),
         words(turn.shown) ? h("pre", { dir: "auto" }, words(turn.shown)) : null),
-      h("div", { class: "said model" }, h("span", { class: "who" }, "reply"), h("pre", { dir: "auto" }, turn.reply || "(no words)")),
-      turn.parse_error ? notice(`No action: ${turn.parse_error}`) : null,
+      h("div", { class: "said model" }, h("span", { class: "who" }, "reply"), h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
+      turn.parse_error ? notice(`Not a valid action: ${turn.parse_error}`) : null,
       h("dl", { class: "facts" },
         fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
         fact("reward", signed(turn.reward), tone(turn.reward)), fact("advantage", signed(turn.advantage), tone(turn.advantage)),
@@ -356,7 +356,7 @@ class Player {
   }
 
   rewards(turn) {
-    const names = Object.keys(this.told.components);
+    const names = Object.keys(this.record.components);
     const columns = ["reward", ...(this.turns.some((t) => t.advantage !== null) ? ["advantage"] : []), ...names];
     const value = (t, column) => column in t && !names.includes(column) ? t[column] : t.components[column] ?? t[column];
     const most = Object.fromEntries(columns.map((c) => [c, Math.max(1e-9, ...this.turns.map((t) => Math.abs(value(t, c) ?? 0)))]));
@@ -393,10 +393,10 @@ class Player {
   }
 }
 
-/** Seconds by stage, each second once. */
+/** Seconds by stage; the stages do not overlap. */
 const stages = ({ timings }) => ({ generate: timings.generate ?? 0, act: timings.act ?? 0 });
 
-/** What the environment tells of `act`: parts of it, which may lie within each other. */
+/** The parts of `act` that the environment measured; they may overlap. */
 const partsOfAct = ({ timings: { generate, act, ...inner } }) =>
   Object.entries(inner).filter(([, value]) => typeof value === "number" && value > 0);
 
@@ -412,7 +412,7 @@ function missing(event) {
 }
 
 function picture(id, mark) {
-  const lost = (event) => event.target.parentElement.replaceWith(h("p", { class: "missing" }, "This frame is not recorded, or damaged."));
+  const lost = (event) => event.target.parentElement.replaceWith(h("p", { class: "missing" }, "This frame was not recorded, or is damaged."));
   const percent = (value) => `${100 * value}%`;
   return h("div", { class: "picture" }, h("img", { src: frame(id), alt: "screen", onerror: lost }),
     mark ? h("svg", { "aria-label": "touch" },
@@ -422,12 +422,12 @@ function picture(id, mark) {
       h("circle", { class: "tap-core", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 4 })) : null);
 }
 
-function info(turn, told) {
+function info(turn, record) {
   const text = (value) => JSON.stringify(value, null, 1);
   return [
     turn.state_key ? h("dl", { class: "facts" }, fact("state", turn.state_key)) : null,
     h("h3", {}, "After the action"), h("pre", { dir: "auto" }, text(turn.info)),
-    h("details", {}, h("summary", {}, "At the beginning"), h("pre", { dir: "auto" }, text(told.reset_info))),
+    h("details", {}, h("summary", {}, "After reset"), h("pre", { dir: "auto" }, text(record.reset_info))),
   ];
 }
 

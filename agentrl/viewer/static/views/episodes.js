@@ -1,10 +1,10 @@
-// The list of episodes, filtered by the server; the filters are the address.
+// The list of episodes, filtered by the server; the address holds the filters.
 import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
 
 const COUNT = 100;
-/** Between two looks while words are still being read. */
+/** Delay between reloads while the search index is still being built. */
 const AGAIN_MS = 500;
-/** After the last key that was typed. */
+/** Delay after the last keystroke. */
 const TYPING_MS = 300;
 const OUTCOMES = ["terminated", "truncated", "void", "timeout", "device_error", "env_error"];
 
@@ -23,14 +23,14 @@ export async function episodes(place) {
     if (value) query.set(name, value); else query.delete(name);
     if (!keepPage) query.delete("first");
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
-    return load().catch(tell);
+    return load().catch(fail);
   };
-  /** What is typed counts before it is whole. */
+  /** Filters apply while they are typed. */
   const type = (name, value) => {
     clearTimeout(typed);
     typed = setTimeout(() => change(name, value), TYPING_MS);
   };
-  const tell = (error) => replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
+  const fail = (error) => replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
 
   async function load() {
     clearTimeout(again);
@@ -38,17 +38,17 @@ export async function episodes(place) {
     const sort = query.get("sort") ?? "time";
     const text = hasWords(query) ? query.get("text") : null;
     const found = await get("/api/episodes", { ...Object.fromEntries(query), text, sort, count: COUNT });
-    if (mine !== asked) return; // something else was asked for since
+    if (mine !== asked) return; // a newer request was sent meanwhile
     if (!drawn) { replace(bar, controls(query, found, change, type)); drawn = true; bar.hidden = false; }
     replace(table, rows(query, found, change));
-    if (isReading(found)) again = setTimeout(() => load().catch(tell), AGAIN_MS);
+    if (isReading(found)) again = setTimeout(() => load().catch(fail), AGAIN_MS);
   }
 
-  await load().catch(tell);
+  await load().catch(fail);
   return async () => { if (!query.get("first")) await load(); };
 }
 
-/** Signs alone, such as "*" or spaces, are no words: they leave all episodes. */
+/** Punctuation alone, such as "*", is not a search term: all episodes match. */
 const hasWords = (query) => /[\p{L}\p{N}]/u.test(query.get("text") ?? "");
 
 const isReading = (found) => found.searched !== null && found.searched[0] < found.searched[1];
@@ -62,16 +62,16 @@ function controls(query, found, change, typing) {
     h("input", { name, type: kind, inputmode: kind === "number" ? "numeric" : null, step: "any", size,
       value: query.get(name), onchange: (event) => { if (event.target.value !== (query.get(name) ?? "")) change(name, event.target.value); },
       oninput: (event) => typing(name, event.target.value),
-      placeholder: kind === "search" ? "all of these, such as nex tap" : null,
-      title: kind === "search" ? "Each may be the beginning of a word; \"in quotation marks\" one after the other" : null }));
+      placeholder: kind === "search" ? "all of these words, such as nex tap" : null,
+      title: kind === "search" ? "Words match as prefixes; \"in quotes\" as a phrase" : null }));
   const labels = query.get("label") && !found.labels.includes(query.get("label"))
     ? [...found.labels, query.get("label")] : found.labels;
   return [
     type("text", "Words", 26, "search"),
-    pick("label", "Play", labels, named),
+    pick("label", "Label", labels, named),
     pick("outcome", "Outcome", OUTCOMES),
     pick("won", "Won", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
-    type("step", "Step", 5), type("seed", "Seed", 8), type("least", "Reward from", 6), type("most", "Reward to", 6),
+    type("step", "Step", 5), type("seed", "Seed", 8), type("least", "Min. reward", 6), type("most", "Max. reward", 6),
     [["cause", "Cause"], ["device", "Phone"], ["group", "Group"]].filter(([name]) => query.get(name)).map(([name, label]) => type(name, label, 14, "text")),
     h("a", { class: "button quiet", href: "/episodes" }, "Clear"),
   ];
@@ -87,21 +87,21 @@ function rows(query, found, change) {
       await change("sort", name);
     } }, words, sort === name ? (down ? " ↓" : " ↑") : ""));
   const searching = isReading(found);
-  const so_far = searching ? h("p", { class: "faint" }, `Reading: ${number(found.searched[0])} of ${number(found.searched[1])} episodes are searched so far…`) : null;
+  const so_far = searching ? h("p", { class: "faint" }, `Searching: ${number(found.searched[0])} of ${number(found.searched[1])} episodes so far…`) : null;
   if (!found.found) {
     if (searching) return so_far;
-    return h("p", { class: "empty" }, found.all ? `None of ${number(found.all)} episodes is like this.` : "Nothing has been played yet.");
+    return h("p", { class: "empty" }, found.all ? `None of ${number(found.all)} episodes matches.` : "No episodes yet.");
   }
   return [
     so_far,
-    query.get("text")?.trim() && !hasWords(query) ? h("p", { class: "faint" }, "Words have a letter or a digit: there is none to look for.") : null,
+    query.get("text")?.trim() && !hasWords(query) ? h("p", { class: "faint" }, "Search terms need a letter or a digit, so all episodes are listed.") : null,
     h("p", { class: "count" }, `${number(found.found)} of ${number(found.all)} episodes`),
     h("div", { class: "scroll" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", {}, "episode"), h("th", {}, "outcome"), order("total", "reward"), order("step", "step"),
         order("seed", "seed"), order("turns", "turns"), order("tokens", "tokens"), order("seconds", "time"), h("th", {}, "phone"), order("time", "ended"))),
       h("tbody", {}, found.rows.map((row) => [h("tr", { class: row.excerpt ? "above" : null },
         h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, h("bdi", {}, row.id)),
-          row.removed ? [" ", h("span", { class: "badge plain", title: "retention has removed this episode; its scores are kept" }, "removed")] : null),
+          row.removed ? [" ", h("span", { class: "badge plain", title: "this episode was pruned; its scores are kept" }, "pruned")] : null),
         h("td", {}, outcomeBadge(row)),
         h("td", { class: `num ${row.void ? "" : tone(row.total)}` }, row.void ? "–" : signed(row.total)),
         h("td", { class: "num" }, number(row.step)),
@@ -119,6 +119,6 @@ function rows(query, found, change) {
   ];
 }
 
-/** Where the words were found. */
+/** The text around the matches. */
 const excerpt = (parts) => parts ? h("tr", { class: "excerpt" }, h("td", { colspan: 10 },
   h("bdi", {}, parts.map(([words, found]) => found ? h("mark", {}, words) : words)))) : null;

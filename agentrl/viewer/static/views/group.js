@@ -1,4 +1,4 @@
-// The siblings of a group side by side: where they part, and how their advantages came out.
+// The episodes of a group side by side: where they diverge, and their advantages.
 import { fact, frame, get, h, named, number, outcomeBadge, replace, signed, tone } from "../lib/dom.js";
 
 export async function group(place, name) {
@@ -11,12 +11,12 @@ export async function group(place, name) {
   replace(place,
     h("h1", {}, h("bdi", {}, found.name)),
     h("dl", { class: "facts" },
-      fact("play", named(members[0].label)), fact("step", number(members[0].step)),
+      fact("label", named(members[0].label)), fact("step", number(members[0].step)),
       fact(seeds.size === 1 ? "seed" : "seeds", [...seeds].join(", ")), fact("members", number(members.length)),
       fact("mean reward", number(mean)), fact("void", number(members.length - valid.length))),
     h("section", { class: "card" }, h("h2", {}, "Rewards"), h("ul", { class: "bars short" }, members.map((m) => rewardBar(m, members)))),
     h("section", { class: "card" }, h("h2", {}, "Turn by turn"),
-      h("p", { class: "faint" }, "A line at the left: others of the group were at this state, too. The colour below is the advantage."),
+      h("p", { class: "faint" }, "A bar on the left: other members of the group reached this state, too. The color below shows the advantage."),
       h("div", { class: "scroll" }, h("table", { class: "siblings" },
         h("thead", {}, h("tr", {}, h("th", {}, "member"), Array.from({ length: longest }, (_, i) => h("th", {}, String(i + 1))), h("th", {}, "end"))),
         h("tbody", {}, members.map((m, i) => h("tr", {},
@@ -31,7 +31,7 @@ export async function group(place, name) {
 const link = (member) => `/episodes/${encodeURIComponent(member.id)}`;
 
 function cell(member, turn, t, met) {
-  const title = [`${met} of the others at this state`, turn.shown.replaceAll("<image>", ""), turn.reply, `reward ${signed(turn.reward)}, advantage ${signed(turn.advantage)}`].filter(Boolean).join("\n");
+  const title = [`${met} others reached this state`, turn.shown.replaceAll("<image>", ""), turn.reply, `reward ${signed(turn.reward)}, advantage ${signed(turn.advantage)}`].filter(Boolean).join("\n");
   return h("td", {}, h("a", { class: `cell ${met ? "met" : ""} ${turn.unreadable ? "unread" : ""}`, href: `${link(member)}?turn=${t + 1}`, title },
     small(turn.frames.at(-1), turn.shown.replaceAll("<image>", "").trim()),
     h("span", { class: `mark ${tone(turn.advantage ?? 0)}` }),

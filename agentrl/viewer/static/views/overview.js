@@ -3,15 +3,15 @@ import { chart } from "../lib/chart.js";
 import { clock, fact, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
 
 const JOB = {
-  runs: (step) => `runs, ${number(step)} steps done`, ended: (step) => `has ended after ${number(step)} steps`,
-  stopped: (step) => `stopped after ${number(step)} steps, before its end`,
+  runs: (step) => `running, ${number(step)} steps done`, ended: (step) => `finished after ${number(step)} steps`,
+  stopped: (step) => `stopped after ${number(step)} steps, before finishing`,
 };
 
-const EVALUATION = { runs: "runs", ended: "has ended", stopped: "stopped before its end" };
+const EVALUATION = { runs: "running", ended: "finished", stopped: "stopped before finishing" };
 
-/** What is said in place of a curve that is nothing but zeros. */
-const NONE = { "Void episodes": "None so far: every episode was played to its end." };
-/** Phones without a failure that are shown; more are a line that opens. */
+/** Shown instead of a curve that is zero everywhere. */
+const NONE = { "Void episodes": "None so far." };
+/** Up to this many phones without failures are listed; more are collapsed. */
 const FEW = 4;
 
 export async function overview(place) {
@@ -37,10 +37,10 @@ export async function overview(place) {
   return refresh;
 }
 
-/** Each chart is made once and then grows: nothing flickers while a job runs. */
+/** Each chart is created once and then updated, so that nothing flickers while a job runs. */
 function draw(place, drawn, charts, evaluated) {
   if (!charts.length) {
-    replace(place, evaluated ? results(evaluated) : h("p", { class: "empty" }, "No training step has ended yet: there are no curves."));
+    replace(place, evaluated ? results(evaluated) : h("p", { class: "empty" }, "No curves yet: the first training step has not finished."));
     return;
   }
   let isNew = false;
@@ -53,7 +53,7 @@ function draw(place, drawn, charts, evaluated) {
   if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
 }
 
-/** What an evaluation says of itself; null for training. */
+/** The summary of an evaluation; null for training. */
 const evaluation = (run) => (run.summary?.policy ? run.summary : null);
 
 function player({ policy, checkpoint, greedy, target }) {
@@ -63,7 +63,7 @@ function player({ policy, checkpoint, greedy, target }) {
 
 function results({ target, policy, checkpoint, greedy, audit, episodes, void: void_, seconds: took, ...metrics }) {
   const found = Object.entries(metrics).filter(([, value]) => typeof value === "number");
-  if (!found.length) return h("p", { class: "empty" }, "It has not ended yet: its results will stand here.");
+  if (!found.length) return h("p", { class: "empty" }, "Not finished yet: the results will appear here.");
   return h("section", { class: "card" }, h("h2", {}, "Results"),
     h("dl", { class: "facts" }, fact("episodes", number(episodes)), fact("void", number(void_)), fact("took", seconds(took)),
       found.map(([name, value]) => fact(name, number(value)))));
@@ -89,20 +89,20 @@ function heading(run) {
       fact("turns", number(run.turns)),
       fact("tokens sampled", number(run.tokens)),
       fact("void", run.count ? `${number(void_)} (${share(void_ / run.count)})` : "–", void_ ? "bad" : ""),
-      fact("began", clock(run.first)),
+      fact("started", clock(run.first)),
       fact("last episode", clock(run.last)),
       fact("configuration", run.configs.join(", ") || "–"),
     ),
-    run.count ? null : h("p", { class: "empty" }, "Nothing has been played yet. Episodes appear here as they end."),
+    run.count ? null : h("p", { class: "empty" }, "No episodes yet. They appear here as they end."),
   ];
 }
 
 function tables(run) {
   return [
     h("section", { class: "card" },
-      h("h2", {}, "What was played"),
+      h("h2", {}, "Episodes by label"),
       h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["play", "step", "episodes", "void", "reward", "won"].map((name, i) => h("th", { class: i ? "num" : "", title: name === "won" ? "episodes in which all was right" : null }, name)))),
+        h("thead", {}, h("tr", {}, ["label", "step", "episodes", "void", "reward", "won"].map((name, i) => h("th", { class: i ? "num" : "", title: name === "won" ? "fraction of episodes whose success, won or accuracy is 1" : null }, name)))),
         h("tbody", {}, run.plays.map((play) => h("tr", {},
           h("td", {}, h("a", { href: listing(play) }, named(play.label))),
           h("td", { class: "num" }, play.steps),
@@ -118,7 +118,7 @@ function tables(run) {
   ];
 }
 
-/** Those with failures first; many without are one line, which stays open as the job goes on. */
+/** Phones with failures first; many without are collapsed into one line, which can be opened. */
 class Phones {
   constructor() {
     this.shown = h("div", { class: "scroll" });
@@ -138,12 +138,12 @@ class Phones {
     this.more.hidden = !isMany;
     replace(this.shown, phones(listed));
     replace(this.others, isMany ? phones(faultless) : null);
-    this.words.textContent = `${number(faultless.length)} ${failed.length ? "other phones" : "phones"}, no failure`;
+    this.words.textContent = `${number(faultless.length)} ${failed.length ? "other phones" : "phones"} without failures`;
   }
 }
 
 const phones = (devices) => h("table", {},
-  h("thead", {}, h("tr", {}, ["phone", "episodes", "void", "a turn", "last episode"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
+  h("thead", {}, h("tr", {}, ["phone", "episodes", "void", "time per turn", "last episode"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
   h("tbody", {}, devices.map((device) => h("tr", {},
     h("td", {}, h("a", { href: `/episodes?device=${encodeURIComponent(device.device)}` }, h("bdi", {}, device.device))),
     h("td", { class: "num" }, number(device.episodes)),

@@ -1,4 +1,4 @@
-// The phones of a job that runs now; those that are free can be tapped.
+// The phones of a running job; free ones can be tapped.
 import { fact, frame, get, h, notice, number, post, replace, seconds, share } from "../lib/dom.js";
 
 const LOOK_MS = 1000;
@@ -19,8 +19,8 @@ export async function phones(place) {
     const found = await get("/api/phones");
     if (!found.length) {
       const { job } = await get("/api/run/name");
-      const ended = { ended: "The job has ended.", stopped: "The job has stopped before its end." }[job] ?? "";
-      replace(wall, h("p", { class: "empty" }, `${ended} No job plays on phones now. While one does, its phones are here.`.trim()));
+      const ended = { ended: "The job has finished.", stopped: "The job stopped before finishing." }[job] ?? "";
+      replace(wall, h("p", { class: "empty" }, `${ended} No job is using phones now. While one is running, its phones appear here.`.trim()));
       replace(large);
       return;
     }
@@ -32,7 +32,7 @@ export async function phones(place) {
   setInterval(() => show().catch((error) => replace(large, notice(error.message))), LOOK_MS);
 }
 
-/** Each phone has one card, which is changed and not made anew: pictures must not flicker. */
+/** Each phone has one card, which is updated in place, so that images do not flicker. */
 function draw(wall, found, state, choose) {
   for (const phone of found) {
     let card = state.drawn.get(phone.name);
@@ -54,7 +54,7 @@ function draw(wall, found, state, choose) {
     card.setAttribute("aria-pressed", phone.name === state.chosen);
     replace(card.words, h("bdi", { class: "name" }, phone.name), badge(phone),
       h("span", { class: "faint" }, phone.episode ? `turn ${number((phone.turn ?? 0) + 1)}` : "idle"),
-      phone.act_s === null ? null : h("span", { class: "faint" }, `${seconds(phone.act_s)} an action`));
+      phone.act_s === null ? null : h("span", { class: "faint" }, `${seconds(phone.act_s)} per action`));
   }
   for (const [name, card] of state.drawn) {
     if (!found.some((phone) => phone.name === name)) { card.remove(); state.drawn.delete(name); }
@@ -92,15 +92,15 @@ function enlarge(place, phone, close) {
     next.src = source;
   }
   replace(view.facts, fact("state", phone.state ?? "in use"),
-    fact("plays", phone.episode ? h("a", { href: `/episodes/${encodeURIComponent(phone.episode)}` }, phone.episode) : "nothing"),
+    fact("episode", phone.episode ? h("a", { href: `/episodes/${encodeURIComponent(phone.episode)}` }, phone.episode) : "none"),
     fact("turn", phone.episode ? number((phone.turn ?? 0) + 1) : "–"), fact("last action took", seconds(phone.act_s)),
     fact("busy", share(phone.busy_share)), fact("leases", number(phone.leases)), fact("failures", number(phone.failures)),
     fact("battery", phone.battery === null ? "–" : `${number(phone.battery)}%`));
-  if (!view.said.firstChild) replace(view.said, h("p", { class: "faint" }, "A free phone can be tapped."));
+  if (!view.said.firstChild) replace(view.said, h("p", { class: "faint" }, "Click the screen of a free phone to tap it."));
 }
 
 async function tap(view, event) {
-  if (!view.free) { replace(view.said, notice("It is in use: wait until it is free.", "plain")); return; }
+  if (!view.free) { replace(view.said, notice("The phone is in use. Wait until it is free.", "plain")); return; }
   const box = view.picture.getBoundingClientRect();
   const x = (event.clientX - box.left) / box.width;
   const y = (event.clientY - box.top) / box.height;

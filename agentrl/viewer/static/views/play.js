@@ -1,19 +1,19 @@
-// An episode that is played here: by taps, swipes, keys and words.
+// Play an episode in the browser with taps, swipes, keys and text.
 import { fact, get, h, notice, number, post, replace, signed, tone } from "../lib/dom.js";
 
 const LOOK_MS = 150;
-/** After a look that failed. */
+/** Delay after a failed request. */
 const AGAIN_MS = 2000;
 const ARROWS = { ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
 const SIGNS = { left: "←", up: "↑", down: "↓", right: "→" };
-/** Of the picture's width: a finger that moves less has tapped. */
+/** Fraction of the image's width: a shorter movement is a tap. */
 const STILL = 0.03;
-/** Where the focus brings a keyboard up over the picture. */
+/** On touch screens, focusing the text field would open a keyboard over the image. */
 const touch = matchMedia("(pointer: coarse), (max-width: 700px)");
 
 export async function play(place, run) {
   if (!run.plays) {
-    replace(place, h("h1", {}, "Play"), h("p", { class: "empty" }, "No episode is played here. ", h("code", {}, "agentrl play ENV --browser"), " opens such a page."));
+    replace(place, h("h1", {}, "Play"), h("p", { class: "empty" }, "No episode is being played. Start one with ", h("code", {}, "agentrl play ENV --browser"), "."));
     return;
   }
   const screen = h("div", { class: "stage" });
@@ -63,7 +63,7 @@ export async function play(place, run) {
       now.ended ? end(now.ended) : h("p", { class: "faint" }, !now.human ? "Watching." : asked ? hint(ways) : "Wait…"));
     replace(history, now.turns.map((turn) => h("li", {}, h("bdi", {}, turn.reply), " ",
       h("span", { class: turn.error ? "bad" : tone(turn.reward) }, turn.error ?? signed(turn.reward)))));
-    history.scrollTop = history.scrollHeight; // and not the page, where the next tap would land elsewhere
+    history.scrollTop = history.scrollHeight; // scroll the list, not the page, or the next tap would miss
     return !now.ended;
   }
   const go = async () => {
@@ -74,12 +74,12 @@ export async function play(place, run) {
   await go();
 }
 
-/** What the game takes, as words: `ways` are those beside typing. */
+/** The inputs that the game accepts; `ways` are those besides typing. */
 function hint(ways) {
   const arrows = Object.keys(SIGNS).filter((name) => ways.includes(name));
   const fingers = ["tap", "swipe"].filter((name) => ways.includes(name)).join(" or ");
   const others = [
-    fingers && `${fingers} the picture`,
+    fingers && `${fingers} the screen`,
     arrows.length && `press ${arrows.length === 4 ? "an arrow" : arrows.map((name) => SIGNS[name]).join(" or ")}`,
   ].filter(Boolean);
   return `Your turn: ${others.length ? `${others.join(", ")}, or type` : "type your answer"}.`;
@@ -94,7 +94,7 @@ function draw(screen, now, answer) {
   const touched = !now.ended && (now.ways.includes("tap") || now.ways.includes("swipe"));
   screen.classList.toggle("touched", touched);
   screen.classList.toggle("asked", now.asked);
-  if (screen.seen === now.seen) return; // a finger may be on it
+  if (screen.seen === now.seen) return; // a touch may be in progress
   const pictures = Array.from({ length: now.pictures }, (_, i) => {
     const image = h("img", { alt: "screen", draggable: "false" });
     image.src = `/api/play/pictures/${i}?v=${now.seen}`;
@@ -102,7 +102,7 @@ function draw(screen, now, answer) {
     return h("div", { class: "picture" }, image);
   });
   const next = [...pictures, now.words ? h("pre", { class: "shown", dir: "auto" }, now.words) : null];
-  // Kept until the new pictures are there: nothing flickers.
+  // The old images stay until the new ones are loaded, so that nothing flickers.
   screen.seen = now.seen;
   Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => { if (screen.seen === now.seen) replace(screen, next); });
 }
@@ -129,6 +129,6 @@ function end(ended) {
     ended.error ? notice(ended.error) : null,
     ended.id ? h("dl", { class: "facts" }, fact("ended", ended.outcome), fact("reward", signed(ended.total), tone(ended.total)),
       Object.entries(ended.metrics).map(([name, value]) => fact(name, number(value)))) : null,
-    ended.id ? h("p", {}, h("a", { href: `/episodes/${encodeURIComponent(ended.id)}` }, "Look at it, turn by turn")) : null,
+    ended.id ? h("p", {}, h("a", { href: `/episodes/${encodeURIComponent(ended.id)}` }, "Replay it turn by turn")) : null,
   ];
 }

@@ -1,6 +1,6 @@
-"""A whole training step of ours, for benchmarks/trainer.py: play, score, credit, update, publish.
+"""A whole training step for benchmarks/trainer.py: play, score, advantages, update, publish.
 
-Questions about pictures, as a data set in a folder; one answer is an episode of one turn.
+The environment is a data set of questions about images; one reply is an episode of one turn.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from pathlib import Path
 import PIL.Image
 
 from agentrl.config import AlgorithmConfig, Config, EnvConfig, RewardConfig, RolloutConfig
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
-from agentrl.training.trainer.training_samples import lesson
+from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Episode, Image
 from agentrl.weight_sync import weight_files
 
@@ -26,31 +26,31 @@ WORDS = "pick the largest card"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Size:
-    """Of a step."""
+    """Size of a step."""
 
     pictures: int = 32
     siblings: int = 8
     length: int = 8
-    """Tokens of an answer, at most: some end by themselves."""
+    """Largest number of tokens of a reply; some end earlier."""
 
     @property
     def answers(self) -> int:
-        """Of one step."""
+        """Replies per step."""
         return self.pictures * self.siblings
 
 
 def both(episode: Episode) -> float:
-    """A reward of which every group has both outcomes."""
+    """A reward for which every group has both outcomes."""
     return float(episode.member % 2)
 
 
 def half(episode: Episode) -> float:
-    """The same for every other group; the rest has nothing to teach."""
+    """The same for every other group; the remaining groups have equal rewards."""
     return both(episode) if episode.seed % 2 else 0.0
 
 
 class Ours:
-    """Steps of a job, all in this process.
+    """The training steps of a job, all in this process.
 
     Args:
         folder: of the model.
@@ -66,42 +66,48 @@ class Ours:
         self._config = job(_questions(data, shown), size, reward)
         self._size = size
         self._loop = asyncio.new_event_loop()
-        self._rollouts = Rollouts(self._config, folder, None)
+        self._rollouts = RolloutWorker(self._config, folder, None)
         self._loop.run_until_complete(self._rollouts.start())
         self._learner = Learner(self._config, folder)
         self._steps = 0
 
     def step(self) -> tuple[float, float]:
-        """Seconds until the answers were there, and until the engine had the new weights."""
+        """Seconds for the rollout, and for the update including publishing the weights."""
         return self._loop.run_until_complete(self._step())
 
     async def _step(self) -> tuple[float, float]:
         started = time.perf_counter()
         self._steps += 1
-        chosen = seeds.training(self._config, self._steps)
-        tickets = tickets_of_step("train", self._steps, chosen, self._size.siblings)
+        chosen = seeds.training_seeds(self._config, self._steps)
+        tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
         collected = time.perf_counter()
         groups = [
             played[first : first + self._size.siblings]
             for first in range(0, len(played), self._size.siblings)
         ]
-        judge = self._learner.judge
-        taught = lesson(groups, self._config, judge, version=self._steps - 1, seed=self._steps)
-        await asyncio.to_thread(self._learner.update, taught.samples, self._steps)
+        built = build_training_samples(
+            groups,
+            self._config.algorithm,
+            self._learner.score_tokens,
+            max_new_tokens=self._config.rollout.max_new_tokens,
+            version=self._steps - 1,
+            seed=self._steps,
+        )
+        await asyncio.to_thread(self._learner.update, built.samples, self._steps)
         path = weight_files.publish(self._learner, self._steps)
         await self._rollouts.load_weights(path, self._steps)
         return collected - started, time.perf_counter() - collected
 
     def close(self) -> None:
-        """End the engine and the learner."""
+        """Close the engine and the learner."""
         self._loop.run_until_complete(self._rollouts.close())
         self._loop.close()
         self._learner.close()
 
 
 def job(data: Path, size: Size, reward: str) -> Config:
-    """With TRL's settings where there is such a setting."""
+    """Our configuration with TRL's settings wherever both have one."""
     config = Config(
         algorithm=AlgorithmConfig(name="grpo", aggregate="token_mean"),
         env=EnvConfig(
@@ -122,7 +128,7 @@ def job(data: Path, size: Size, reward: str) -> Config:
         ),
     )
     config.optim.lr = 1e-5
-    # TRL trusts what has sampled, too.
+    # TRL uses the sampler's log-probabilities, too.
     config.train.compare_engine = False
     return config
 

@@ -21,7 +21,7 @@ from agentrl.files import lock_folder
 from agentrl.replay import pruning
 from agentrl.replay.export import tables_export
 from agentrl.replay.frames import frame_store
-from agentrl.replay.frames.bands import cut
+from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
 from agentrl.replay.recorder import Recorder
@@ -95,7 +95,7 @@ def check_whole(run: Path) -> set[str]:
     return removed
 
 
-def test_what_fits_stays(run):
+def test_nothing_is_removed_below_the_limit(run):
     before = contents(run)
     found = pruned(run, room(run))
     assert (found.episodes, found.frames, found.bytes) == ((), 0, 0)
@@ -104,7 +104,7 @@ def test_what_fits_stays(run):
     assert contents(run) == before
 
 
-def test_the_oldest_training_episodes_go_with_the_frames_that_only_they_show(run):
+def test_the_oldest_training_episodes_are_removed_with_their_own_frames(run):
     before = room(run)
     found = pruned(run, before - 1)
     assert ids(found) == ["train0"]
@@ -124,7 +124,7 @@ def test_evaluations_and_demonstrations_are_never_removed(run):
     assert not pruned(run, EVERYTHING).is_short
 
 
-def test_what_was_removed_stays_in_the_index_with_its_scores(run):
+def test_removed_episodes_stay_in_the_index_with_their_scores(run):
     before = replay.open(run).episodes()
     looking = replay.open(run)
     looking.episodes()
@@ -137,12 +137,12 @@ def test_what_was_removed_stays_in_the_index_with_its_scores(run):
         ]
         assert [s.id for s in after if s.removed] == ["train0", "train1", "train2", "train3"]
     assert looking.version() > version
-    with pytest.raises(EpisodeRemoved, match="train1: retention has removed"):
+    with pytest.raises(EpisodeRemoved, match="train1: this episode was pruned"):
         looking.episode("train1")
 
 
-def test_frames_that_were_touched_lately_wait(run):
-    shown_again = cut(screen(0)).id
+def test_recently_touched_frames_are_kept_for_now(run):
+    shown_again = cut_into_bands(screen(0)).id
     packs.touch(run, shown_again, time.time())
     found = pruned(run, 1.0)
     assert found.waiting == 1
@@ -153,22 +153,22 @@ def test_frames_that_were_touched_lately_wait(run):
     assert shown_again not in packs.frame_ids(run)
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(run):
+def test_a_dry_run_reports_the_same_and_changes_nothing(run):
     before = contents(run)
-    told = pruned(run, 1.0, dry_run=True)
+    planned = pruned(run, 1.0, dry_run=True)
     assert contents(run) == before
     done = pruned(run, 1.0)
-    assert (ids(told), told.frames, told.bytes) == (ids(done), done.frames, done.bytes)
+    assert (ids(planned), planned.frames, planned.bytes) == (ids(done), done.frames, done.bytes)
 
 
-def test_runs_of_older_recorders_are_refused(run):
+def test_runs_with_one_file_per_frame_are_refused(run):
     (run / "frames" / "ab").mkdir()
-    with pytest.raises(ConfigError, match=r"an older agentrl has recorded .*agentrl export"):
+    with pytest.raises(ConfigError, match=r"recorded by an older agentrl .*agentrl export"):
         pruned(run, 1.0)
     assert check_whole(run) == set()
 
 
-def test_what_removed_frames_share_with_others_stays_and_counts(tmp_path):
+def test_bands_shared_with_kept_frames_stay_and_count(tmp_path):
     """Each screen shares all bands but one with the one before."""
     run, image = tmp_path / "run", np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
     with Recorder(run) as recorder:
@@ -190,7 +190,7 @@ def test_what_removed_frames_share_with_others_stays_and_counts(tmp_path):
     assert Pruner(run).prune(limit, GRACE_S).kept_bytes == room(run)
 
 
-def test_several_writers_frames_go_together(tmp_path):
+def test_frames_of_several_writers_are_removed_together(tmp_path):
     run = tmp_path / "run"
     for writer in ("one", "other"):
         with Recorder(run, writer=writer) as recorder:
@@ -204,7 +204,7 @@ def test_several_writers_frames_go_together(tmp_path):
     assert packs.frame_ids(run) == []
 
 
-def test_the_disk_gets_its_room_back(tmp_path):
+def test_the_file_shrinks_after_pruning(tmp_path):
     run, pixels = tmp_path / "run", np.random.default_rng(0)
     with Recorder(run) as recorder:
         for number in range(20):
@@ -220,7 +220,7 @@ def test_the_disk_gets_its_room_back(tmp_path):
     assert pack_file(run, "main").stat().st_size < 0.4 * before
 
 
-def test_one_pruner_goes_on_with_what_is_recorded_meanwhile(run):
+def test_one_pruner_continues_with_newly_recorded_episodes(run):
     pruner = Pruner(run)
     limit = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
     with Recorder(run, writer="later") as recorder:
@@ -231,7 +231,7 @@ def test_one_pruner_goes_on_with_what_is_recorded_meanwhile(run):
     assert check_whole(run) == {"train0", "train1"}
 
 
-def test_two_pruners_see_what_the_other_has_removed(run):
+def test_two_pruners_see_each_others_removals(run):
     one, other = Pruner(run), Pruner(run)
     limit = one.prune(EVERYTHING, GRACE_S).kept_bytes - 1
     assert ids(other.prune(limit, GRACE_S)) == ["train0"]
@@ -240,7 +240,7 @@ def test_two_pruners_see_what_the_other_has_removed(run):
         one.prune(limit, GRACE_S)
 
 
-def test_frames_of_episodes_that_never_ended_go_too(run):
+def test_frames_of_unfinished_episodes_are_removed_too(run):
     with Recorder(run, writer="killed") as recorder:
         lost = recorder.frame(screen(70))
     assert pruned(run, EVERYTHING).waiting == 1
@@ -249,7 +249,7 @@ def test_frames_of_episodes_that_never_ended_go_too(run):
     assert check_whole(run) == set()
 
 
-def test_an_episode_that_is_played_again_after_its_removal_is_there(run):
+def test_an_episode_played_again_after_its_removal_is_kept(run):
     pruned(run, 1.0)
     with Recorder(run, writer="resumed") as recorder:
         record(recorder, "train2", (2, 60))
@@ -262,7 +262,7 @@ def test_an_episode_that_is_played_again_after_its_removal_is_there(run):
     assert check_whole(run) == {"train0", "train1", "train2", "train3"}
 
 
-def test_what_was_recorded_just_now_stays(run):
+def test_recently_recorded_episodes_stay(run):
     with Recorder(run, writer="now") as recorder:
         record(recorder, "now", (80,))
     found = pruned(run, 1.0)
@@ -271,7 +271,7 @@ def test_what_was_recorded_just_now_stays(run):
     assert not found.is_short
 
 
-def test_lines_that_are_none_remove_nothing(run, tmp_path):
+def test_invalid_removal_lines_remove_nothing(run, tmp_path):
     outside = tmp_path / "outside.json.gz"
     outside.write_text("mine")
     removals_file(run).write_text(
@@ -288,7 +288,7 @@ def test_lines_that_are_none_remove_nothing(run, tmp_path):
     assert check_whole(run) == {"train0", "train1", "train2", "train3"}
 
 
-def test_times_that_are_no_times_hide_nothing_else(run):
+def test_invalid_times_do_not_hide_other_episodes(run):
     huge = "1" + "0" * 400
     removals_file(run).write_text(f'{{"id": "train0", "recorded": {huge}, "time": 1}}\n')
     with (run / "episodes" / "index-bad.jsonl").open("w") as file:
@@ -300,7 +300,7 @@ def test_times_that_are_no_times_hide_nothing_else(run):
 KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
-from agentrl.replay.frames import pack_sweep as sweep
+from agentrl.replay.frames import pack_sweep
 from agentrl.replay.pruning import Pruner
 
 run, folder, changes = Path(sys.argv[1]), Path(sys.argv[2]), 0
@@ -320,7 +320,7 @@ def prune(run, dies_at):
         connection = connected(path)
         connection.set_trace_callback(lambda asked: asked.startswith(CHANGES) and change())
         return connection
-    connected, sweep.connect = sweep.connect, connect
+    connected, pack_sweep.connect = pack_sweep.connect, connect
     sys.addaudithook(look)
     Pruner(run).prune(1.0, 1200.0)
 
@@ -336,7 +336,9 @@ for dies_at in range(1, 1000):
 """
 
 
-def test_kill_9_at_any_point_leaves_whole_episodes_and_the_next_pruning_ends_it(run, tmp_path):
+def test_after_kill_9_at_any_point_episodes_are_complete_and_the_next_pruning_finishes(
+    run, tmp_path
+):
     folder = tmp_path / "killed"
     folder.mkdir()
     subprocess.run(
@@ -356,7 +358,7 @@ def test_kill_9_at_any_point_leaves_whole_episodes_and_the_next_pruning_ends_it(
         assert packs.count_bands(copy) == packs.count_bands(run)
 
 
-def test_a_known_frame_that_is_seen_again_later_is_touched_or_written(tmp_path, monkeypatch):
+def test_a_known_frame_seen_again_later_is_touched_or_written(tmp_path, monkeypatch):
     store = FrameStore(tmp_path)
     name = store.add(screen(1))
     store.flush()
@@ -384,7 +386,7 @@ def test_the_next_writer_touches_a_frame_when_it_first_sees_it(tmp_path):
         packs.touch(tmp_path, name, 0.0)
 
 
-def test_grace_is_longer_than_a_known_frame_may_go_unseen_by_the_pruner():
+def test_the_grace_period_is_longer_than_the_refresh_interval():
     settings = RolloutConfig(deadline_s=50.0, reward_deadline_s=7.0)
     assert grace_s(settings) > frame_store.REFRESH_S + 57.0
 
@@ -435,28 +437,28 @@ def test_episodes_keep_their_frames_while_others_are_pruned(tmp_path, monkeypatc
     assert len(replay.open(run).episodes()) > removed
 
 
-def test_tables_leave_out_what_was_removed_and_say_so(run, caplog):
+def test_tables_skip_removed_episodes_with_a_warning(run, caplog):
     pruned(run, 1.0)
     opened = replay.open(run)
     assert {row["id"] for row in tables_export.rows(opened, "turns")} == {"demo", "eval"}
-    assert "4 episodes are left out: retention has removed them" in caplog.text
+    assert "skipped 4 episodes that pruning removed" in caplog.text
     rows = list(tables_export.rows(opened, "episodes"))
     assert [row["id"] for row in rows if row["removed"]] == [f"train{n}" for n in range(4)]
 
 
-def test_what_is_removed_while_one_reads_is_left_out(run, caplog):
+def test_episodes_removed_while_reading_are_skipped(run, caplog):
     rows = tables_export.rows(replay.open(run), "turns")
     assert next(rows)["id"] == "demo"
     pruned(run, 1.0)
     assert {row["id"] for row in rows} == {"demo", "eval"}
-    assert "4 episodes are left out" in caplog.text
+    assert "skipped 4 episodes" in caplog.text
 
 
-def test_a_frame_that_comes_late_is_counted_when_it_is_there(run):
+def test_a_late_frame_is_counted_once_it_is_stored(run):
     pruner = Pruner(run)
     before = pruner.prune(EVERYTHING, GRACE_S).kept_bytes
     with Recorder(run, frames="none", writer="late") as recorder:
-        turns = (turn(frames=(cut(screen(77)).id,)),)
+        turns = (turn(frames=(cut_into_bands(screen(77)).id,)),)
         recorder.episode(
             ScoredEpisode(episode=episode("late", turns=turns), components={}, rewards=(1.0,)),
             split="train", step=9,
@@ -471,7 +473,7 @@ def test_a_frame_that_comes_late_is_counted_when_it_is_there(run):
     assert found.waiting == 0
 
 
-def test_prune_by_hand_says_what_goes(run, capsys):
+def test_the_prune_command_reports_what_it_removes(run, capsys):
     limit = str(room(run) / GB - 1e-9)
     assert agentrl(["prune", str(run), "--keep-gb", limit, "--dry-run"]) == 0
     said = capsys.readouterr().out
@@ -482,35 +484,35 @@ def test_prune_by_hand_says_what_goes(run, capsys):
     assert "removed 1 episodes and 1 frames" in capsys.readouterr().out
     assert not episode_file(run, "train0").exists()
     assert agentrl(["prune", str(run), "--keep-gb", "0"]) == 0
-    assert "evaluations and demonstrations alone take" in capsys.readouterr().out
-    assert agentrl(["replay", str(run), "--list"]) == 0
-    assert capsys.readouterr().out.count("(removed by retention)") == 4
+    assert "evaluations and demonstrations, which are never removed, use" in capsys.readouterr().out
+    assert agentrl(["episodes", str(run)]) == 0
+    assert capsys.readouterr().out.count("(pruned)") == 4
 
 
 @pytest.mark.parametrize("keep", ["-1", "nan", "inf", "much"])
-def test_prune_refuses_what_is_no_size(run, keep):
+def test_prune_refuses_invalid_sizes(run, keep):
     assert agentrl(["prune", str(run), f"--keep-gb={keep}"]) == 2
     assert episode_file(run, "train0").exists()
 
 
 @pytest.mark.parametrize("damage", ["bands = 5", "bands = 'text'", "bytes = 'x'", "id = 'x'"])
-def test_a_damaged_pack_is_told(run, damage, capsys):
+def test_a_damaged_pack_is_reported(run, damage, capsys):
     with closing(sqlite3.connect(next((run / "frames").glob("*.sqlite")))) as pack, pack:
         pack.execute(f"UPDATE frames SET {damage} WHERE number = 1")
     assert agentrl(["prune", str(run), "--keep-gb", "0"]) == 1
-    assert "a frame of it is none" in capsys.readouterr().err
+    assert "invalid frame" in capsys.readouterr().err
 
 
-def test_prune_refuses_what_is_no_run(tmp_path, capsys):
+def test_prune_refuses_a_folder_without_a_run(tmp_path, capsys):
     assert agentrl(["prune", str(tmp_path), "--keep-gb", "1"]) == 2
-    assert "holds no recorded episodes" in capsys.readouterr().err
+    assert "has no recorded episodes" in capsys.readouterr().err
 
 
-def test_rescoring_leaves_out_what_was_removed(run, tmp_path, capsys):
+def test_rescoring_skips_removed_episodes(run, tmp_path, capsys):
     pruned(run, 1.0)
     (tmp_path / "r.py").write_text("def reward(episode):\n    return 1.0\n")
     reward = f"{tmp_path / 'r.py'}:reward"
     assert agentrl(["rescore", str(run), "--reward", reward]) == 0
     assert "2 episodes" in capsys.readouterr().out
     assert agentrl(["rescore", str(run), "--reward", reward, "--split", "train"]) == 2
-    assert "retention has removed every episode" in capsys.readouterr().err
+    assert "every matching episode was pruned" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""What of benchmarks/sokoban.py runs in gym-sokoban's own virtual environment; no agentrl here.
+"""The part of benchmarks/sokoban.py that runs without agentrl, in gym-sokoban's environment.
 
-Reads one job as JSON from the standard input and writes one answer as JSON, in the last line.
+Reads one job as JSON from standard input and writes its result as JSON on the last line.
 """
 
 import json
@@ -14,12 +14,12 @@ import numpy as np
 from gym_sokoban.envs import SokobanEnv
 
 CODES = {"#": (0, 0), " ": (1, 1), ".": (2, 2), "$": (1, 4), "*": (2, 3), "@": (1, 5), "+": (2, 5)}
-"""What stands in its two arrays, the room's and the board's, for each sign."""
+"""Values in gym-sokoban's two arrays (room and board) for each character of a level."""
 SIGNS = {codes: sign for sign, codes in CODES.items()}
 
 
 def main() -> None:
-    """Answer the job."""
+    """Run the job."""
     job = json.load(sys.stdin)
     jobs: Mapping[str, Callable[..., Any]] = {"speed": speed, "walks": walks}
     answer = jobs[job.pop("what")](**job)
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Mapping[str, float]:
-    """Whole episodes of random moves, with the generation of their levels."""
+    """Whole episodes of random moves, including level generation."""
     random.seed(seed)
     np.random.seed(seed)
     env = SokobanEnv(dim_room=(size, size), num_boxes=boxes, max_steps=120, reset=False)
@@ -48,7 +48,7 @@ def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Map
 
 
 def walks(walks: list[dict[str, Any]], max_steps: int) -> list[list[tuple[str, float, bool]]]:
-    """Board, reward and end after each move of some walks on given levels."""
+    """Board, reward and end of episode after each move of walks on given levels."""
     return [_walk(walk["level"], walk["moves"], max_steps) for walk in walks]
 
 
@@ -59,15 +59,15 @@ def _walk(level: str, moves: list[int], max_steps: int) -> list[tuple[str, float
     env.num_boxes = int((env.room_fixed == 2).sum())
     env.player_position = np.argwhere(env.room_state == 5)[0]
     env.num_env_steps = env.reward_last = env.boxes_on_target = 0
-    told = []
+    steps = []
     for move in moves:
         _, reward, done, _ = env.step(move + 1, observation_mode="tiny_rgb_array")
         pairs = zip(env.room_fixed.tolist(), env.room_state.tolist(), strict=True)
         rows = ["".join(SIGNS[cell] for cell in zip(*pair, strict=True)) for pair in pairs]
-        told.append(("\n".join(rows), float(reward), bool(done)))
+        steps.append(("\n".join(rows), float(reward), bool(done)))
         if done:
             break
-    return told
+    return steps
 
 
 if __name__ == "__main__":

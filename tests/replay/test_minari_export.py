@@ -41,7 +41,7 @@ def opened(path: Path) -> minari.MinariDataset:
     return minari.MinariDataset(path / "data")
 
 
-def test_a_recorded_run_is_a_data_set_that_minari_loads(run, tmp_path, monkeypatch, capsys):
+def test_minari_loads_an_exported_run(run, tmp_path, monkeypatch, capsys):
     out = tmp_path / "sets" / "cards-v0"
     assert agentrl(["export", str(run), str(out), "--as", "minari", "--split", "train"]) == 0
     assert "8 episodes" in capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_a_recorded_run_is_a_data_set_that_minari_loads(run, tmp_path, monkeypat
     assert (about["episode"], about["seed"]) == (valid[0].id, valid[0].seed)
 
 
-def test_a_folder_is_named_from_where_one_stands(run, tmp_path, monkeypatch, capsys):
+def test_a_relative_folder_works(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = ["--as", "minari", "--split", "eval", "--width", "36"]
     assert agentrl(["export", "run", "sets/cards-v0", *arguments]) == 0
@@ -80,7 +80,7 @@ def test_a_folder_is_named_from_where_one_stands(run, tmp_path, monkeypatch, cap
     assert [path.name for path in (tmp_path / "sets").iterdir()] == ["cards-v0"]
 
 
-def test_words_and_numbered_actions_fit(tmp_path):
+def test_text_observations_and_integer_actions_are_exported(tmp_path):
     turns = [{"action": number, "shown": f"Frost über Tür {number}"} for number in (3, 1, 2)]
     record(tmp_path / "run", "a", *turns, outcome=Outcome.TRUNCATED)
     out = tmp_path / "words-v1"
@@ -94,7 +94,7 @@ def test_words_and_numbered_actions_fit(tmp_path):
     assert one.rewards.tolist() == [0.0, 1.0, 2.0]
 
 
-def test_replies_are_actions_where_they_are_asked_for(tmp_path):
+def test_replies_can_be_the_actions(tmp_path):
     turns = [{"reply": "hm", "action": None, "parse_error": "no"}, {"reply": "tap <b>\udcff"}]
     record(tmp_path / "run", "a", *turns)
     out = tmp_path / "replies-v0"
@@ -104,7 +104,7 @@ def test_replies_are_actions_where_they_are_asked_for(tmp_path):
     assert all(map(opened(out).action_space.contains, one.actions))
 
 
-def test_pictures_are_scaled_when_that_is_asked_for(run, tmp_path):
+def test_images_can_be_scaled(run, tmp_path):
     out = tmp_path / "small-v0"
     arguments = ["--as", "minari", "--width", "45", "--label", "after-sampled"]
     assert agentrl(["export", str(run), str(out), *arguments, "--held-out"]) == 0
@@ -117,16 +117,20 @@ def test_pictures_are_scaled_when_that_is_asked_for(run, tmp_path):
     assert np.array_equal(next(found.iterate_episodes()).observations["image"][0], small)
 
 
-def test_each_episode_that_is_written_is_told(run, tmp_path):
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported_after_each_episode(run, tmp_path):
+    reported: list[tuple[int, int]] = []
     wanted = replay.Filter(label="train", step=1)
     minari_export.write(
-        replay.open(run), tmp_path / "a-v0", wanted, width=9, tell=lambda *far: told.append(far)
+        replay.open(run),
+        tmp_path / "a-v0",
+        wanted,
+        width=9,
+        progress=lambda *far: reported.append(far),
     )
-    assert told == [(number, 4) for number in (1, 2, 3, 4)]
+    assert reported == [(number, 4) for number in (1, 2, 3, 4)]
 
 
-def test_progress_is_shown_on_a_terminal_alone(run, tmp_path, monkeypatch, capsys):
+def test_progress_is_shown_only_on_a_terminal(run, tmp_path, monkeypatch, capsys):
     arguments = ["--as", "minari", "--width", "9"]
     assert agentrl(["export", str(run), str(tmp_path / "a-v0"), *arguments, "--held-out"]) == 0
     assert capsys.readouterr().err == ""
@@ -136,7 +140,7 @@ def test_progress_is_shown_on_a_terminal_alone(run, tmp_path, monkeypatch, capsy
     assert "16/16" in capsys.readouterr().err
 
 
-def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys):
+def test_episodes_that_do_not_fit_are_skipped_and_counted(tmp_path, capsys):
     run = tmp_path / "run"
     record(run, "good", {"action": 1})
     record(run, "mute", {"action": 1}, {"action": None, "parse_error": "no"})
@@ -145,13 +149,13 @@ def test_what_does_not_fit_into_an_episode_is_left_out_and_told(tmp_path, capsys
     out = tmp_path / "some-v0"
     assert agentrl(["export", str(run), str(out), "--as", "minari", "--held-out"]) == 0
     said = capsys.readouterr().out
-    assert "left out: 1 with a reply that was no action (--replies" in said
-    assert "left out: 1 without a turn" in said
+    assert "skipped: 1 episode with a reply that could not be parsed (--replies" in said
+    assert "skipped: 1 episode without a turn" in said
     assert "1 episode" in said
     assert opened(out).total_episodes == 1
 
 
-def test_episodes_that_have_lost_a_frame_are_left_out(run, tmp_path):
+def test_episodes_with_a_missing_frame_are_skipped(run, tmp_path):
     recorded = replay.open(run)
     lost = recorded.episode("train-00001-g000-m01").episode.turns[1].frames[0]
     packs.lose(run, lost)
@@ -159,43 +163,46 @@ def test_episodes_that_have_lost_a_frame_are_left_out(run, tmp_path):
         recorded, tmp_path / "lost-v0", replay.Filter(label="train", step=1)
     )
     assert count == 3
-    assert [number for why, number in left_out.items() if "without all frames" in why] == [1]
+    assert [number for why, number in left_out.items() if "missing frames" in why] == [1]
 
 
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
-        ([{"action": 1}, {"action": [0.5]}], "neither all whole numbers"),
-        ([{"action": True}], "neither all whole numbers"),
-        ([{"action": 1 << 64}], "neither all whole numbers"),
-        ([{"action": [0.5]}, {"action": [0.5, 0.5]}], "--replies takes the replies"),
+        ([{"action": 1}, {"action": [0.5]}], "do not fit into a Minari data set"),
+        ([{"action": True}], "do not fit into a Minari data set"),
+        ([{"action": 1 << 64}], "do not fit into a Minari data set"),
+        ([{"action": [0.5]}, {"action": [0.5, 0.5]}], "--replies uses the replies"),
         ([{"action": {"type": "tap"}}], "'type': 'tap'"),
-        ([{"action": None}], "no episode is left to write: 1 with a reply that was no action"),
-        ([{"shown": "<image>", "frames": ()}], "1 without all frames"),
-        ([{"frames": ("0" * 32, "1" * 32)}], "several pictures in a turn"),
+        (
+            [{"action": None}],
+            "no episode to write; skipped: 1 with a reply that could not be parsed",
+        ),
+        ([{"shown": "<image>", "frames": ()}], "1 with missing frames"),
+        ([{"frames": ("0" * 32, "1" * 32)}], "several images in one turn"),
         ([], "1 without a turn"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_written(turns, message, tmp_path):
+def test_runs_that_do_not_fit_are_refused_and_nothing_is_written(turns, message, tmp_path):
     record(tmp_path / "run", "a", *turns)
     with pytest.raises(ConfigError, match=message):
         minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_frames_of_several_sizes_are_refused(tmp_path):
+def test_frames_of_different_sizes_are_refused(tmp_path):
     for name, width in (("a", 36), ("b", 40)):
         with Recorder(tmp_path / "run", writer="frames") as recorder:
             shown = (recorder.frame(screen(1, width)),)
         record(tmp_path / "run", name, {"frames": shown}, final_frames=shown)
-    with pytest.raises(ConfigError, match=r"several sizes, (36x64|40x64) \(1\)"):
+    with pytest.raises(ConfigError, match=r"different sizes, (36x64|40x64) \(1\)"):
         minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
     record(tmp_path / "run", "words", {})
-    with pytest.raises(ConfigError, match="some episodes have pictures and some have none"):
+    with pytest.raises(ConfigError, match="some episodes have images and others have none"):
         minari_export.write(replay.open(tmp_path / "run"), tmp_path / "out-v0")
 
 
-def test_a_folder_that_cannot_be_is_refused(run, tmp_path, capsys):
+def test_an_unusable_folder_is_refused(run, tmp_path, capsys):
     (tmp_path / "there-v0").mkdir()
     for name, said in (("there-v0", "exists"), ("unnamed", "such as unnamed-v0")):
         assert agentrl(["export", str(run), str(tmp_path / name), "--as", "minari"]) == 2
@@ -205,12 +212,12 @@ def test_a_folder_that_cannot_be_is_refused(run, tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_options_of_minari_go_with_it_alone(run, tmp_path, capsys):
+def test_minari_options_need_as_minari(run, tmp_path, capsys):
     assert agentrl(["export", str(run), str(tmp_path / "x.csv"), "--replies"]) == 2
-    assert "go with --as minari" in capsys.readouterr().err
+    assert "need --as minari" in capsys.readouterr().err
 
 
-def test_what_has_no_score_for_each_turn_is_left_out_and_counted(run, tmp_path, capsys):
+def test_episodes_without_a_score_per_turn_are_skipped_and_counted(run, tmp_path, capsys):
     scores = run / "episodes" / "scores-main.jsonl"
     lines = [json.loads(line) for line in scores.read_text().splitlines()]
     lines[0]["rewards"] = lines[0]["rewards"] * 2
@@ -218,4 +225,4 @@ def test_what_has_no_score_for_each_turn_is_left_out_and_counted(run, tmp_path, 
     out = str(tmp_path / "cards-v0")
     assert agentrl(["export", str(run), out, "--as", "minari", "--held-out"]) == 0
 
-    assert "1 without a score for each turn" in " ".join(capsys.readouterr().out.split())
+    assert "1 episode without a score for each turn" in " ".join(capsys.readouterr().out.split())

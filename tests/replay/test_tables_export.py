@@ -49,7 +49,7 @@ def test_turns_have_what_offline_learning_needs(run):
     assert first[0]["shown"] == "<image>Round 0 of 3."
 
 
-def test_conversations_have_their_pictures(run):
+def test_conversations_have_their_images(run):
     opened = replay.open(run)
     made = to_dataset(opened, wanted=replay.Filter(won=True, split="eval"))
     assert len(made) == 4
@@ -64,7 +64,7 @@ def test_conversations_have_their_pictures(run):
     assert np.array_equal(np.asarray(row["images"][0]), opened.frame(first))
 
 
-def test_what_has_lost_a_frame_is_left_out(run):
+def test_rows_with_a_missing_frame_are_skipped(run):
     opened = replay.open(run)
     lost = opened.episode("after-sampled-00002-g001-m00").episode.turns[1].frames[0]
     before = len(to_dataset(opened, wanted=replay.Filter(label="after-sampled")))
@@ -72,7 +72,7 @@ def test_what_has_lost_a_frame_is_left_out(run):
     assert len(to_dataset(opened, wanted=replay.Filter(label="after-sampled"))) == before - 1
 
 
-def test_metrics_are_there_where_the_first_episode_has_none(tmp_path):
+def test_metrics_become_columns_even_if_the_first_episode_has_none(tmp_path):
     won = turn(info={"metrics": {"success": 1.0}})
     with Recorder(tmp_path) as recorder:
         recorder.episode(
@@ -87,7 +87,7 @@ def test_metrics_are_there_where_the_first_episode_has_none(tmp_path):
     assert np.isnan(frame["metrics/success"]["a"])
 
 
-def test_half_characters_are_spelt_out(tmp_path):
+def test_lone_surrogates_are_escaped(tmp_path):
     with Recorder(tmp_path / "run") as recorder:
         half = turn(reply="half \ud800", frames=(recorder.frame(screen(1)),))
         made = ScoredEpisode(episode=episode("a", (half,)), components={}, rewards=(1.0,))
@@ -97,15 +97,15 @@ def test_half_characters_are_spelt_out(tmp_path):
     assert to_dataset(run)[0]["messages"][-1]["content"] == "half \\ud800"
 
 
-def test_a_number_that_no_column_takes_is_told(tmp_path, capsys):
+def test_numbers_too_large_for_a_column_are_reported(tmp_path, capsys):
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a", seed=1 << 80), split="train", step=1)
     assert agentrl(["export", str(tmp_path), str(tmp_path / "out.csv"), "--as", "turns"]) == 2
-    assert ".jsonl takes it" in capsys.readouterr().err
+    assert ".jsonl has no such limits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.jsonl", "demos"])
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(run, tmp_path, capsys, name):
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(run, tmp_path, capsys, name):
     folder = tmp_path / "out"
     folder.mkdir()
     whole = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -149,20 +149,20 @@ def test_a_folder_is_a_data_set_that_loads(run, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["conversations", "turns"])
-def test_held_out_seeds_are_no_demonstrations_unless_asked_for(run, tmp_path, capsys, kind):
+def test_held_out_episodes_are_exported_only_on_request(run, tmp_path, capsys, kind):
     def exported(name: str, *more: str) -> set[str]:
         assert agentrl(["export", str(run), str(tmp_path / name), "--as", kind, *more]) == 0
         return set(datasets.load_from_disk(str(tmp_path / name))["split"])
 
     assert exported("plain") == {"train"}
-    told = capsys.readouterr().out
-    assert "left out: 8 of evaluations (--held-out takes them too)" in told
-    assert " train)" in told  # the labels of what was written
+    output = capsys.readouterr().out
+    assert "skipped: 8 evaluation episodes (--held-out keeps them)" in output
+    assert " train)" in output  # the labels of what was written
     assert exported("all", "--held-out") == {"train", "eval"}
     assert exported("held", "--split", "eval") == {"eval"}
 
 
-def test_a_data_set_is_never_held_whole(tmp_path, monkeypatch):
+def test_a_data_set_is_written_in_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(tables_export, "_SHARD_BYTES", 4 << 20)
     with Recorder(tmp_path / "run") as recorder:
         for number in range(40):
@@ -183,7 +183,7 @@ def test_a_data_set_is_never_held_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "demos"])
-def test_the_folder_of_a_table_is_made(run, tmp_path, name):
+def test_the_folder_of_a_table_is_created(run, tmp_path, name):
     out = tmp_path / "new" / "folder" / name
     assert agentrl(["export", str(run), str(out)]) == 0
     assert [entry.name for entry in out.parent.iterdir()] == [name]
@@ -198,15 +198,15 @@ def test_the_folder_of_a_table_is_made(run, tmp_path, name):
         (["config.yaml/out.csv"], "cannot be written"),
         (["config.yaml/demos"], "cannot be written"),
         (["episodes"], "exists"), (["new", "--as", "episodes"], "use to_arrow"),
-        (["new", "--least", "99"], "none of its conversations is like this, and void"),
+        (["new", "--least", "99"], "no conversations match (void and pruned"),
         (["out.csv", "--split", "test"], "train, eval, demo"),
-        (["out.csv", "--least", "99"], "none of its conversations is like this, and void"),
-        (["out.parquet", "--as", "turns", "--step", "99"], "none of its turns is like this"),
-        (["out.jsonl", "--as", "episodes", "--step", "99"], "none of its episodes is like this "),
-        (["out.jsonl", "--as", "episodes", "--label", "odd"], "no play is called so. There are: "),
+        (["out.csv", "--least", "99"], "no conversations match (void and pruned"),
+        (["out.parquet", "--as", "turns", "--step", "99"], "no turns match"),
+        (["out.jsonl", "--as", "episodes", "--step", "99"], "no episodes match"),
+        (["out.jsonl", "--as", "episodes", "--label", "odd"], "no episode has this label. Labels"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_written_is_told(run, capsys, monkeypatch, arguments, words):
+def test_exports_that_cannot_be_written_are_reported(run, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(run)
     before = sorted(run.iterdir())
     assert agentrl(["export", str(run), *arguments]) == 2

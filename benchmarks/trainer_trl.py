@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on the same questions, for benchmarks/trainer.py."""
+"""TRL's GRPOTrainer on the same prompts, for benchmarks/trainer.py."""
 
 import contextlib
 import io
@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trainer_whole import WORDS, Size
+from trainer_step import WORDS, Size
 
 from agentrl.config import AlgorithmConfig, Config
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.learner.learner import Learner
-from agentrl.types import Image, Message, Sample
+from agentrl.types import Image, Message, TrainingSample
 
 RELEASE = "1.16.0"
-"""That it was written for."""
+"""The TRL release that this code is written for."""
 _PARTS = 4
-"""Passes of an update; of 1, 4 and 8 these were the fastest."""
+"""Gradient accumulation steps; the fastest of 1, 4 and 8."""
 
 
 class Theirs:
-    """Its trainer, with the settings of ours.
+    """TRL's trainer with our settings.
 
     Args:
         folder: of the model.
@@ -34,7 +34,7 @@ class Theirs:
         steps: that `run` takes.
     """
 
-    # Any: TRL's types are not there where it is not installed.
+    # Any, because TRL's types are missing if it is not installed.
     def __init__(
         self, folder: Path, scratch: Path, shown: Sequence[Image], size: Size, steps: int
     ) -> None:
@@ -68,7 +68,7 @@ class Theirs:
                 lr_scheduler_type="constant",
                 adam_beta2=0.99,
                 use_cpu=not torch.cuda.is_available(),
-                # Its own defaults save memory, and take longer.
+                # TRL's defaults save memory but are slower.
                 bf16=False,
                 gradient_checkpointing=False,
                 report_to=[],
@@ -85,7 +85,7 @@ class Theirs:
             )
 
     def run(self, after: Callable[[], object]) -> list[float]:
-        """Train; the seconds of each step. `after` is called after each, and not counted."""
+        """Train; return the seconds of each step. `after` runs after each step, not timed."""
         self._after = [after]
         self._times = []
         self._begun = time.perf_counter()
@@ -100,7 +100,7 @@ class Theirs:
         self._begun = time.perf_counter()
 
     def gradients(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Theirs and ours, by parameter, on answers that theirs has sampled; before `run`."""
+        """TRL's and our gradient by parameter, on replies sampled by TRL; call before `run`."""
         trainer, arguments = self._trainer, self._trainer.args
         trainer.current_gradient_accumulation_steps = arguments.gradient_accumulation_steps
         trainer.model.train()
@@ -144,7 +144,7 @@ class Theirs:
 
 
 def relative(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
-    """|theirs - ours| / |theirs|, over all parameters."""
+    """|theirs - ours| / |theirs| over all parameters."""
     assert theirs.keys() == ours.keys()
     pairs = [(theirs[name].double(), ours[name].double()) for name in theirs]
     apart = sum((one - other).square().sum() for one, other in pairs)
@@ -152,21 +152,21 @@ def relative(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
     return float((apart / size) ** 0.5)
 
 
-def _ours(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
+def _ours(folder: Path, samples: Sequence[TrainingSample]) -> dict[str, Tensor]:
     config = Config(algorithm=AlgorithmConfig(name="grpo", aggregate="token_mean"))
     config.train.compare_engine = False
     learner = Learner(config, folder)
-    # TRL never samples an image token, but its loss counts as if it might.
-    learner._model.scorer.banned.zero_()
+    # TRL never samples an image token, but its loss normalizes over them.
+    learner._policy.module.banned.zero_()
     found: dict[str, Tensor] = {}
 
     def keep(lr: float, loss: Tensor) -> tuple[float, float]:
-        for name, parameter in learner._model._named().items():
+        for name, parameter in learner._policy._named().items():
             gradient: Any = parameter.grad
             found[name] = gradient.full_tensor().clone()
         return float(loss), 0.0
 
-    learner._parts.optimizer.step = keep  # type: ignore[method-assign]
+    learner._models.optimizer.step = keep  # type: ignore[method-assign]
     learner.update(samples, 0)
     learner.close()
     return found
@@ -174,27 +174,34 @@ def _ours(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
 
 def _sample(
     prompt: Tensor, reply: Tensor, logprobs: Tensor, credit: float, image: Image, number: int
-) -> Sample:
+) -> TrainingSample:
     first, count = len(prompt), len(reply)
-    return Sample(
+    sampled = tuple(logprobs[:count].tolist())
+    return TrainingSample(
         token_ids=(*prompt.tolist(), *reply.tolist()),
-        places=tuple(range(first, first + count)),
-        logprobs=tuple(logprobs[:count].tolist()),
+        sampled_positions=tuple(range(first, first + count)),
+        logprobs=sampled,
+        old_logprobs=sampled,
+        versions=(0,) * count,
         advantages=(credit,) * count,
         images=(image,),
         turns=(0,) * count,
         episode=number,
+        reference_logprobs=None,
+        values=None,
+        returns=None,
+        bce_gradient=None,
     )
 
 
 def _both(completions: Sequence[object], **_: object) -> list[float]:
-    """As `trainer_whole.both`: siblings stand together."""
+    """Like `trainer_step.both`, for TRL's arguments; a group's replies are adjacent."""
     return [float(number % 2) for number in range(len(completions))]
 
 
 @contextlib.contextmanager
 def _quietly() -> Any:
-    """Without its progress and its warnings."""
+    """Silence TRL's progress bar and warnings."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

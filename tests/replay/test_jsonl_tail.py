@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from agentrl.replay.jsonl_tail import Tail
+from agentrl.replay.jsonl_tail import JsonlTail
 
 
-def test_another_file_of_the_same_length_in_the_same_place_is_noticed(tmp_path: Path) -> None:
+def test_a_replaced_file_of_the_same_length_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "index.jsonl"
     file.write_text('{"id": 1}\n')
-    tail = Tail(file)
+    tail = JsonlTail(file)
     assert list(tail.new()) == [{"id": 1}]
     assert not tail.is_replaced()
     assert not tail.is_replaced()

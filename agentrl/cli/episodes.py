@@ -1,0 +1,100 @@
+"""`agentrl episodes`: list recorded episodes in the terminal."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentrl.text import one_line, printable
+
+if TYPE_CHECKING:
+    from agentrl.replay import Summary
+
+RunArgument = Annotated[str, typer.Argument(help="A run's folder.")]
+SplitOption = Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")]
+LabelOption = Annotated[
+    str | None, typer.Option(help="Only this label, such as `after-sampled` or `human`.")
+]
+StepOption = Annotated[int | None, typer.Option(help="Only this training step.")]
+WonOption = Annotated[
+    bool | None, typer.Option("--won/--lost", help="Only episodes that were won, or lost.")
+]
+LeastOption = Annotated[float | None, typer.Option(help="Only with at least this reward.")]
+
+
+def episodes(
+    run: RunArgument,
+    split: SplitOption = None,
+    label: LabelOption = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="Only this outcome; `void` for every failure.")
+    ] = None,
+    step: StepOption = None,
+    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only this group, by its id.")] = None,
+    won: WonOption = None,
+    least: LeastOption = None,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 50,
+) -> None:
+    """List recorded episodes as a table.
+
+    Example: agentrl episodes runs/NAME --split eval --lost
+    """
+    from agentrl import replay
+    from agentrl.replay.episode_filters import Filter, unknown_label
+
+    wanted = Filter(
+        split=split, label=label, outcome=outcome, step=step, seed=seed, group=group, won=won,
+        least=least,
+    )  # fmt: skip
+    recorded = replay.open(run).episodes()
+    found = wanted.of(recorded)
+    if recorded and not found:
+        typer.echo(f"No episode matches. Recorded: {_counts(recorded)}")
+        if (unknown := unknown_label(label, recorded)) is not None:
+            typer.echo(printable(unknown))
+        return
+    _print_table(found[-last:] if last else found, len(found))
+    if any(s.outcome.void for s in found):
+        typer.echo(printable(_void_causes(replace(wanted, outcome=None).of(recorded))))
+
+
+def _counts(episodes: Sequence["Summary"]) -> str:
+    counts = Counter(f"{s.split} {s.outcome.value}" for s in episodes)
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+
+
+def _void_causes(episodes: Sequence["Summary"]) -> str:
+    """Such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
+    from agentrl.replay.episode_filters import void_causes
+
+    counts = void_causes(episodes)
+    causes = ", ".join(f"{count} x {one_line(cause)}" for cause, count in counts.most_common())
+    fraction = counts.total() / len(episodes)
+    return f"{counts.total()} void of {len(episodes)} ({fraction:.1%}): {causes}"
+
+
+def _cell(text: str) -> str:
+    return escape(printable(text))
+
+
+def _print_table(episodes: Sequence["Summary"], total: int) -> None:
+    columns = ("episode", "split", "label", "step", "seed", "outcome", "won", "turns", "reward")
+    table = Table(*columns, "device", "error")
+    for s in episodes:
+        table.add_row(
+            _cell(s.id), _cell(s.split), _cell(s.label), str(s.step), str(s.seed),
+            s.outcome.value, {True: "yes", False: "no", None: ""}[s.won], str(s.turns),
+            "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
+            _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
+        )  # fmt: skip
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+    console.print(f"{len(episodes)} of {total} episodes")

@@ -1,0 +1,72 @@
+"""`agentrl view`: browse a run in the browser."""
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from agentrl.cli.episodes import RunArgument
+from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl.replay import Run
+
+
+def view(
+    run: RunArgument,
+    episode: Annotated[
+        str | None, typer.Option(help="Print the address of this episode's page.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Print the address of this group's page.")
+    ] = None,
+    beside: Annotated[
+        str | None, typer.Option("--with", help="Another run, to compare with on the pages.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Port of the pages; 0 picks a free one.", min=0, max=65535)
+    ] = 8200,
+    host: Annotated[str, typer.Option(help="Address to serve the pages at.")] = "127.0.0.1",
+) -> None:
+    """Browse a run in the browser, also while a job is running.
+
+    Example: agentrl view runs/NAME --with runs/OTHER
+    """
+    from agentrl import replay
+
+    page = _page(replay.open(run), episode, group)
+    try:
+        from agentrl.viewer.viewer_server import serve
+    except ImportError as error:
+        raise ConfigError(
+            f"the pages need {error.name}, which is missing: pip install 'agentrl[page]'; "
+            "agentrl episodes and agentrl export work without it"
+        ) from None
+
+    def ready(url: str) -> None:
+        typer.echo(f"{url}  (Ctrl-C stops the server)")
+
+    serve(run, host=host, port=port, page=page, other=beside, ready=ready)
+
+
+def replay(context: typer.Context) -> None:
+    """Name the commands that replaced `agentrl replay`."""
+    raise ConfigError(
+        "agentrl replay is now three commands: agentrl view RUN opens the pages in the browser, "
+        "agentrl episodes RUN lists episodes (was --list), and agentrl export RUN FILE writes "
+        "files (was --export FILE)"
+    )
+
+
+def _page(run: "Run", episode: str | None, group: str | None) -> str:
+    """Path of the page of an episode or a group; empty for the overview."""
+    from agentrl.replay import Filter
+
+    if episode is not None and group is not None:
+        raise ConfigError("give --episode or --group, not both: each has its own page")
+    name = episode or group
+    if name is None:
+        return ""
+    if not run.episodes(Filter(id=episode, group=group)):
+        raise ConfigError(f"{run.path} has no {name!r} (agentrl episodes RUN lists all)")
+    return f"{'episodes' if group is None else 'groups'}/{quote(name)}"
