@@ -48,8 +48,8 @@ class Game(gymnasium.Env):
         self.named = [url, deadline_s, token]
     def look(self):
         screen = self.np_random.integers(256, size=(8, 6, 3), dtype=np.uint8)
-        told = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
-        return {"screen": screen, "n": self.steps}, told
+        info = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
+        return {"screen": screen, "n": self.steps}, info
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
