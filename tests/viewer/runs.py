@@ -77,7 +77,7 @@ def run(folder: Path) -> Path:
 
 
 def evaluate(folder: Path) -> None:
-    """Log evaluations like a five-step job, whose last step has one during and one after training."""
+    """Log evaluations like a five-step job; its last step has one during and one after training."""
     lines = []
     for step, way, reward, episodes in (
         (0, "sampled", 0.2, 12), (0, "greedy", 0.3, 12), (2, "sampled", 0.5, None),

@@ -438,9 +438,7 @@ def test_a_range_is_selected_by_touch_and_by_keys(small, open_page):
     page.get_by_role("button", name="end the range here").tap()
     expect(outside).to_have_count(3)
     assert "range=2-2" in page.url
-    page.get_by_role("option").nth(
-        2
-    ).tap()  # a start after the end extends the range to the last turn
+    page.get_by_role("option").nth(2).tap()  # a start after the end: up to the last turn
     page.keyboard.press("s")
     expect(outside).to_have_count(2)
     assert "range=3-3" in page.url

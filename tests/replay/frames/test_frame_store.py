@@ -276,7 +276,7 @@ for number in range(10_000):
 
 
 def test_kill_9_loses_no_written_frame(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     names: list[str] = []
     for _ in range(3):  # the next writer rolls back what the killed one began
         writer = subprocess.Popen(
