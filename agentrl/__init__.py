@@ -1,6 +1,36 @@
-"""agentrl trains vision-language agents that act on screens.
+"""Train vision-language agents that act on screens.
 
-Importing this package loads neither torch nor Ray: the names below are resolved on first use.
+Run jobs
+    train            run a whole training job, or resume one
+    evaluate         play episodes on held-out seeds: an `Evaluation`
+    load_config      a `Config` from a YAML file or packaged name, with overrides
+    Config           all settings of a job, by section
+
+Environments
+    register         add an environment under an id of its own
+    make             create an environment
+    make_translator  create its translator
+    Translator       turns observations into messages, and replies into actions
+    Player           a scripted player
+    Observation      what an environment shows: images and text
+    Message          one message of the conversation with the model
+    ActionError      raised for a reply that is not an action
+
+Recorded episodes
+    replay.open      open a `Run`: its episodes, summary, checkpoints and model
+    Run              a recorded run, as `train` returns it
+    Episode, Turn    one episode, and one turn of it
+    ScoredEpisode    an episode with its rewards
+    Outcome          how an episode ended
+
+Phones
+    open_device      connect to a phone by its serial
+    Device           a phone: screenshot, tap, swipe, type
+
+Errors
+    AgentRLError     base of all errors: ConfigError, ActionError, WorldError
+
+Importing this package loads neither torch nor Ray; each name is resolved on first use.
 """
 
 from importlib import import_module
@@ -8,28 +38,66 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "train": "agentrl.training.trainer.train:train",
-    "evaluate": "agentrl.training.evaluation.evaluate:evaluate",
-    "make": "agentrl.env:make",
-    "make_translator": "agentrl.env:make_translator",
-    "register": "agentrl.env:register",
-    "load_config": "agentrl.config:load",
-}
-
-__all__ = ["__version__", "evaluate", "load_config", "make", "make_translator", "register", "train"]
-
 if TYPE_CHECKING:
+    from agentrl import replay
+    from agentrl.config import Config
     from agentrl.config import load as load_config
-    from agentrl.env import make, make_translator, register
-    from agentrl.training.evaluation.evaluate import evaluate
+    from agentrl.devices import Device, open_device
+    from agentrl.env import Player, Translator, make, make_translator, register
+    from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
+    from agentrl.replay import Run
+    from agentrl.training.evaluation.evaluate import Evaluation, evaluate
     from agentrl.training.trainer.train import train
+    from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
+
+__all__ = [
+    "ActionError",
+    "AgentRLError",
+    "Config",
+    "ConfigError",
+    "Device",
+    "Episode",
+    "Evaluation",
+    "Message",
+    "Observation",
+    "Outcome",
+    "Player",
+    "Run",
+    "ScoredEpisode",
+    "Translator",
+    "Turn",
+    "WorldError",
+    "__version__",
+    "evaluate",
+    "load_config",
+    "make",
+    "make_translator",
+    "open_device",
+    "register",
+    "replay",
+    "train",
+]
+
+_MODULES = {
+    "agentrl.config": ("Config",),
+    "agentrl.devices": ("Device", "open_device"),
+    "agentrl.env": ("Player", "Translator", "make", "make_translator", "register"),
+    "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
+    "agentrl.replay": ("Run",),
+    "agentrl.training.evaluation.evaluate": ("Evaluation", "evaluate"),
+    "agentrl.training.trainer.train": ("train",),
+    "agentrl.types": ("Episode", "Message", "Observation", "Outcome", "ScoredEpisode", "Turn"),
+}
+_LAZY = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_LAZY["load_config"] = ("agentrl.config", "load")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name == "replay":
+        return import_module("agentrl.replay")
+    if name not in _LAZY:
         raise AttributeError(f"module 'agentrl' has no attribute {name!r}")
-    module, _, attribute = _PUBLIC[name].partition(":")
+    module, attribute = _LAZY[name]
     return getattr(import_module(module), attribute)
 
 

@@ -181,62 +181,114 @@ class ScoredEpisode:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Sample:
-    """One token sequence to train on: one turn, or several whose prompts extend each other."""
+class TokenSequence:
+    """Tokens that a model reads at once: one turn, or several whose prompts extend each other."""
 
     token_ids: tuple[int, ...]
     """[L]"""
-    places: tuple[int, ...]
-    """[N], indices into `token_ids` of the tokens that the policy sampled; increasing, never 0."""
+    sampled_positions: tuple[int, ...]
+    """[N], of the sampled tokens in `token_ids`; ascending, never 0."""
     logprobs: tuple[float, ...]
-    """[N], as the engine sampled them."""
+    """[N], that the engine sampled with."""
+    versions: tuple[int, ...]
+    """[N], of the weights that sampled each token."""
+    turns: tuple[int, ...]
+    """[N], the turn of the episode that each token belongs to."""
+    images: tuple[Image, ...]
+    episode: int
+    """Index of the episode in its training step; equal for the sequences of one episode."""
+
+    @property
+    def num_sampled(self) -> int:
+        """N, the number of sampled tokens."""
+        return len(self.sampled_positions)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TokenScores:
+    """What the models computed about a sequence's N sampled tokens; None if not required."""
+
+    old_logprobs: tuple[float, ...] | None = None
+    """[N], under the learner before the update."""
+    reference_logprobs: tuple[float, ...] | None = None
+    """[N], under the reference model."""
+    values: tuple[float, ...] | None = None
+    """[N], the critic's, of the state before each token."""
+    last_value: float = 0.0
+    """The critic's, of the state after the sequence's last token."""
+    implicit_logprobs: tuple[float, ...] | None = None
+    """[N], under the implicit reward model."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TrainingSample(TokenSequence):
+    """A token sequence with all that the losses need."""
+
     advantages: tuple[float, ...]
     """[N]"""
-    images: tuple[Image, ...]
-    turns: tuple[int, ...]
-    """[N], the turn of its episode that each token belongs to."""
-    episode: int = 0
-    """Equal for the samples of one episode."""
-    versions: tuple[int, ...] = ()
-    """[N], of the weights that sampled each token; empty if unused."""
-    old_logprobs: tuple[float, ...] = ()
-    """[N], under the learner before the update; empty to use the engine's."""
-    reference_logprobs: tuple[float, ...] = ()
-    """[N], under the reference model; empty without one."""
-    values: tuple[float, ...] = ()
-    """[N], the critic's value of the state before each token, before the update; empty without a
-    critic."""
-    returns: tuple[float, ...] = ()
-    """[N], the critic's targets; empty without a critic."""
+    old_logprobs: tuple[float, ...]
+    """[N], under the learner before the update if the loss corrects for a different engine, else
+    the engine's."""
+    reference_logprobs: tuple[float, ...] | None
+    """[N], under the reference model; None without one."""
+    values: tuple[float, ...] | None
+    """[N], the critic's, before the update, of the state before each token; None without one."""
+    returns: tuple[float, ...] | None
+    """[N], the critic's targets; None without one."""
+    bce_gradient: float | None
+    """Derivative of the implicit reward's loss by the log-probability of each of the tokens; None
+    without one."""
+
+    @property
+    def has_advantage(self) -> bool:
+        """Whether any token has an advantage other than 0."""
+        return any(self.advantages)
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """The tensors of some samples, packed as prefix trees.
+    """Token sequences as the tensors of one forward pass.
 
-    A row holds one or more trees: a prefix that several samples share is stored once, followed by
-    the branches in depth-first order. A token attends to the earlier tokens of its row whose
-    subtree has not ended. N counts the sampled tokens of all samples, sample by sample.
+    A row holds one or more prefix trees: the common prefix of several sequences once, followed by
+    their continuations, depth first. A token attends to those before it in its row whose subtrees
+    have not ended. N counts the sampled tokens of all sequences, sequence by sequence.
     """
 
     token_ids: Tensor
     """int64[B, L], padded on the right."""
     positions: Tensor
-    """int64[..., B, L], position ids in the model family's own scheme, from each sample's start."""
-    ends: Tensor
-    """int64[B, L]: the token at column c is visible to columns c up to, but excluding, this one."""
-    forked: bool
-    """Whether any row holds more than one sample."""
-    sources: Tensor
-    """int64[N], flat indices (row * L + column) of the tokens before the sampled ones."""
+    """int64[..., B, L], position ids as the model family counts them."""
+    subtree_ends: Tensor
+    """int64[B, L]: a token is visible to those after it up to, and not including, this column."""
+    has_branches: bool
+    """Whether some row holds more than one sequence."""
+    logit_positions: Tensor
+    """int64[N], flat positions of the tokens before the sampled ones: row * L + column."""
     targets: Tensor
     """int64[N], the sampled tokens."""
-    lasts: Tensor
-    """int64[S], flat indices of the last token of each sample present."""
+    last_positions: Tensor
+    """int64[S], flat positions of the last token of each sequence."""
     turns: Tensor
     """int64[N], equal for the tokens of one reply."""
-    columns: Mapping[str, Tensor]
-    """float32[N] each: `logprobs`, `old_logprobs`, `advantages`, `weights`, and whichever of
-    `reference_logprobs`, `values`, `returns` the samples have."""
+    logprobs: Tensor
+    """float32[N], that the engine sampled with."""
+    weights: Tensor
+    """float32[N], of each token in the loss."""
     pixels: Mapping[str, Tensor]
-    """The images as keyword arguments of the model's forward."""
+    """Images as keyword arguments of the model."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LossInputs:
+    """Tensors of a batch's N sampled tokens beyond those of `Batch`; see `TrainingSample`."""
+
+    advantages: Tensor
+    """float32[N]"""
+    old_logprobs: Tensor
+    """float32[N]"""
+    reference_logprobs: Tensor | None
+    """float32[N]; None without a reference."""
+    values: Tensor | None
+    """float32[N]; None without a critic."""
+    returns: Tensor | None
+    """float32[N]; None without a critic."""

@@ -45,12 +45,12 @@ from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.rules import STAKE
 from agentrl.policies.open_model import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.rollout.collector import Collector, Progress
-from agentrl.rollout.env_pool import open_worlds
-from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.episode_request import Ticket
-from agentrl.rollout.make_env import load_player
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.collector import CollectionProgress, Collector
+from agentrl.rollout.env_components import load_player
+from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.episode import EpisodeLimits, run_episode
+from agentrl.rollout.episode_request import EpisodeRequest
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.system.screen_frame import bar_height
@@ -195,47 +195,49 @@ async def _play(
 ) -> tuple[Ledger, Sequence[Any]]:
     """Play rounds of games until the time is up."""
     ledger, end = Ledger(), time.monotonic() + seconds
-    worlds = open_worlds(config, _fingerprint, (0, 1))
+    env_pool = open_env_pool(config, _fingerprint, (0, 1))
     expert = load_player(config.env, "expert")
     policy = ScriptedPolicy(expert, scale=open_scaler(config.model))
-    limits = Limits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
+    limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
 
-    async def play_ticket(ticket: Ticket) -> Episode:
+    async def play_request(request: EpisodeRequest) -> Episode:
         def act(world: Any) -> Any:
-            return play(ticket, config.env.id, world, policy, ticket.seed, limits)
+            return run_episode(request, config.env.id, world, policy, request.seed, limits)
 
-        return await worlds.visit(act)
+        return await env_pool.run_in_env(act)
 
-    def done(ticket: Ticket, scored: ScoredEpisode) -> None:
+    def done(request: EpisodeRequest, scored: ScoredEpisode) -> None:
         ledger.attempts += 1
         episode = scored.episode
         if episode.outcome.void:
             ledger.void[cause(episode.outcome, episode.error) or "?"] += 1
         else:
-            played[_name(ticket)] += 1
+            played[_name(request)] += 1
             _check(ledger, episode, config)
 
     scorers = Workers("scoring")
     try:
         for step in range(1, 10**6):
-            tickets = [
-                Ticket(split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label="")
+            requests = [
+                EpisodeRequest(
+                    split="eval", step=step, group=n, member=0, seed=10**6 * step + n, label=""
+                )
                 for n in range(2 * config.rollout.concurrency)
             ]
-            ledger.asked += len(tickets)
+            ledger.asked += len(requests)
             collector = Collector(
-                play=play_ticket,
-                score=Scorer(config.rewards).score,
-                concurrency=worlds.count,
+                play=play_request,
+                score=RewardFunctions(config.rewards).score,
+                concurrency=env_pool.count,
                 max_refills=10**6,
                 done=done,
-                progress=Progress(),
+                progress=CollectionProgress(),
                 scorers=scorers,
             )
-            finished = await collector.collect(tickets)
+            finished = await collector.collect(requests)
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
-            ledger.lost += [_name(t) for t in tickets if not played[_name(t)]]
+            ledger.lost += [_name(t) for t in requests if not played[_name(t)]]
             del collector, finished
             memory.look()
             console.print(
@@ -246,7 +248,7 @@ async def _play(
             if time.monotonic() >= end:
                 break
         ledger.twice = [name for name, count in played.items() if count > 1]
-        pool: DevicePool = worlds.pool  # type: ignore[attr-defined]
+        pool: DevicePool = env_pool.pool  # type: ignore[attr-defined]
         stats, until = pool.stats(), time.monotonic() + _RETURN_S
         aside = {row.serial for row in stats if row.quarantined}
         while (
@@ -258,11 +260,11 @@ async def _play(
         return ledger, stats
     finally:
         scorers.close()
-        worlds.close()
+        env_pool.close()
 
 
-def _name(ticket: Ticket) -> str:
-    return f"{ticket.step}/{ticket.group}"
+def _name(request: EpisodeRequest) -> str:
+    return f"{request.step}/{request.group}"
 
 
 def _fingerprint(frame: Image) -> str:

@@ -46,10 +46,10 @@ from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import ModelAdapter, adapter_for, torch_companions
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
-from agentrl.training.batching.batches import micro_batches
+from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.token_scorer import is_vision
-from agentrl.types import Prompt, Sample
+from agentrl.training.learner.logprob_model import is_vision
+from agentrl.types import Prompt, TrainingSample
 
 TEXT = {
     "vocab_size": 151936,
@@ -201,7 +201,7 @@ def build(folder: Path, size: str, device: str) -> None:
         file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
 
 
-def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
+def drawn(model_adapter: ModelAdapter, size: Size) -> list[TrainingSample]:
     """The samples of one optimizer step: several replies to each of some prompts with an image."""
     rng = np.random.default_rng(0)
     width, height = size.picture
@@ -218,7 +218,7 @@ def drawn(model_adapter: ModelAdapter, size: Size) -> list[Sample]:
 def learned(
     folder: Path,
     size: Size,
-    samples: Sequence[Sample],
+    samples: Sequence[TrainingSample],
     updates: int,
     peak: float | None,
     shared: bool,
@@ -266,9 +266,9 @@ class Work:
     """The part 12 d p of the FLOPs."""
 
     @classmethod
-    def of(cls, learner: Learner, samples: Sequence[Sample]) -> "Work":
+    def of(cls, learner: Learner, samples: Sequence[TrainingSample]) -> "Work":
         """FLOPs by the formula above."""
-        scorer, model_adapter = learner._model.scorer, learner._model_adapter
+        scorer, model_adapter = learner._policy.module, learner._model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
@@ -276,7 +276,7 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in micro_batches(samples, learner._packing, model_adapter.image_token_id):
+        for rows in pack_micro_batches(samples, learner._packing, model_adapter.image_token_id):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length
@@ -284,7 +284,7 @@ class Work:
                 for index, begun in tree.tokens:
                     path, one = tree.paths[index], samples[index]
                     pairs += sum(range(begun + 1, len(path) + 1))
-                    asked |= {int(path[place - 1]) for place in one.places}
+                    asked |= {int(path[place - 1]) for place in one.sampled_positions}
                     for image in one.images:
                         seen[id(image)] = int(
                             np.prod(model_adapter.pixels([image])["image_grid_thw"].numpy())
@@ -298,7 +298,7 @@ class Work:
 
 def fsdp(learner: Learner) -> str:
     """Describe how the learner is sharded, read from its modules."""
-    scorer: Any = learner._model.scorer
+    scorer: Any = learner._policy.module
     units = [module for module in scorer.modules() if isinstance(module, FSDPModule)]
     policy = scorer._get_fsdp_state()._mp_policy
     masters = ", ".join({str(p.dtype) for p in scorer.parameters()})
@@ -313,12 +313,13 @@ def fsdp(learner: Learner) -> str:
 
 
 async def answered(
-    folder: Path, size: Size, samples: Sequence[Sample], engine: str, rounds: int
+    folder: Path, size: Size, samples: Sequence[TrainingSample], engine: str, rounds: int
 ) -> list[str]:
     """A row of the table: all prompts of the samples at once."""
     forget_peak()
     prompts = [
-        Prompt(token_ids=one.token_ids[: one.places[0]], images=one.images) for one in samples
+        Prompt(token_ids=one.token_ids[: one.sampled_positions[0]], images=one.images)
+        for one in samples
     ]
     longest = max(len(prompt.token_ids) for prompt in prompts) + size.reply
     kwargs: Mapping[str, Any] = {"max_batch": len(prompts)} if engine == "hf" else {}

@@ -22,20 +22,27 @@ from agentrl.config import Config
 from agentrl.policies.models import adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.micro_batches import whole
-from agentrl.types import Sample
+from agentrl.training.learner.micro_batches import single_batch
+from agentrl.types import TrainingSample
 
 
-def episode(tokens: int) -> Sample:
+def episode(tokens: int) -> TrainingSample:
     """Random tokens, the last eight of them sampled."""
     rng = np.random.default_rng(0)
-    return Sample(
+    return TrainingSample(
         token_ids=tuple(int(token) for token in rng.integers(0, 200, tokens)),
-        places=tuple(range(tokens - 8, tokens)),
+        sampled_positions=tuple(range(tokens - 8, tokens)),
         logprobs=(-5.0,) * 8,
         advantages=(1.0,) * 8,
-        images=(),
+        old_logprobs=(-5.0,) * 8,
+        versions=(0,) * 8,
         turns=(0,) * 8,
+        images=(),
+        episode=0,
+        reference_logprobs=None,
+        values=None,
+        returns=None,
+        bce_gradient=None,
     )
 
 
@@ -45,9 +52,9 @@ def measure(folder: Path, tokens: int, ranks: int, rank: int, out: Path) -> None
     config = Config()
     config.train.ranks = config.train.sequence_parallel = ranks
     learner = Learner(config, folder, rank, ranks, f"file://{out}-meet")
-    batch = whole([episode(tokens)], adapter_for(folder))
+    batch = single_batch([episode(tokens)], adapter_for(folder))
     kept: list[int] = []
-    scorer = learner._model.scorer
+    scorer = learner._policy.module
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         kept.append(tensor.nbytes)

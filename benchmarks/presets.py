@@ -134,7 +134,7 @@ def _do(task: Path) -> None:
         for how in ("sampled", "greedy")
     }
     result = {
-        how: {key: metrics[key] for key in ("accuracy", "reward", "episodes")}
+        how: {key: metrics.summary()[key] for key in ("accuracy", "reward", "episodes")}
         for how, metrics in played.items()
     }
     spent = {"steps": summary["steps"], "seconds": summary["seconds"]}

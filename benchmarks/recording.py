@@ -19,8 +19,8 @@ from rollout import _clone_expert
 
 from agentrl import config as configuration
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 
 
 async def main() -> None:
@@ -52,8 +52,8 @@ async def main() -> None:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
         run, weights = Path(scratch) / "run", Path(scratch) / "cloned.safetensors"
         kinds = {
-            "recorded": Rollouts(config, folder, None if options.control else run),
-            "not": Rollouts(config, folder, None),
+            "recorded": RolloutWorker(config, folder, None if options.control else run),
+            "not": RolloutWorker(config, folder, None),
         }
         try:
             for rollouts in kinds.values():
@@ -68,14 +68,16 @@ async def main() -> None:
     _print(took, options.games, size / 1e6)
 
 
-async def _played(kinds: dict[str, Rollouts], games: int, rounds: int) -> dict[str, list[float]]:
+async def _played(
+    kinds: dict[str, RolloutWorker], games: int, rounds: int
+) -> dict[str, list[float]]:
     """Turns per second of each round; the first round of each kind is a warm-up and dropped."""
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     for number in range(rounds + 1):
         # Alternate which kind goes first, so that a drift of the machine's speed cancels out.
         for kind in (list(kinds), list(kinds)[::-1])[number % 2]:
             first = 10**6 + number * games
-            tickets = tickets_of_step("eval", number, list(range(first, first + games)), 1)
+            tickets = requests_of_step("eval", number, list(range(first, first + games)), 1)
             started = time.perf_counter()
             episodes = await kinds[kind].collect(tickets)
             turns = sum(len(scored.episode.turns) for scored in episodes)

@@ -20,8 +20,8 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.policies.engines.engine import Engine, Sampling
 from agentrl.policies.models.model_source import resolve_model
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.supervised import warm_start
@@ -62,7 +62,7 @@ async def main() -> None:
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
-        rollouts = Rollouts(config, folder, Path(scratch) if options.record else None)
+        rollouts = RolloutWorker(config, folder, Path(scratch) if options.record else None)
         await rollouts.start()
         try:
             weights = Path(scratch) / "cloned.safetensors"
@@ -90,25 +90,27 @@ def _options() -> argparse.Namespace:
 
 
 async def _clone_expert(
-    config: Config, rollouts: Rollouts, folder: Path, weights: Path, games: int
+    config: Config, rollouts: RolloutWorker, folder: Path, weights: Path, games: int
 ) -> None:
     """Briefly clone the expert, because an untrained model never taps."""
-    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, games), 1)
+    tickets = requests_of_step("demo", 0, seeds.demonstration_seeds(config, games), 1)
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
     learner = Learner(config, folder)
-    await warm_start.clone(config, demos, learner, folder, lambda *_: None)
+    await warm_start.train_on_demonstrations(config, demos, learner, folder, lambda *_: None)
     learner.save_weights(weights)
     learner.close()
     await rollouts.load_weights(weights, 1)
 
 
-async def _compare(config: Config, rollouts: Rollouts, weights: Path, games: int) -> None:
-    first = tickets_of_step("eval", 0, seeds.evaluation(config, config.rollout.concurrency), 1)
+async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games: int) -> None:
+    first = requests_of_step(
+        "eval", 0, seeds.evaluation_seeds(config, config.rollout.concurrency), 1
+    )
     await rollouts.collect(first)  # start and warm up the engine
     assert rollouts.engine is not None
     await rollouts.engine.load_weights(weights, 2)  # clears the prefix cache
-    tickets = tickets_of_step("train", 1, [10**6 + game for game in range(games)], 1)
+    tickets = requests_of_step("train", 1, [10**6 + game for game in range(games)], 1)
     before = _busy_s(rollouts)
     started = time.perf_counter()
     episodes = await rollouts.collect(tickets)
@@ -121,7 +123,7 @@ async def _compare(config: Config, rollouts: Rollouts, weights: Path, games: int
     _print(len(episodes), turns, ours, bare, busy)
 
 
-def _busy_s(rollouts: Rollouts) -> list[float]:
+def _busy_s(rollouts: RolloutWorker) -> list[float]:
     """Seconds that each phone has spent in calls."""
     return [row.busy_s for row in rollouts.worlds.pool.stats()]  # type: ignore[attr-defined]
 

@@ -43,7 +43,7 @@ from agentrl.config import AlgorithmConfig, Config
 from agentrl.policies.models import ModelAdapter, adapter_for, load_model, torch_companions
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
-from agentrl.types import Image, Sample
+from agentrl.types import Image, TrainingSample
 
 
 def main() -> None:
@@ -137,7 +137,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
 
 
 def measured(
-    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], rounds: int
+    folder: Path, model_adapter: ModelAdapter, samples: list[TrainingSample], rounds: int
 ) -> list[str]:
     """A row of the table."""
     config = settings()
@@ -177,13 +177,13 @@ def settings() -> Config:
 
 
 def bare_loop(
-    folder: Path, model_adapter: ModelAdapter, samples: list[Sample], budget: int
+    folder: Path, model_adapter: ModelAdapter, samples: list[TrainingSample], budget: int
 ) -> Callable[[], None]:
     """A plain update in micro-batches of padded rows."""
     model = load_model(folder)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     order = sorted(samples, key=lambda sample: -len(sample.token_ids))
-    parts: list[list[Sample]] = []
+    parts: list[list[TrainingSample]] = []
     for sample in order:
         if parts and (len(parts[-1]) + 1) * len(parts[-1][0].token_ids) <= budget:
             parts[-1].append(sample)
@@ -199,14 +199,14 @@ def bare_loop(
                 mask[row, : len(sample.token_ids)] = 1
             images = [image for sample in part for image in sample.images]
             logits = model(**model_adapter.forward_inputs(ids, mask, images)).logits
-            rows = torch.tensor([r for r, s in enumerate(part) for _ in s.places])
-            places = torch.tensor([place for sample in part for place in sample.places])
+            rows = torch.tensor([r for r, s in enumerate(part) for _ in s.sampled_positions])
+            places = torch.tensor([place for sample in part for place in sample.sampled_positions])
             old = torch.tensor([value for sample in part for value in sample.logprobs])
             credit = torch.tensor([value for sample in part for value in sample.advantages])
             table = torch.log_softmax(logits[rows, places - 1].float(), -1)
             ratio = (table[torch.arange(len(places)), ids[rows, places]] - old).exp()
             loss = torch.maximum(-credit * ratio, -credit * ratio.clamp(0.8, 1.2)).sum()
-            (loss / sum(len(sample.places) for sample in samples)).backward()  # type: ignore[no-untyped-call]
+            (loss / sum(len(sample.sampled_positions) for sample in samples)).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
         adam.zero_grad()
@@ -214,7 +214,9 @@ def bare_loop(
     return update
 
 
-def answers(model_adapter: ModelAdapter, pictures: int, siblings: int, length: int) -> list[Sample]:
+def answers(
+    model_adapter: ModelAdapter, pictures: int, siblings: int, length: int
+) -> list[TrainingSample]:
     """Several replies for each of some images of 84 x 140."""
     rng = np.random.default_rng(0)
     allowed = words(model_adapter)
@@ -227,7 +229,7 @@ def answers(model_adapter: ModelAdapter, pictures: int, siblings: int, length: i
     return found
 
 
-def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
+def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[TrainingSample]:
     """A group of episodes that diverge after the same first screen."""
     rng = np.random.default_rng(0)
     first = picture(rng)
@@ -245,7 +247,7 @@ def conversation(
     first: Image,
     turns: int,
     number: int,
-) -> Sample:
+) -> TrainingSample:
     """One episode: a screen and a reply of ten tokens per turn."""
     ids, images, places = list(opening), [first], list[int]()
     for turn in range(turns):
@@ -258,26 +260,30 @@ def conversation(
     count = len(places)
     return replace(
         whole,
-        places=tuple(places),
+        sampled_positions=tuple(places),
         logprobs=whole.logprobs[:count],
+        old_logprobs=whole.logprobs[:count],
+        versions=whole.versions[:count],
         advantages=whole.advantages[:count],
         turns=tuple(k // 10 for k in range(count)),
     )
 
 
-def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[Sample]:
+def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[TrainingSample]:
     """The same conversations, one sample per turn with all previous turns in its prompt."""
     found = []
     for whole in conversations(model_adapter, siblings, turns):
         for turn in range(turns):
-            end = whole.places[10 * turn + 9] + 1
+            end = whole.sampled_positions[10 * turn + 9] + 1
             own = slice(10 * turn, 10 * turn + 10)
             found.append(
                 replace(
                     whole,
                     token_ids=whole.token_ids[:end],
-                    places=whole.places[own],
+                    sampled_positions=whole.sampled_positions[own],
                     logprobs=whole.logprobs[own],
+                    old_logprobs=whole.logprobs[own],
+                    versions=whole.versions[own],
                     advantages=whole.advantages[own],
                     turns=whole.turns[own],
                     images=whole.images[: turn + 1],
@@ -302,17 +308,24 @@ def sample(
     reply: Sequence[int],
     images: tuple[Image, ...],
     number: int,
-) -> Sample:
+) -> TrainingSample:
     """One reply; half of its group's advantages are positive."""
     count = len(reply)
-    return Sample(
+    logprobs = tuple(rng.normal(-5.3, 0.1, count).tolist())
+    return TrainingSample(
         token_ids=tuple(int(token) for token in (*prompt, *reply)),
-        places=tuple(range(len(prompt), len(prompt) + count)),
-        logprobs=tuple(rng.normal(-5.3, 0.1, count).tolist()),
+        sampled_positions=tuple(range(len(prompt), len(prompt) + count)),
+        logprobs=logprobs,
+        old_logprobs=logprobs,
+        versions=(0,) * count,
         advantages=(float(rng.choice([-1.0, 1.0])),) * count,
         images=images,
         turns=(0,) * count,
         episode=number,
+        reference_logprobs=None,
+        values=None,
+        returns=None,
+        bce_gradient=None,
     )
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import PIL.Image
 
 from agentrl.config import AlgorithmConfig, Config, EnvConfig, RewardConfig, RolloutConfig
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
-from agentrl.training.trainer.training_samples import lesson
+from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Episode, Image
 from agentrl.weight_sync import weight_files
 
@@ -66,7 +66,7 @@ class Ours:
         self._config = job(_questions(data, shown), size, reward)
         self._size = size
         self._loop = asyncio.new_event_loop()
-        self._rollouts = Rollouts(self._config, folder, None)
+        self._rollouts = RolloutWorker(self._config, folder, None)
         self._loop.run_until_complete(self._rollouts.start())
         self._learner = Learner(self._config, folder)
         self._steps = 0
@@ -78,17 +78,23 @@ class Ours:
     async def _step(self) -> tuple[float, float]:
         started = time.perf_counter()
         self._steps += 1
-        chosen = seeds.training(self._config, self._steps)
-        tickets = tickets_of_step("train", self._steps, chosen, self._size.siblings)
+        chosen = seeds.training_seeds(self._config, self._steps)
+        tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
         collected = time.perf_counter()
         groups = [
             played[first : first + self._size.siblings]
             for first in range(0, len(played), self._size.siblings)
         ]
-        judge = self._learner.judge
-        taught = lesson(groups, self._config, judge, version=self._steps - 1, seed=self._steps)
-        await asyncio.to_thread(self._learner.update, taught.samples, self._steps)
+        built = build_training_samples(
+            groups,
+            self._config.algorithm,
+            self._learner.score_tokens,
+            max_new_tokens=self._config.rollout.max_new_tokens,
+            version=self._steps - 1,
+            seed=self._steps,
+        )
+        await asyncio.to_thread(self._learner.update, built.samples, self._steps)
         path = weight_files.publish(self._learner, self._steps)
         await self._rollouts.load_weights(path, self._steps)
         return collected - started, time.perf_counter() - collected

@@ -15,7 +15,7 @@ from trainer_step import WORDS, Size
 from agentrl.config import AlgorithmConfig, Config
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.learner.learner import Learner
-from agentrl.types import Image, Message, Sample
+from agentrl.types import Image, Message, TrainingSample
 
 RELEASE = "1.16.0"
 """The TRL release that this code is written for."""
@@ -152,21 +152,21 @@ def relative(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
     return float((apart / size) ** 0.5)
 
 
-def _ours(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
+def _ours(folder: Path, samples: Sequence[TrainingSample]) -> dict[str, Tensor]:
     config = Config(algorithm=AlgorithmConfig(name="grpo", aggregate="token_mean"))
     config.train.compare_engine = False
     learner = Learner(config, folder)
     # TRL never samples an image token, but its loss normalizes over them.
-    learner._model.scorer.banned.zero_()
+    learner._policy.module.banned.zero_()
     found: dict[str, Tensor] = {}
 
     def keep(lr: float, loss: Tensor) -> tuple[float, float]:
-        for name, parameter in learner._model._named().items():
+        for name, parameter in learner._policy._named().items():
             gradient: Any = parameter.grad
             found[name] = gradient.full_tensor().clone()
         return float(loss), 0.0
 
-    learner._parts.optimizer.step = keep  # type: ignore[method-assign]
+    learner._models.optimizer.step = keep  # type: ignore[method-assign]
     learner.update(samples, 0)
     learner.close()
     return found
@@ -174,16 +174,23 @@ def _ours(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
 
 def _sample(
     prompt: Tensor, reply: Tensor, logprobs: Tensor, credit: float, image: Image, number: int
-) -> Sample:
+) -> TrainingSample:
     first, count = len(prompt), len(reply)
-    return Sample(
+    sampled = tuple(logprobs[:count].tolist())
+    return TrainingSample(
         token_ids=(*prompt.tolist(), *reply.tolist()),
-        places=tuple(range(first, first + count)),
-        logprobs=tuple(logprobs[:count].tolist()),
+        sampled_positions=tuple(range(first, first + count)),
+        logprobs=sampled,
+        old_logprobs=sampled,
+        versions=(0,) * count,
         advantages=(credit,) * count,
         images=(image,),
         turns=(0,) * count,
         episode=number,
+        reference_logprobs=None,
+        values=None,
+        returns=None,
+        bce_gradient=None,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms import episode_selection, importance_correction
-from agentrl.algorithms.advantages import credit
+from agentrl.algorithms.advantages import compute_advantages
 from agentrl.algorithms.kl import ESTIMATES, MAX_K3
 from agentrl.algorithms.losses import LOSSES, token_weights
 from agentrl.algorithms.trajectories import Trajectories
@@ -261,7 +261,7 @@ def _given() -> str:
 def _estimators() -> str:
     rows = []
     for name, (formula, others) in ESTIMATORS.items():
-        found = credit(case(), dataclasses.replace(CREDIT, estimator=name)).advantages
+        found = compute_advantages(case(), dataclasses.replace(CREDIT, estimator=name)).advantages
         siblings = (_numbers(row, ".3f") for row in found)
         rows.append((f"`{name}`", formula, *siblings, others))
     head = ("estimator", "formula", "first sibling", "second", "third", "how others differ")

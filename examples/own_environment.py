@@ -52,4 +52,4 @@ agentrl.register(
 
 if __name__ == "__main__":
     run = agentrl.train(Path(__file__).with_suffix(".yaml"), overrides=sys.argv[1:])
-    print(json.dumps(json.loads((run / "summary.json").read_text()), indent=2))
+    print(json.dumps(run.summary, indent=2))

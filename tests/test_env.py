@@ -8,7 +8,8 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.make_env import action_space_of, load_player, make_env, open_translator
+from agentrl.rollout.env_components import load_player, open_translator, read_action_space
+from agentrl.rollout.make_env import make_env
 
 CODE = """
 import gymnasium
@@ -76,7 +77,7 @@ def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
     assert made.step(0)[1] == 3.0
     assert open_translator(config).to_action("<action>1</action>") == 1
     assert load_player(config, "random")
-    assert action_space_of(config) is action_space_of(config)
+    assert read_action_space(config) is read_action_space(config)
 
 
 def test_equal_class_and_module_names_in_different_packages_do_not_collide(
@@ -165,7 +166,7 @@ def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None
         ),
     ):
         with pytest.raises(ConfigError, match=message):
-            action_space_of(config)
+            read_action_space(config)
 
 
 def test_all_references_of_built_in_environments_resolve() -> None:

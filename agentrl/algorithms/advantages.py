@@ -1,4 +1,4 @@
-"""Who deserves what: the advantage of every sampled token of a training step."""
+"""The advantage of every sampled token of a training step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,57 +14,57 @@ from agentrl.types import ScoredEpisode
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Credit:
-    """What a step's tokens deserve."""
+class AdvantageResult:
+    """Advantages, and the targets of the critic."""
 
     advantages: Tensor
     """float64[E, N]"""
     returns: Tensor | None = None
-    """float64[E, N], what a critic learns; None without one."""
+    """float64[E, N], the critic's targets; None without a critic."""
 
 
-def credit(played: Trajectories, config: AlgorithmConfig) -> Credit:
-    """Advantages as `algorithm.estimator` finds them."""
-    found = ESTIMATORS[config.estimator](played, config)
+def compute_advantages(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
+    """Estimate advantages by `algorithm.estimator`, whitened if `algorithm.whiten`."""
+    result = ESTIMATORS[config.estimator](played, config)
     if not config.whiten:
-        return found
-    white = estimators.whitened(found.advantages, played.tokens)
-    return Credit(advantages=white, returns=found.returns)
+        return result
+    whitened = estimators.whitened(result.advantages, played.tokens)
+    return AdvantageResult(advantages=whitened, returns=result.returns)
 
 
 def _of_episodes(
     estimate: Callable[[Tensor, Tensor, Tensor], Tensor],
-) -> Callable[[Trajectories, AlgorithmConfig], Credit]:
-    def apply(played: Trajectories, config: AlgorithmConfig) -> Credit:
+) -> Callable[[Trajectories, AlgorithmConfig], AdvantageResult]:
+    def apply(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
         found = estimate(played.returns, played.group, played.valid)
-        return Credit(advantages=played.to_tokens(found))
+        return AdvantageResult(advantages=played.to_tokens(found))
 
     return apply
 
 
-def _turn_grpo(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _turn_grpo(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     found = estimators.turn_grpo(
         played.turn_rewards, played.turns, played.group, played.valid, config.discount
     )
-    return Credit(advantages=played.to_tokens(found))
+    return AdvantageResult(advantages=played.to_tokens(found))
 
 
-def _gigpo(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _gigpo(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     return _by_state(played, config, config.episode_weight, config.state_weight)
 
 
-def _state_grpo(played: Trajectories, config: AlgorithmConfig) -> Credit:
-    """Turns at equal states where every turn of a group has a state's name; else episodes."""
-    nameless = ((played.states < 0) & played.turns & played.valid[:, None]).any(-1)
-    whole = torch.isin(played.group, played.group[nameless])
+def _state_grpo(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
+    """Compare turns at equal states if every turn of a group has a state key, else episodes."""
+    has_unknown = ((played.states < 0) & played.turns & played.valid[:, None]).any(-1)
+    fall_back = torch.isin(played.group, played.group[has_unknown])
     states = _by_state(played, config, 0.0, 1.0).advantages
     episodes = played.to_tokens(estimators.grpo(played.returns, played.group, played.valid))
-    return Credit(advantages=torch.where(whole[:, None], episodes, states))
+    return AdvantageResult(advantages=torch.where(fall_back[:, None], episodes, states))
 
 
 def _by_state(
     played: Trajectories, config: AlgorithmConfig, episode_weight: float, state_weight: float
-) -> Credit:
+) -> AdvantageResult:
     found = estimators.gigpo(
         played.turn_rewards,
         played.turns,
@@ -75,31 +75,31 @@ def _by_state(
         episode_weight,
         state_weight,
     )
-    return Credit(advantages=played.to_tokens(found))
+    return AdvantageResult(advantages=played.to_tokens(found))
 
 
-def _reinforce_pp(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _reinforce_pp(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     found = estimators.reinforce_pp(
         played.rewards, played.tokens, played.valid, _discounts(played, config)
     )
-    return Credit(advantages=found)
+    return AdvantageResult(advantages=found)
 
 
-def _reinforce_pp_baseline(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _reinforce_pp_baseline(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     found = estimators.reinforce_pp_baseline(
         played.returns, played.tokens, played.group, played.valid
     )
-    return Credit(advantages=found)
+    return AdvantageResult(advantages=found)
 
 
-def _remax(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _remax(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     found = estimators.remax(
         played.rewards, played.tokens, played.valid, played.greedy, _discounts(played, config)
     )
-    return Credit(advantages=found)
+    return AdvantageResult(advantages=found)
 
 
-def _gae(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _gae(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     advantages, returns = estimators.gae(
         played.rewards,
         played.values,
@@ -108,10 +108,10 @@ def _gae(played: Trajectories, config: AlgorithmConfig) -> Credit:
         _discounts(played, config),
         config.gae_lambda,
     )
-    return Credit(advantages=advantages, returns=returns)
+    return AdvantageResult(advantages=advantages, returns=returns)
 
 
-def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     advantages, returns = estimators.turn_gae(
         played.rewards,
         played.values,
@@ -123,10 +123,10 @@ def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> Credit:
         config.token_discount,
         config.gae_lambda,
     )
-    return Credit(advantages=advantages, returns=returns)
+    return AdvantageResult(advantages=advantages, returns=returns)
 
 
-def _prime(played: Trajectories, config: AlgorithmConfig) -> Credit:
+def _prime(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     found = estimators.prime(
         played.rewards,
         played.implicit,
@@ -135,14 +135,14 @@ def _prime(played: Trajectories, config: AlgorithmConfig) -> Credit:
         played.valid,
         _discounts(played, config),
     )
-    return Credit(advantages=found)
+    return AdvantageResult(advantages=found)
 
 
 def _discounts(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return played.discounts(config.discount, config.token_discount)
 
 
-ESTIMATORS: dict[str, Callable[[Trajectories, AlgorithmConfig], Credit]] = {
+ESTIMATORS: dict[str, Callable[[Trajectories, AlgorithmConfig], AdvantageResult]] = {
     "grpo": _of_episodes(estimators.grpo),
     "dr_grpo": _of_episodes(estimators.dr_grpo),
     "rloo": _of_episodes(estimators.rloo),
@@ -158,11 +158,11 @@ ESTIMATORS: dict[str, Callable[[Trajectories, AlgorithmConfig], Credit]] = {
 }
 
 
-def check_states(groups: Sequence[Sequence[ScoredEpisode]], config: AlgorithmConfig) -> None:
-    """Whether turns can be compared at equal states, where nothing else is asked for.
+def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], config: AlgorithmConfig) -> None:
+    """Check that turns can be compared at equal states if the estimator requires it.
 
     Raises:
-        ConfigError: `gigpo` is asked for, and no state has a name.
+        ConfigError: the estimator is `gigpo`, and no turn has a state key.
     """
     turns = [
         turn for group in groups for s in group if not s.episode.outcome.void
@@ -170,17 +170,24 @@ def check_states(groups: Sequence[Sequence[ScoredEpisode]], config: AlgorithmCon
     ]  # fmt: skip
     if config.estimator == "gigpo" and turns and all(turn.state_key is None for turn in turns):
         raise ConfigError(
-            f"algorithm.estimator=gigpo: {groups[0][0].episode.env_id} names no state "
-            "(info['state_key']); env.state_key=screen takes what the screen looks like"
+            f"algorithm.estimator=gigpo: {groups[0][0].episode.env_id} provides no state keys "
+            "(info['state_key']); set env.state_key=screen to compare screens instead"
         )
 
 
-def company(played: Trajectories) -> float:
-    """Share of the turns of valid episodes that meet another at the same state; 0 without turns."""
-    there = played.turns & played.valid[:, None]
-    named = there & (played.states >= 0)
-    if not named.any():
+def state_match_fraction(played: Trajectories) -> float:
+    """Fraction of valid turns whose state another turn of the group has, too; 0 without turns."""
+    valid = played.turns & played.valid[:, None]
+    has_state = valid & (played.states >= 0)
+    if not has_state.any():
         return 0.0
-    place = played.group[:, None] * (played.states.max() + 1) + played.states
-    _, counts = torch.unique(place[named], return_counts=True)
-    return float(counts[counts > 1].sum() / there.sum())
+    state = played.group[:, None] * (played.states.max() + 1) + played.states
+    _, counts = torch.unique(state[has_state], return_counts=True)
+    return float(counts[counts > 1].sum() / valid.sum())
+
+
+def zero_advantage_groups(advantages: Tensor, group: Tensor) -> float:
+    """Fraction of the groups in which all advantages are 0."""
+    names = torch.unique(group)
+    zero = sum(not bool(advantages[group == name].any()) for name in names)
+    return zero / max(1, len(names))

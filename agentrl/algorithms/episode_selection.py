@@ -5,19 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from agentrl.config import Config
+from agentrl.config import AlgorithmConfig
 from agentrl.types import ScoredEpisode
 
 
-def is_open(group: Sequence[ScoredEpisode], config: Config) -> bool:
+def has_learning_signal(group: Sequence[ScoredEpisode], settings: AlgorithmConfig) -> bool:
     """Whether a group passes `algorithm.filter_*` (DAPO, arXiv:2503.14476).
 
     Args:
         group: siblings; void ones are ignored.
-        config: `filter_groups` requires returns that differ, `filter_means` a mean return within
+        settings: `filter_groups` requires returns that differ, `filter_means` a mean return within
             its bounds.
     """
-    settings = config.algorithm
     returns = [scored.total for scored in group if not scored.episode.outcome.void]
     if settings.filter_groups and len(set(returns)) < 2:
         return False
@@ -27,9 +26,9 @@ def is_open(group: Sequence[ScoredEpisode], config: Config) -> bool:
     return True
 
 
-def filters(config: Config) -> bool:
+def filters(settings: AlgorithmConfig) -> bool:
     """Whether any group filter is configured."""
-    return config.algorithm.filter_groups or bool(config.algorithm.filter_means)
+    return settings.filter_groups or bool(settings.filter_means)
 
 
 def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -> float:
@@ -48,10 +47,11 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
     return max(-penalty, min(0.0, -(length - (longest - buffer)) / buffer * penalty))
 
 
-def shaped(group: Sequence[ScoredEpisode], config: Config) -> list[ScoredEpisode]:
+def shaped(
+    group: Sequence[ScoredEpisode], settings: AlgorithmConfig, max_new_tokens: int
+) -> list[ScoredEpisode]:
     """A group with the penalty for overlong replies in its rewards; unchanged without a buffer."""
-    settings, longest = config.algorithm, config.rollout.max_new_tokens
-    buffer = settings.overlong_buffer * longest
+    buffer = settings.overlong_buffer * max_new_tokens
     if buffer <= 0:
         return list(group)
     return [
@@ -59,7 +59,9 @@ def shaped(group: Sequence[ScoredEpisode], config: Config) -> list[ScoredEpisode
             scored,
             rewards=tuple(
                 reward
-                + overlong_penalty(len(turn.reply_ids), longest, buffer, settings.overlong_penalty)
+                + overlong_penalty(
+                    len(turn.reply_ids), max_new_tokens, buffer, settings.overlong_penalty
+                )
                 for reward, turn in zip(scored.rewards, scored.episode.turns, strict=True)
             ),
         )

@@ -18,14 +18,14 @@ def reference(config: AlgorithmConfig) -> bool:
     return config.kl != "none" or implicit(config)
 
 
-def correction(config: AlgorithmConfig) -> bool:
+def old_logprobs(config: AlgorithmConfig) -> bool:
     """Whether the learner's log-probabilities before the update are needed."""
-    return config.importance_correction != "none"
+    return config.importance_correction != "none" or config.kl == "reward"
 
 
-def judgement(config: AlgorithmConfig) -> bool:
-    """Whether the algorithm needs model outputs before advantages can be computed."""
-    return critic(config) or implicit(config) or config.kl == "reward"
+def token_scores(config: AlgorithmConfig) -> bool:
+    """Whether any model has to score the sampled tokens before the update."""
+    return critic(config) or reference(config) or old_logprobs(config)
 
 
 def greedy(config: AlgorithmConfig) -> bool:

@@ -1,4 +1,4 @@
-"""The episodes of a training step as tensors, whatever the layout of their prompts.
+"""The episodes of a training step as tensors, independent of how prompts are laid out.
 
 Shapes: E episodes; T turns of the longest; N sampled tokens of the longest.
 """
@@ -15,47 +15,47 @@ from agentrl.types import Outcome, ScoredEpisode
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Judgement:
-    """What models other than the policy say of an episode's sampled tokens."""
+class EpisodeScores:
+    """Scores of an episode's n sampled tokens, as far as the algorithm requires them."""
 
     values: tuple[float, ...] = ()
-    """[n], of the state before each token, by the critic; empty without one."""
+    """[n], the critic's, of the state before each token; empty without one."""
     last_value: float = 0.0
-    """Of the state after the last token, by the critic."""
-    divergence: tuple[float, ...] = ()
-    """[n], of the policy from the reference; empty where the reward does not hold it."""
+    """The critic's, of the state after the last token."""
+    kl: tuple[float, ...] = ()
+    """[n], KL estimate of policy and reference; empty unless it is part of the reward."""
     implicit: tuple[float, ...] = ()
     """[n], the implicit process reward (PRIME); empty without one."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Trajectories:
-    """E episodes; what is beyond an episode's end is 0, and False in the masks."""
+    """E episodes, padded with 0, and with False in the masks."""
 
     group: Tensor
     """int64[E], equal for siblings."""
     valid: Tensor
-    """bool[E], False for episodes that the world failed."""
+    """bool[E], False for void episodes, which an infrastructure fault ended."""
     turns: Tensor
     """bool[E, T]"""
     turn_rewards: Tensor
     """float64[E, T]"""
     states: Tensor
-    """int64[E, T], equal for the same state of the same group; -1 where it has no name."""
+    """int64[E, T], equal for equal states of a group; -1 without a state key."""
     tokens: Tensor
     """bool[E, N], True for the sampled tokens of valid episodes."""
     turn: Tensor
     """int64[E, N], the turn of each token."""
     rewards: Tensor
-    """float64[E, N]: a turn's reward lies on its last token."""
+    """float64[E, N]: a turn's reward is on its last token."""
     values: Tensor
     """float64[E, N]; 0 without a critic."""
     last_values: Tensor
-    """float64[E]: 0 where the episode terminated."""
+    """float64[E], of the state after the last token; 0 unless the episode was truncated."""
     implicit: Tensor
     """float64[E, N]; 0 without an implicit reward."""
     greedy: Tensor
-    """float64[E], the return of the greedy policy on the same seed; 0 where it was not played."""
+    """float64[E], the return of the greedy policy on the same seed; 0 if not played."""
 
     @property
     def returns(self) -> Tensor:
@@ -63,13 +63,13 @@ class Trajectories:
         return self.turn_rewards.sum(-1)
 
     def discounts(self, turn: float, token: float) -> Tensor:
-        """float64[E, N]: what lies behind a token counts `token`, behind a turn's end `turn`."""
+        """float64[E, N]: `turn` after a turn's last token, `token` after the others."""
         last = last_of_turns(self.tokens, self.turn)
         both = torch.tensor([token, turn], dtype=torch.float64)
         return both[last.long()]
 
     def to_tokens(self, values: Tensor) -> Tensor:
-        """[E, N] of one number for each episode, [E], or for each turn, [E, T]."""
+        """Expand one number per episode, [E], or per turn, [E, T], to [E, N]."""
         if values.dim() == 1:
             return values[:, None] * self.tokens
         if not values.shape[1]:
@@ -77,46 +77,45 @@ class Trajectories:
         return values.gather(1, self.turn) * self.tokens
 
 
-def trajectories(
+def build_trajectories(
     groups: Sequence[Sequence[ScoredEpisode]],
-    judgements: Sequence[Judgement] | None = None,
+    scores: Sequence[EpisodeScores] | None = None,
     greedy: Sequence[float] | None = None,
     kl_coefficient: float = 0.0,
 ) -> Trajectories:
-    """Put the episodes of a step side by side, group after group.
+    """Stack the episodes of a step, group after group.
 
     Args:
-        groups: siblings, scored.
-        judgements: [E], of each episode.
-        greedy: one return for each group.
-        kl_coefficient: what the divergence in the judgements takes from the reward of its token.
+        groups: siblings, with rewards.
+        scores: [E], of each episode.
+        greedy: the greedy policy's return for each group.
+        kl_coefficient: of the KL estimate that is subtracted from each token's reward.
 
     Returns:
-        E is the number of all episodes. A turn without tokens hands its reward to the token
-        before it: nobody else can be credited.
+        E is the number of all episodes. The reward of a turn without tokens goes to the last token
+        before it.
     """
     episodes = [scored for group in groups for scored in group]
-    judged = judgements or [Judgement()] * len(episodes)
-    sizes = [[len(turn.reply_ids) for turn in e.episode.turns] for e in episodes]
+    scores = scores or [EpisodeScores()] * len(episodes)
+    sizes = [
+        torch.tensor([len(turn.reply_ids) for turn in e.episode.turns], dtype=torch.int64)
+        for e in episodes
+    ]
+    turn = [torch.repeat_interleave(torch.arange(len(own)), own) for own in sizes]
     rewards = [
-        _on_tokens(e, own, j, kl_coefficient)
-        for e, own, j in zip(episodes, sizes, judged, strict=True)
+        _token_rewards(e, own.tolist(), s, kl_coefficient)
+        for e, own, s in zip(episodes, sizes, scores, strict=True)
     ]
-    turn = [
-        torch.repeat_interleave(torch.arange(len(own)), torch.tensor(own, dtype=torch.int64))
-        for own in sizes
-    ]
-    valid = torch.tensor([not e.episode.outcome.void for e in episodes])
-    tokens = _padded([torch.ones(len(own), dtype=torch.bool) for own in turn])
     turn_rewards = [
         torch.zeros(len(own), dtype=torch.float64).index_add(0, at, r)
         for own, at, r in zip(sizes, turn, rewards, strict=True)
     ]
-    width = tokens.shape[1]
+    is_truncated = [e.episode.outcome is Outcome.TRUNCATED for e in episodes]
+    valid = torch.tensor([not e.episode.outcome.void for e in episodes])
+    tokens = _padded([torch.ones(len(own), dtype=torch.bool) for own in turn])
+    group_sizes = torch.tensor([len(group) for group in groups])
     return Trajectories(
-        group=torch.repeat_interleave(
-            torch.arange(len(groups)), torch.tensor([len(group) for group in groups])
-        ),
+        group=torch.repeat_interleave(torch.arange(len(groups)), group_sizes),
         valid=valid,
         turns=_padded([torch.ones(len(own), dtype=torch.bool) for own in sizes]),
         turn_rewards=_padded(turn_rewards),
@@ -124,30 +123,20 @@ def trajectories(
         tokens=tokens & valid[:, None],
         turn=_padded(turn),
         rewards=_padded(rewards),
-        values=_padded([_numbers(j.values) for j in judged], width),
-        last_values=torch.tensor(
-            [
-                j.last_value if e.episode.outcome is Outcome.TRUNCATED else 0.0
-                for e, j in zip(episodes, judged, strict=True)
-            ],
-            dtype=torch.float64,
+        values=_padded([_numbers(s.values) for s in scores], tokens.shape[1]),
+        last_values=_numbers(
+            [s.last_value if own else 0.0 for s, own in zip(scores, is_truncated, strict=True)]
         ),
-        implicit=_padded([_numbers(j.implicit) for j in judged], width),
-        greedy=_numbers(
-            [
-                returned
-                for group, returned in zip(groups, greedy or [0.0] * len(groups), strict=True)
-                for _ in group
-            ]
-        ),
+        implicit=_padded([_numbers(s.implicit) for s in scores], tokens.shape[1]),
+        greedy=torch.repeat_interleave(_numbers(greedy or [0.0] * len(groups)), group_sizes),
     )
 
 
-def _on_tokens(
-    scored: ScoredEpisode, sizes: Sequence[int], judged: Judgement, kl_coefficient: float
+def _token_rewards(
+    scored: ScoredEpisode, sizes: Sequence[int], scores: EpisodeScores, kl_coefficient: float
 ) -> Tensor:
-    result = -kl_coefficient * _numbers(judged.divergence)
-    if not judged.divergence:
+    result = -kl_coefficient * _numbers(scores.kl)
+    if not scores.kl:
         result = torch.zeros(sum(sizes), dtype=torch.float64)
     end = 0
     for size, reward in zip(sizes, scored.rewards, strict=True):
@@ -177,18 +166,20 @@ def _numbers(values: Sequence[float]) -> Tensor:
 
 
 def _padded(rows: Sequence[Tensor], width: int = 0) -> Tensor:
-    """[E, at least `width`], filled up with 0."""
-    found = pad_sequence(list(rows), batch_first=True)
-    missing = width - found.shape[1]
-    return torch.nn.functional.pad(found, (0, missing)) if missing > 0 else found
+    """Stack rows to [E, at least `width`], padded with 0."""
+    stacked = pad_sequence(list(rows), batch_first=True)
+    missing = width - stacked.shape[1]
+    return torch.nn.functional.pad(stacked, (0, missing)) if missing > 0 else stacked
 
 
-def split(values: Tensor, groups: Sequence[Sequence[ScoredEpisode]]) -> list[list[list[float]]]:
-    """A number for each sampled token, by episode and turn.
+def split_by_turn(
+    values: Tensor, groups: Sequence[Sequence[ScoredEpisode]]
+) -> list[list[list[float]]]:
+    """Split a number per sampled token by episode and turn.
 
     Args:
         values: [E, N]
-        groups: as for `trajectories`.
+        groups: as for `build_trajectories`.
 
     Returns:
         [E][T][R]

@@ -1,9 +1,11 @@
 """The command line, one file per command. Heavy imports happen inside the commands."""
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from agentrl import __version__
 from agentrl.cli import (
@@ -28,16 +30,87 @@ from agentrl.errors import AgentRLError, ConfigError
 from agentrl.folder_links import check_links
 from agentrl.text import printable
 
+_GROUPS = {
+    "Train": ("train", "eval", "merge", "algorithms"),
+    "Look": ("play", "view", "episodes"),
+    "Phones": ("devices", "phone"),
+    "Data": ("export", "prune", "rescore", "rehearse"),
+    "Environments": ("envs", "serve-env", "serve-reward"),
+    "Installation": ("doctor",),
+}
+"""Commands by task, in the order of `agentrl --help`."""
+
+
+class _CommandsByTask(typer.core.TyperGroup):
+    """Lists the commands of `agentrl --help` by task."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write one section for each task."""
+        for task, names in _GROUPS.items():
+            commands = [(name, self.commands[name]) for name in names if name in self.commands]
+            rows = [(name, c.get_short_help_str(80)) for name, c in commands if not c.hidden]
+            with formatter.section(task):
+                formatter.write_dl(rows)
+
+
+class _CommandWithOverrides(typer.core.TyperCommand):
+    """Answers `--steps 3` with `train.steps=3`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments.
+
+        Raises:
+            ConfigError: an unknown option has the name of a setting.
+        """
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            key = None if option is None else _setting(option.strip("-"))
+            if key is None:
+                raise
+            _, equals, value = " ".join(given).partition(f"{option}=")
+            if not equals:
+                after = given[given.index(option) + 1 :] if option in given else []
+                value = after[0] if after else "..."
+            raise ConfigError(
+                f"{option} is not an option of {ctx.command_path}; it is a setting: "
+                f"{key}={value.split()[0] if value else '...'}"
+            ) from None
+
+
+def _setting(name: str) -> str | None:
+    """The dotted key of a setting that is called `name`, with or without its section."""
+    from agentrl.config import Config, WarmStartConfig, to_dict
+
+    def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for key, value in tree.items():
+            yield prefix + key
+            if isinstance(value, dict):
+                yield from keys(value, f"{prefix}{key}.")
+
+    known = list(keys(to_dict(Config(warm_start=WarmStartConfig()))))
+    name = name.replace("-", "_")
+    found = [key for key in known if f".{key}".endswith(f".{name}")]
+    return min(
+        found,
+        key=lambda key: (not key.startswith("train."), "warm" in key, key.count(".")),
+        default=None,
+    )
+
+
 app = typer.Typer(
+    cls=_CommandsByTask,
     help="Train vision-language agents that act on screens.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("train")(train.train)
-app.command("eval")(evaluate.evaluate)
-app.command("play")(play.play)
+app.command("train", cls=_CommandWithOverrides)(train.train)
+app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
+app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)

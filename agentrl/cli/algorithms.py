@@ -21,6 +21,8 @@ def algorithms(
     """List the algorithms, or all settings of one.
 
     algorithm.name selects one; every setting can still be overridden.
+
+    Example: agentrl algorithms dapo
     """
     if name is None:
         chosen = {name: settings_of(name) for name in PRESETS}
@@ -31,7 +33,11 @@ def algorithms(
             f"algorithms: unknown algorithm {name!r}{did_you_mean(name, PRESETS)}. "
             f"Known: {', '.join(PRESETS)}"
         )
-    typer.echo(json.dumps(settings_of(name), indent=2)) if as_json else _show(name)
+    if as_json:
+        typer.echo(json.dumps(settings_of(name), indent=2))
+        return
+    _show(name)
+    typer.echo(f"\nTrain with it: agentrl train number_game algorithm.name={name}")
 
 
 def _list() -> None:

@@ -42,7 +42,10 @@ Driver = Annotated[str, typer.Option(help="ADB library: adbutils or ppadb.")]
 
 @app.callback(invoke_without_command=True)
 def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
-    """Phones and emulators known to adb. Without a command: list them."""
+    """Phones and emulators known to adb. Without a command: list them.
+
+    Example: agentrl devices
+    """
     if context.invoked_subcommand is None:
         server = _server(driver)
         known = server.devices()
@@ -59,7 +62,10 @@ def connect(
         bool, typer.Option("--public", help="Allow a public address, without encryption.")
     ] = False,
 ) -> None:
-    """Connect a phone over the network."""
+    """Connect a phone over the network.
+
+    Example: agentrl devices connect 192.168.1.7:5555
+    """
     from agentrl.devices.adb.serial_addresses import is_network_serial
 
     if not is_network_serial(address):
@@ -73,7 +79,10 @@ def connect(
 def disconnect(
     address: Annotated[str, typer.Argument(help="HOST:PORT of a connected phone.")],
 ) -> None:
-    """Disconnect a network phone from the adb server; a job that uses it loses it."""
+    """Disconnect a network phone from the adb server; a job that uses it loses it.
+
+    Example: agentrl devices disconnect 192.168.1.7:5555
+    """
     server = _server()
     if address not in server.devices():
         raise ConfigError(f"{address!r} is not connected; see agentrl devices")
@@ -86,7 +95,10 @@ def pair(
     address: Annotated[str, typer.Argument(help="HOST:PORT shown by the phone with the code.")],
     code: Annotated[str, typer.Option(prompt="Code", help="Six digits; prompted for if omitted.")],
 ) -> None:
-    """Pair with a phone by Wireless debugging (Android 11 or later); connect it afterwards."""
+    """Pair with a phone by Wireless debugging (Android 11 or later); connect it afterwards.
+
+    Example: agentrl devices pair 192.168.1.7:37099 --code 123456
+    """
     _server().pair(address, code)
     typer.echo("paired; now: agentrl devices connect HOST:PORT, as Wireless debugging shows it")
 
@@ -96,7 +108,10 @@ def screenshot(
     serial: Serial = None,
     to: Annotated[Path, typer.Option("--to", "-o", help="PNG file.")] = Path("screen.png"),
 ) -> None:
-    """Save a screenshot to a file."""
+    """Save a screenshot to a file.
+
+    Example: agentrl devices screenshot --to screen.png
+    """
     from PIL import Image
 
     if to.suffix.lower() != ".png":
@@ -115,7 +130,10 @@ def tap(
     y: Annotated[float, typer.Argument(min=0, max=1, help="0 (top) to 1 (bottom).")],
     serial: Serial = None,
 ) -> None:
-    """Tap on the screen."""
+    """Tap on the screen.
+
+    Example: agentrl devices tap 0.5 0.9
+    """
     with _phone(serial) as phone:
         phone.tap(x, y)
 
@@ -128,6 +146,8 @@ def shell(
     """Run one command on the phone, and exit with its exit code.
 
     The arguments are passed unchanged: the phone's shell does not expand them.
+
+    Example: agentrl devices shell emulator-5554 getprop ro.product.model
     """
     with _phone(serial, command_s=_SHELL_S) as phone:
         (result,) = phone.batch(command)
@@ -141,7 +161,10 @@ def watch(
         float | None, typer.Option(help="Stop after this time; default: on Ctrl-C.", min=0)
     ] = None,
 ) -> None:
-    """Print whenever a phone comes, goes or changes its state."""
+    """Print whenever a phone comes, goes or changes its state.
+
+    Example: agentrl devices watch --seconds 60
+    """
     from agentrl.devices.adb.device_tracking import track_devices
 
     end = None if seconds is None else time.monotonic() + seconds
@@ -167,6 +190,8 @@ def bench(
     """Measure every capture and input method on a phone.
 
     It opens the settings and the home screen, to check that captures show the change.
+
+    Example: agentrl devices bench --rounds 10
     """
     from agentrl.devices.capture_benchmark import measure_methods, screen_toggler
 
@@ -200,6 +225,8 @@ def doctor(
 
     Do not run it while a job uses the phone: it starts an app, taps and types. Exits with 1 if
     something has to be fixed.
+
+    Example: agentrl devices doctor emulator-5554
     """
     from agentrl.devices.doctor import examine
     from agentrl.phone_page import PageAssigner

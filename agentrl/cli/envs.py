@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
 app = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
-_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
 @app.command("list")
@@ -23,7 +23,10 @@ def list_(
         bool, typer.Option("--all", help="Also those of Gymnasium and installed packages.")
     ] = False,
 ) -> None:
-    """List the registered environments."""
+    """List the registered environments.
+
+    Example: agentrl envs list --all
+    """
     from agentrl import env
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -65,15 +68,17 @@ def check(
     """Check an environment and say how to fix what is wrong.
 
     Exits with 1 if something must be fixed.
+
+    Example: agentrl envs check FrozenLake-v1 env.kwargs.map_name=8x8
     """
     from agentrl.config import resolve
-    from agentrl.rollout.env_check.isolated_check import examine_apart
+    from agentrl.rollout.env_check.isolated_check import check_environment_isolated
 
     settings = resolve(target_of(target), overrides or []).env
     console, num_wrong, shown = Console(), 0, set[str]()
-    for found in examine_apart(settings, steps, deadline):
+    for found in check_environment_isolated(settings, steps, deadline):
         num_wrong += found.state == "wrong"
-        line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
+        line = f"[{_COLORS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
         if found.state == "wrong" and found.detail in shown:
             console.print(f"{line}as above", soft_wrap=True)
             continue
@@ -94,7 +99,10 @@ def new(
     ],
     where: Annotated[Path, typer.Option(help="Parent folder.")] = Path(),
 ) -> None:
-    """Create an environment from a template: game, translator, reward, players, YAML and test."""
+    """Create an environment from a template: game, translator, reward, players, YAML and test.
+
+    Example: agentrl envs new my_game
+    """
     from agentrl.cli.scaffold import write
 
     folder = write(where, name)
@@ -120,6 +128,8 @@ def serve(
     """Serve an environment to jobs on other machines, which set env.id=http://HOST:PORT.
 
     If AGENTRL_ENV_TOKEN is set, it must be the same on both sides.
+
+    Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
     """
     from agentrl import env
     from agentrl.config import resolve

@@ -1,12 +1,14 @@
 """`agentrl eval`."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from agentrl.cli.environment_argument import target_of
+from agentrl.training.monitoring.console import results_table
 
 
 def evaluate(
@@ -34,7 +36,9 @@ def evaluate(
     ] = False,
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Of a run: `best`, `last` or a step; else its final model."),
+        typer.Option(
+            help="Of a run: `best`, `last` or a step; default: the final model, as in merge."
+        ),
     ] = None,
     demos: Annotated[
         bool,
@@ -42,9 +46,11 @@ def evaluate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Evaluate a policy on held-out seeds and record the episodes."""
+    """Evaluate a policy on held-out seeds and record the episodes.
+
+    Example: agentrl eval runs/NAME --episodes 50 --greedy
+    """
     from agentrl.training.evaluation.evaluate import evaluate as play
-    from agentrl.training.monitoring.console import table_of
 
     result = play(
         target_of(target),
@@ -56,13 +62,16 @@ def evaluate(
         overrides=overrides or (),
     )
     if as_json:
-        typer.echo(json.dumps(result))
+        extra = {"audit": result.audit or None, "model": result.model, "run": str(result.run)}
+        shown = {key: value for key, value in extra.items() if value is not None}
+        typer.echo(json.dumps(result.summary() | shown))
         return
-    folder, audit = result.pop("run"), result.pop("audit", None)
-    who = f"{result.pop('model', policy)}{', greedy' if greedy else ''}"
-    Console().print(table_of({who: result}, target))
-    if audit is not None:
+    who = f"{result.model or policy}{', greedy' if greedy else ''}"
+    Console().print(results_table({who: result.summary()}, target))
+    if policy == "model" and result.model is None and Path(target).is_dir():
+        typer.echo(f"model: {f'checkpoint {checkpoint}' if checkpoint else 'final'} of {target}")
+    if result.audit:
         from agentrl.devices import vision
 
-        typer.echo(vision.format_audit(audit))
-    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
+        typer.echo(vision.format_audit(result.audit))
+    typer.echo(f"recorded: {result.run}  (agentrl episodes {result.run})")

@@ -13,7 +13,7 @@ def merge(
     out: Annotated[Path, typer.Argument(help="A new folder for the model.")],
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="`best`, `last` or a step; else the best, or the last without one."),
+        typer.Option(help="`best`, `last` or a step; default: the last, as in agentrl eval."),
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="`float32` or `bfloat16`; default: the run's own.")
@@ -23,15 +23,20 @@ def merge(
         typer.Option("--adapter", help="Export only the LoRA adapters, for PEFT and vLLM."),
     ] = False,
 ) -> None:
-    """Export a checkpoint as a model for transformers, vLLM and others."""
+    """Export a checkpoint as a model for transformers, vLLM and others.
+
+    Example: agentrl merge runs/NAME my-model --dtype bfloat16
+    """
     if out.exists():
         raise ConfigError(f"{out} exists; name a new folder")
     if dtype not in (None, "float32", "bfloat16"):
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
-    from agentrl.training.run_target import merged
+    from agentrl.training.run_target import export_checkpoint
 
-    step = merged(run, out, checkpoint, dtype, adapter)
+    step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
+    if not adapter:
+        typer.echo(f"Evaluate it: agentrl eval {run / 'config.yaml'} model.path={out}")

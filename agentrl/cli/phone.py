@@ -42,7 +42,10 @@ def up(
         bool, typer.Option("--auth", help="Require authentication by key, as real phones do.")
     ] = False,
 ) -> None:
-    """Start virtual phones and keep them until Ctrl-C."""
+    """Start virtual phones and keep them until Ctrl-C.
+
+    Example: agentrl phone up -n 4
+    """
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.virtual_phone import spawn

@@ -16,7 +16,7 @@ from agentrl.types import without_placeholders
 
 if TYPE_CHECKING:
     from agentrl.config import Config
-    from agentrl.training.evaluation.play_episode import Audience
+    from agentrl.training.evaluation.play_episode import PlayInterface
     from agentrl.types import Message, ScoredEpisode, Turn
 
 
@@ -64,6 +64,8 @@ def play(
 
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
     recorded.
+
+    Example: agentrl play sokoban --policy expert --delay 0.5
     """
     from agentrl.training.evaluation.play_episode import HUMAN, MODEL
     from agentrl.training.evaluation.play_episode import play as play_one
@@ -108,7 +110,8 @@ def _in_browser(
         from agentrl.viewer.browser_play import play_in_browser
     except ImportError as error:
         raise ConfigError(
-            f"--browser needs {error.name}, which is not installed: pip install 'agentrl[page]'"
+            f"--browser needs {error.name}, which is not installed: pip install "
+            "'agentrl-screens[page]'"
         ) from None
 
     def ready(url: str) -> None:
@@ -119,26 +122,26 @@ def _in_browser(
     )
 
 
-def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audience":
+def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "PlayInterface":
     from agentrl.cli.terminal_images import picture
-    from agentrl.training.evaluation.play_episode import Audience
+    from agentrl.training.evaluation.play_episode import PlayInterface
 
-    def complains(words: str) -> None:
+    def show_error(words: str) -> None:
         console.print(escape(printable(words)), style="yellow", highlight=False)
 
-    def told(words: str) -> None:
-        complains(words)
+    def show_instructions(words: str) -> None:
+        show_error(words)
         if asks:
-            complains("Type an action; an empty line ends the episode.")
+            show_error("Type an action; an empty line ends the episode.")
 
-    def sees(message: "Message") -> None:
+    def show_message(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
             console.print(picture(image, min(width, console.width)))
         words = without_placeholders(message.text)
         if words:
             console.print(escape(printable(words)), highlight=False)
 
-    def hears(turn: "Turn") -> None:
+    def show_turn(turn: "Turn") -> None:
         said = escape(printable(turn.reply))
         went = turn.parse_error or f"reward {format_signed(turn.env_reward)}"
         console.print(
@@ -146,10 +149,16 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Audi
         )
         time.sleep(delay_s)
 
-    def asked() -> str | None:
+    def read_input() -> str | None:
         try:
             return input("> ").strip() or None
         except EOFError:
             return None
 
-    return Audience(told=told, complains=complains, sees=sees, hears=hears, asked=asked)
+    return PlayInterface(
+        show_instructions=show_instructions,
+        show_error=show_error,
+        show_message=show_message,
+        show_turn=show_turn,
+        read_input=read_input,
+    )

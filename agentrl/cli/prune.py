@@ -25,13 +25,15 @@ def prune(
 ) -> None:
     """Remove a run's oldest training episodes, and the frames that only they show.
 
-    Scores, evaluations and demonstrations are kept. Example: agentrl prune runs/NAME --keep-gb 20
+    Scores, evaluations and demonstrations are kept.
+
+    Example: agentrl prune runs/NAME --keep-gb 20
     """
     from rich.filesize import decimal
 
     from agentrl import replay
     from agentrl.replay.pruning import GB, Pruner
-    from agentrl.training.trainer.retention import short_of_room
+    from agentrl.training.trainer.retention import size_limit_warning
 
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
@@ -51,7 +53,7 @@ def prune(
         )
     typer.echo(f"kept: {pruned.kept} episodes, {decimal(pruned.kept_bytes)} with their frames")
     if pruned.is_short:
-        typer.echo(short_of_room(pruned))
+        typer.echo(size_limit_warning(pruned))
 
 
 def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:

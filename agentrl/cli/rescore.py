@@ -54,7 +54,7 @@ def rescore(
                 fields["was"] = None
             typer.echo(json.dumps(fields))
         return
-    result, console = rescoring.compare(rescored), Console()
+    result, console = rescoring.compare_scores(rescored), Console()
     console.print(
         f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
         f"difference {result.now - result.was:+.4g} (95% {result.low:+.4g} to {result.high:+.4g})",
@@ -91,7 +91,9 @@ def rehearse(
 ) -> None:
     """Play recorded replies again and report where frames, states or rewards differ.
 
-    Exits with 1 if an episode differs. Example: agentrl rehearse runs/NAME devices.source=virtual:4
+    Exits with 1 if an episode differs.
+
+    Example: agentrl rehearse runs/NAME devices.source=virtual:4
     """
     from agentrl import config as configuration
     from agentrl.replay import Filter

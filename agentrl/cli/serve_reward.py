@@ -29,6 +29,8 @@ def serve_reward(
     """Serve a reward function over HTTP, for the client agentrl.rewards.remote:Remote.
 
     If AGENTRL_REWARD_TOKEN is set, it must be the same on both sides.
+
+    Example: agentrl serve-reward my_reward.py:score --port 8765
     """
     from agentrl.config import RewardConfig, arguments
 
@@ -36,7 +38,7 @@ def serve_reward(
         from agentrl.serving.reward_server import serve
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"serving needs {error.name}, not installed: pip install 'agentrl[page]'"
+            f"serving needs {error.name}, not installed: pip install 'agentrl-screens[page]'"
         ) from None
     serve(
         RewardConfig(

@@ -35,9 +35,9 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train a policy.
+    """Train a policy, or resume a run.
 
-    For example: agentrl train configs/number_game.yaml train.steps=20
+    Example: agentrl train configs/number_game.yaml train.steps=20
     """
     settings = [text for text in overrides or () if "=" in text]
     others = [text for text in overrides or () if "=" not in text]
@@ -51,8 +51,9 @@ def train(
         return
     from agentrl.training.trainer.train import train as train_job
 
-    folder = train_job(config, overrides=settings, resume=run, begun=_print_budget)
-    typer.echo(f"run: {folder}")
+    path = train_job(config, overrides=settings, resume=run, begun=_print_budget).path
+    typer.echo(f"run: {path}")
+    typer.echo(f"See it: agentrl view {path}   Evaluate it: agentrl eval {path}")
 
 
 def _print_budget(job: "Config") -> None:

@@ -68,7 +68,7 @@ class _Formatter(logging.Formatter):
         return with_short_serials(super().format(record), self._serials)
 
 
-def keep_words(run: Path, name: str, serials: Sequence[str] = ()) -> None:
+def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     """Redirect the output of this process and its children to `RUN/logs/NAME.log`.
 
     An actor has no terminal: without this, the reason why an engine died would be lost.
@@ -96,7 +96,7 @@ def serials_in(tree: Mapping[str, Any]) -> list[str]:
     return [source] if isinstance(source, str) else list(source)
 
 
-async def answer(reference: Any, who: str, deadline_s: float) -> Any:
+async def await_result(reference: Any, who: str, deadline_s: float) -> Any:
     """Wait for the result of a call to an actor.
 
     Args:
@@ -116,12 +116,12 @@ async def answer(reference: Any, who: str, deadline_s: float) -> Any:
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayActorError as error:
-        raise WorldError(f"{who} died: {reason(error)}") from None
+        raise WorldError(f"{who} died: {short_reason(error)}") from None
     except TimeoutError:
         raise WorldError(f"{who} did not answer within {deadline_s:g} s") from None
 
 
-def reason(error: Exception) -> str:
+def short_reason(error: Exception) -> str:
     """The last line of one of Ray's long error messages, without its list of common causes."""
     last = str(error).rpartition("\n")[2]
     return last.partition(" Some common causes")[0]

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import cv2
 import numpy as np
@@ -63,6 +63,34 @@ class Run:
     def name(self) -> str:
         """Name of the folder, also if the path is `.`."""
         return self.path.absolute().name
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The results in `summary.json`; empty until the job has written it.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        file = self.path / "summary.json"
+        try:
+            results = json.loads(file.read_text()) if file.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from error
+        return results if isinstance(results, dict) else {}
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The folders of the checkpoints that are kept, oldest first."""
+        files = (self.path / "checkpoints").glob("step-*/trainer.json")
+        return sorted(file.parent for file in files if file.parent.name[5:].isdigit())
+
+    @property
+    def model(self) -> Path:
+        """The folder of the final model, in the Hugging Face format; it exists after training."""
+        return self.path / "model"
 
     def episodes(self, where: Filter | None = None) -> list[Summary]:
         """Summaries of the episodes recorded so far, ordered by the time at which they ended.

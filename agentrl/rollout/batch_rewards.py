@@ -16,18 +16,18 @@ from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.types import Episode
 
-Inputs = dict[str, Any]
+RewardInputs = dict[str, Any]
 """The inputs of a batch function for one episode; see `inputs_of`."""
-Row = dict[str, float]
+RewardRow = dict[str, float]
 """Its scores of one episode: `overall`, and further components."""
 
-BatchFunction = Callable[[list[Inputs]], Sequence[Mapping[str, Any]]]
+BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 _MOST = 64
 """Maximum number of episodes per call, unless the function has an attribute `most`."""
 
 
-def inputs_of(episode: Episode) -> Inputs:
+def inputs_of(episode: Episode) -> RewardInputs:
     """The inputs of a batch function for one episode.
 
     Returns:
@@ -50,7 +50,7 @@ def inputs_of(episode: Episode) -> Inputs:
     }
 
 
-def by_answer(function: Callable[..., Any]) -> BatchFunction:
+def answer_to_batch(function: Callable[..., Any]) -> BatchFunction:
     """Adapt a function of one answer, with veRL's signature, to a batch function.
 
     Args:
@@ -64,13 +64,15 @@ def by_answer(function: Callable[..., Any]) -> BatchFunction:
         p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()
     )
 
-    def batch(inputs: list[Inputs]) -> list[dict[str, Any]]:
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
         return [_row_of(function, episode, takes_extra_info) for episode in inputs]
 
     return batch
 
 
-def _row_of(function: Callable[..., Any], inputs: Inputs, takes_extra: bool) -> dict[str, Any]:
+def _row_of(
+    function: Callable[..., Any], inputs: RewardInputs, takes_extra: bool
+) -> dict[str, Any]:
     counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
     extra = {"extra_info": inputs["info"] | counts} if takes_extra else {}
     result = function(inputs["data_source"], inputs["response"], inputs["ground_truth"], **extra)
@@ -102,16 +104,16 @@ class BatchReward:
         self._name, self._function, self._deadline_s = name, function, deadline_s
         self._most = int(getattr(function, "most", _MOST))
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Inputs, Future[Row]]] = []
+        self._waiting: list[tuple[RewardInputs, Future[RewardRow]]] = []
         self._thread: threading.Thread | None = None
 
-    def row(self, inputs: Inputs) -> Row:
+    def row(self, inputs: RewardInputs) -> RewardRow:
         """The function's scores of one episode.
 
         Raises:
             RewardError: it raised, took too long, or returned something other than a row.
         """
-        answer: Future[Row] = Future()
+        answer: Future[RewardRow] = Future()
         with self._lock:
             self._waiting.append((inputs, answer))
             if self._thread is None:
@@ -128,7 +130,7 @@ class BatchReward:
         self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         self._thread.start()
 
-    def _give_up(self, mine: Future[Row]) -> None:
+    def _give_up(self, mine: Future[RewardRow]) -> None:
         self._waiting = [(inputs, answer) for inputs, answer in self._waiting if answer is not mine]
         self._thread = None
         if self._waiting:
@@ -145,9 +147,9 @@ class BatchReward:
                     return
             self._answer(taken)
 
-    def _answer(self, taken: Sequence[tuple[Inputs, "Future[Row]"]]) -> None:
+    def _answer(self, taken: Sequence[tuple[RewardInputs, "Future[RewardRow]"]]) -> None:
         try:
-            rows = rows_of(self._name, self._function, [inputs for inputs, _ in taken])
+            rows = score_batch(self._name, self._function, [inputs for inputs, _ in taken])
         except AgentRLError as error:
             for _, answer in taken:
                 answer.set_exception(error)
@@ -159,7 +161,9 @@ class BatchReward:
                 answer.set_result(row)
 
 
-def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Row | RewardError]:
+def score_batch(
+    name: str, function: BatchFunction, inputs: list[RewardInputs]
+) -> list[RewardRow | RewardError]:
     """A batch function's row for each episode, or its error.
 
     If the function fails for a batch, it is called again for each episode alone, so that one bad
@@ -184,11 +188,11 @@ def rows_of(name: str, function: BatchFunction, inputs: list[Inputs]) -> list[Ro
     except BaseException as error:  # in our own thread, where it would otherwise be lost
         if len(inputs) == 1:
             return [RewardError(f"{name}: {describe_error(error)}")]
-        return [row for episode in inputs for row in rows_of(name, function, [episode])]
+        return [row for episode in inputs for row in score_batch(name, function, [episode])]
     return [_checked(name, row) for row in found]
 
 
-def _checked(name: str, row: Any) -> Row | RewardError:
+def _checked(name: str, row: Any) -> RewardRow | RewardError:
     try:
         if isinstance(row, Mapping) and row.keys() == {"error"}:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
@@ -197,7 +201,7 @@ def _checked(name: str, row: Any) -> Row | RewardError:
         return RewardError(f"{name}: {describe_error(error)}")
 
 
-def _plain(row: Any) -> Row:
+def _plain(row: Any) -> RewardRow:
     """A row as plain numbers.
 
     Raises:

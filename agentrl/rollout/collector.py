@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
-from agentrl.rollout.episode_request import Split, Ticket
+from agentrl.rollout.episode_request import EpisodeRequest, Split
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
 from agentrl.worker_threads import Workers
 
 log = logging.getLogger(__name__)
 
-Play = Callable[[Ticket], Awaitable[Episode]]
+Play = Callable[[EpisodeRequest], Awaitable[Episode]]
 """Plays one requested episode; failures of phone or environment become its outcome."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class CollectionProgress:
     """Counts of what has been played so far."""
 
     episodes: int = 0
@@ -27,8 +27,8 @@ class Progress:
     void: Counter[str] = field(default_factory=Counter)
     """Void episodes by cause, including those that were refilled."""
 
-    def __add__(self, other: "Progress") -> "Progress":
-        return Progress(
+    def __add__(self, other: "CollectionProgress") -> "CollectionProgress":
+        return CollectionProgress(
             episodes=self.episodes + other.episodes,
             turns=self.turns + other.turns,
             tokens=self.tokens + other.tokens,
@@ -49,20 +49,20 @@ class Progress:
         return metrics
 
 
-def tickets_of_step(
+def requests_of_step(
     split: Split,
     step: int,
     seeds: Sequence[int | Sequence[int]],
     group_size: int,
     label: str = "",
     first: int = 0,
-) -> list[Ticket]:
+) -> list[EpisodeRequest]:
     """Requests for one group per seed, numbered from `first`.
 
     The members of a group share its seed; a sequence gives each member its own.
     """
     return [
-        Ticket(
+        EpisodeRequest(
             split=split,
             step=step,
             group=group,
@@ -97,8 +97,8 @@ class Collector:
         score: Callable[[Episode], ScoredEpisode],
         concurrency: int,
         max_refills: int,
-        done: Callable[[Ticket, ScoredEpisode], None],
-        progress: Progress,
+        done: Callable[[EpisodeRequest, ScoredEpisode], None],
+        progress: CollectionProgress,
         scorers: Workers,
         score_s: float = 60.0,
         must_score: bool = False,
@@ -114,7 +114,7 @@ class Collector:
         self._must_score = must_score
         self._logged: set[str] = set()
 
-    async def collect(self, tickets: Sequence[Ticket]) -> list[ScoredEpisode]:
+    async def collect(self, requests: Sequence[EpisodeRequest]) -> list[ScoredEpisode]:
         """Play all requests; void episodes are refilled, up to `max_refills`.
 
         Returns:
@@ -125,17 +125,17 @@ class Collector:
             WorldError: more than half of the episodes are void, or no phone is left.
             RewardError: an episode cannot be scored, with `must_score`.
         """
-        waiting = deque(enumerate(tickets))
+        waiting = deque(enumerate(requests))
         results: dict[int, ScoredEpisode] = {}
         refills = self._max_refills
 
         async def worker() -> None:
             nonlocal refills
             while waiting:
-                index, ticket = waiting.popleft()
-                scored, failure = await self._scored(await self._play(ticket))
+                index, request = waiting.popleft()
+                scored, failure = await self._scored(await self._play(request))
                 self._count(scored)
-                self._done(ticket, scored)
+                self._done(request, scored)
                 if failure is not None and self._must_score:
                     raise RewardError(
                         f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the "
@@ -143,17 +143,17 @@ class Collector:
                     )
                 if scored.episode.outcome.void and refills > 0:
                     refills -= 1
-                    waiting.append((index, replace(ticket, attempt=ticket.attempt + 1)))
+                    waiting.append((index, replace(request, attempt=request.attempt + 1)))
                 else:
                     results[index] = scored
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, len(tickets))):
+                for _ in range(min(self._concurrency, len(requests))):
                     group.create_task(worker())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        episodes = [results[index] for index in range(len(tickets))]
+        episodes = [results[index] for index in range(len(requests))]
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
             # The episodes that survived would be a biased sample.

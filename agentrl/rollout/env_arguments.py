@@ -22,7 +22,7 @@ _OF_GYMNASIUM = ("max_episode_steps", "render_mode")
 _ALLOW = "allow"
 
 
-def game_of(config: EnvConfig) -> env.EnvRegistration:
+def configured_game(config: EnvConfig) -> env.EnvRegistration:
     """The registered environment, with the translator and players of the configuration.
 
     Raises:
@@ -42,27 +42,27 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such environment, or its two sections contradict each other.
     """
-    return {**for_both(config, config.translator_kwargs), **config.kwargs}
+    return {**shared_arguments(config, config.translator_kwargs), **config.kwargs}
 
 
-def env_of(config: Config, split: Split) -> EnvConfig:
+def env_config_of(config: Config, split: Split) -> EnvConfig:
     """The environment of a split: held-out episodes may have their own settings (`eval.kwargs`)."""
     if split != "eval" or not config.eval.kwargs:
         return config.env
     return replace(config.env, kwargs={**config.env.kwargs, **config.eval.kwargs})
 
 
-def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
+def with_allowed_apps(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     """The same environment, given the packages that may be in front besides its own app.
 
     Raises:
         ConfigError: there are such packages, but the environment does not take them.
     """
-    game = game_of(config)
+    game = configured_game(config)
     if game.app is None or not allow:
         return config
-    kind = kind_of(game)
-    if _ALLOW not in named(kind) and not _takes_any(kind):
+    kind = environment_class(game)
+    if _ALLOW not in named_parameters(kind) and not _takes_any(kind):
         raise ConfigError(
             f"devices.allow={list(allow)}: {config.id} does not guard its phone (its constructor "
             f"takes no `{_ALLOW}`); leave the setting out"
@@ -70,11 +70,11 @@ def with_allowed(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     return replace(config, kwargs={**config.kwargs, _ALLOW: list(allow)})
 
 
-def baselines(config: Config) -> list[str]:
+def baseline_players(config: Config) -> list[str]:
     """The scripted players that the model is compared with."""
     if config.eval.baselines is not None:
         return config.eval.baselines
-    players = game_of(config.env).players
+    players = configured_game(config.env).players
     return [name for name in ("random", "expert") if name in players]
 
 
@@ -94,7 +94,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
     Raises:
         ConfigError: as `env_kwargs`; or its constructor does not take an argument, or lacks one.
     """
-    game = game_of(config)
+    game = configured_game(config)
     if game.app is not None and "device" in config.kwargs:
         raise ConfigError(
             f"{section}.device={config.kwargs['device']}: each episode gets one of the phones of "
@@ -102,8 +102,8 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
         )
     if game.app is not None and _ALLOW in config.kwargs:
         raise ConfigError(f"{section}.{_ALLOW}: set devices.allow instead")
-    kind = kind_of(game)
-    taken = named(kind)
+    kind = environment_class(game)
+    taken = named_parameters(kind)
     for name in config.kwargs:
         if name not in (*taken, *_OF_GYMNASIUM) and not _takes_any(kind):
             raise ConfigError(
@@ -123,15 +123,17 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
     return found if type(found) is int else None
 
 
-def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
+def shared_arguments(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of one section that both the environment and its translator take.
 
     The generic translator shares none: equal names of an environment mean something else.
     """
-    game = game_of(config)
+    game = configured_game(config)
     if game.translator == env.TRANSLATOR:
         return {}
-    both = set(named(kind_of(game))) & set(named(registry.load(game.translator)))
+    both = set(named_parameters(environment_class(game))) & set(
+        named_parameters(registry.load(game.translator))
+    )
     for name in both & config.kwargs.keys() & config.translator_kwargs.keys():
         if config.kwargs[name] != config.translator_kwargs[name]:
             raise ConfigError(
@@ -142,12 +144,12 @@ def for_both(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section[name] for name in section if name in both}
 
 
-def kind_of(game: env.EnvRegistration) -> Any:
+def environment_class(game: env.EnvRegistration) -> Any:
     """The class or function that makes an environment."""
     return game.entry_point if callable(game.entry_point) else registry.load(game.entry_point)
 
 
-def named(kind: Any) -> dict[str, inspect.Parameter]:
+def named_parameters(kind: Any) -> dict[str, inspect.Parameter]:
     """The named parameters of a class or function; empty if its signature is unknown."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: p for name, p in _signature(kind).items() if p.kind in by_name}

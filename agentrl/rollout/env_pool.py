@@ -12,11 +12,11 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.env_arguments import env_of, game_of, with_allowed
+from agentrl.rollout.env_arguments import configured_game, env_config_of, with_allowed_apps
 from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.env_runner import World
+from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.episode_request import Split
-from agentrl.rollout.phone_pool import open_pool
+from agentrl.rollout.phone_pool import open_phone_pool
 from agentrl.rollout.shared_phones import SharedPhones, SharedPool
 from agentrl.types import Episode, Image, Outcome
 from agentrl.virtual_phone.phones_spec import AppSpec
@@ -24,11 +24,11 @@ from agentrl.virtual_phone.phones_spec import AppSpec
 log = logging.getLogger(__name__)
 
 KeepFrame = Callable[[Image], str] | None
-Act = Callable[[World], Awaitable[Episode]]
-Settings = Callable[[Split], EnvConfig]
+PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
+EnvConfigOf = Callable[[Split], EnvConfig]
 
 
-class Worlds(Protocol):
+class EnvPool(Protocol):
     """Environments in which episodes are played concurrently."""
 
     count: int
@@ -36,7 +36,7 @@ class Worlds(Protocol):
     count_at_least: int
     """Number of concurrent episodes that do not depend on phones lent to other processes."""
 
-    async def visit(self, act: Act, split: Split = "train") -> Episode:
+    async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
         """Play one episode with exclusive use of an environment.
 
         Args:
@@ -51,13 +51,13 @@ class Worlds(Protocol):
         """Close all environments, and the phones that were started."""
 
 
-class PhoneWorlds:
+class PhoneEnvPool:
     """One environment per lease of a phone.
 
     Args:
         settings: the environment's configuration, by split.
         pool: of phones; closed with this.
-        keep_frame: see World.
+        keep_frame: see EnvRunner.
         lease_s: how long an episode waits for a phone.
         count: maximum number of concurrent episodes.
         sharers: number of processes that play on these phones.
@@ -67,7 +67,7 @@ class PhoneWorlds:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: EnvConfigOf,
         pool: Borrower,
         keep_frame: KeepFrame,
         lease_s: float,
@@ -85,8 +85,8 @@ class PhoneWorlds:
         self._lease_s = lease_s
         self._on_close = on_close
 
-    async def visit(self, act: Act, split: Split = "train") -> Episode:
-        """See Worlds.visit; an episode that the phone spoils counts as a failure of the phone."""
+    async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
+        """See EnvPool.visit; an episode that the phone spoils counts as a failure of the phone."""
         for _ in range(len(self.pool)):
             try:
                 return await self._visit(act, split)
@@ -97,16 +97,16 @@ class PhoneWorlds:
                 busy = error
         raise busy
 
-    async def _visit(self, act: Act, split: Split) -> Episode:
+    async def _visit(self, act: PlayEpisode, split: Split) -> Episode:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
                 config = self._settings(split)
-                world = World(config, self._keeper(lease.serial), lease.serial, lease.token)
+                runner = EnvRunner(config, self._keeper(lease.serial), lease.serial, lease.token)
                 try:
-                    episode = await act(world)
+                    episode = await act(runner)
                 finally:
-                    world.close()
+                    runner.close()
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 if episode.outcome is Outcome.DEVICE_ERROR:
@@ -136,12 +136,12 @@ class PhoneWorlds:
         self._on_close()
 
 
-class RoomWorlds:
+class LocalEnvPool:
     """Environments without a phone, each reused for many episodes.
 
     Args:
         settings: the environment's configuration, by split.
-        keep_frame: see World.
+        keep_frame: see EnvRunner.
         count: maximum number of concurrent episodes.
         processes: that run the environments; None runs them in threads of this process.
         deadline_s: of one call to an environment in another process.
@@ -149,7 +149,7 @@ class RoomWorlds:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: EnvConfigOf,
         keep_frame: KeepFrame,
         count: int,
         processes: EnvProcesses | None = None,
@@ -160,31 +160,31 @@ class RoomWorlds:
         self._deadline_s = deadline_s
         self._settings = settings
         self._keep_frame = keep_frame
-        self._free: dict[Split, list[World]] = defaultdict(list)
+        self._free: dict[Split, list[EnvRunner]] = defaultdict(list)
         self._slots = asyncio.Semaphore(count)
 
-    async def visit(self, act: Act, split: Split = "train") -> Episode:
-        """See Worlds.visit; an environment that failed is closed and replaced."""
+    async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
+        """See EnvPool.visit; an environment that failed is closed and replaced."""
         async with self._slots:
             free = self._free[split]
-            world = free.pop() if free else self._open(split)
+            runner = free.pop() if free else self._open(split)
             try:
-                episode = await act(world)
+                episode = await act(runner)
             except BaseException:
-                world.close()
+                runner.close()
                 raise
             if episode.outcome.void:
-                world.close()
+                runner.close()
             else:
-                free.append(world)
+                free.append(runner)
             return episode
 
-    def _open(self, split: Split) -> World:
+    def _open(self, split: Split) -> EnvRunner:
         config, processes = self._settings(split), self._processes
         if processes is None:
-            return World(config, self._keep_frame)
+            return EnvRunner(config, self._keep_frame)
         make = partial(processes.make, deadline_s=self._deadline_s)
-        return World(config, self._keep_frame, make=make)
+        return EnvRunner(config, self._keep_frame, make=make)
 
     def close(self) -> None:
         """Close all environments."""
@@ -195,18 +195,18 @@ class RoomWorlds:
             self._processes.close()
 
 
-def open_worlds(
+def open_env_pool(
     config: Config,
     keep_frame: KeepFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
     live: LivePhones | None = None,
-) -> Worlds:
+) -> EnvPool:
     """Open the environments that the configuration names.
 
     Args:
         config: the job.
-        keep_frame: see World.
+        keep_frame: see EnvRunner.
         share: (k, n): this process is the k-th of n that play.
         phones: the shared pool of all processes; None if there is one process.
         live: receives what each phone shows, for the live view.
@@ -216,18 +216,18 @@ def open_worlds(
     """
     _, n = share
     count = max(1, config.rollout.concurrency // n)
-    game = game_of(config.env)
+    game = configured_game(config.env)
     if game.app is None:
         processes = EnvProcesses(config.env.processes) if config.env.processes else None
         deadline_s = config.rollout.deadline_s
-        return RoomWorlds(
-            lambda split: env_of(config, split), keep_frame, count, processes, deadline_s
+        return LocalEnvPool(
+            lambda split: env_config_of(config, split), keep_frame, count, processes, deadline_s
         )
     assert n == 1 or phones is not None, "several processes share one pool"
     pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
-            open_pool(config, pager.wrap)
+            open_phone_pool(config, pager.wrap)
             if phones is None
             else SharedPool(phones, config, pager.wrap)
         )
@@ -236,9 +236,9 @@ def open_worlds(
         raise
 
     def settings(split: Split) -> EnvConfig:
-        return with_allowed(env_of(config, split), config.devices.allow)
+        return with_allowed_apps(env_config_of(config, split), config.devices.allow)
 
     lease_s = config.rollout.deadline_s
-    return PhoneWorlds(
+    return PhoneEnvPool(
         settings, pool, keep_frame, lease_s, count, n, on_close=pager.close, live=live
     )

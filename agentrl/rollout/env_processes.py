@@ -110,7 +110,7 @@ class EnvProcesses:
                     self._processes[index] = None
 
 
-def tried_apart(config: EnvConfig) -> "gymnasium.Space[Any]":
+def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
     """The action space of an environment, which is made once in another process.
 
     Raises:

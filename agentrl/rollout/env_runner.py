@@ -16,19 +16,20 @@ import PIL.Image
 
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, EnvError, boundary, describe_error
-from agentrl.rollout.make_env import instructions_of, make_env, open_translator
+from agentrl.rollout.env_components import instructions_for, open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 
-Make = Callable[..., Any]
+MakeEnv = Callable[..., Any]
 """Takes an EnvConfig and a render mode; returns the environment."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Sight:
+class StepResult:
     """The result of a reset or a step."""
 
     observation: Observation
@@ -44,13 +45,13 @@ class Sight:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Move:
+class ActionResult:
     """The effect of one reply."""
 
     action: Any
     unreadable: str | None
     """Why the reply is not an action; None if it is."""
-    after: Sight | None
+    after: StepResult | None
     """The result of the step; None if no action was taken."""
 
 
@@ -114,7 +115,7 @@ _STATUS_BAR = 0.05
 _CELLS, _LEVELS = 64, 8
 
 
-def glance(image: Image) -> Image:
+def coarse_screen(image: Image) -> Image:
     """A coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
 
     It does not change with the clock in the status bar or a cursor, and rarely with compression
@@ -131,7 +132,7 @@ def glance(image: Image) -> Image:
     return np.asarray(gray) // (256 // _LEVELS)
 
 
-class World:
+class EnvRunner:
     """Runs one environment instance, for many episodes.
 
     Args:
@@ -148,19 +149,19 @@ class World:
         keep_frame: Callable[[Image], str] | None,
         device: str | None = None,
         lease: str | None = None,
-        make: Make = make_env,
+        make: MakeEnv = make_env,
     ) -> None:
         self.translator = open_translator(config)
-        self.instructions = instructions_of(config, self.translator)
+        self.instructions = instructions_for(config, self.translator)
         self.device = device
         self._place = {} if lease is None else {"device": lease}
         self._make = make
         self._config = config
         self._keep_frame = keep_frame
         self._env: Any = None
-        self._worker = Worker(f"world-{device or 'env'}")
+        self._worker = Worker(f"runner-{device or 'env'}")
 
-    async def reset(self, seed: int) -> Sight:
+    async def reset(self, seed: int) -> StepResult:
         """Start an episode.
 
         Raises:
@@ -169,7 +170,7 @@ class World:
         """
         return await self._worker.call(self._reset, seed)
 
-    async def act(self, reply: str) -> "Move":
+    async def act(self, reply: str) -> "ActionResult":
         """Take the action of a reply, or the translator's `no_action` if it contains none.
 
         Raises:
@@ -178,7 +179,7 @@ class World:
         """
         return await self._worker.call(self._act, reply)
 
-    def _reset(self, seed: int) -> Sight:
+    def _reset(self, seed: int) -> StepResult:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
@@ -188,7 +189,7 @@ class World:
             observation, info = self._env.reset(seed=seed)
             return self._sight(observation, info)
 
-    def _act(self, reply: str) -> "Move":
+    def _act(self, reply: str) -> "ActionResult":
         unreadable = None
         try:
             with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
@@ -196,9 +197,9 @@ class World:
         except ActionError as error:
             action, unreadable = self.translator.no_action(), str(error)
         after = None if action is None else self._step(action)
-        return Move(action=action, unreadable=unreadable, after=after)
+        return ActionResult(action=action, unreadable=unreadable, after=after)
 
-    def _step(self, action: Any) -> Sight:
+    def _step(self, action: Any) -> StepResult:
         with boundary(EnvError, f"{self._config.id}.step({action!r})"):
             try:
                 observation, reward, terminated, truncated, info = self._env.step(action)
@@ -215,15 +216,15 @@ class World:
         reward: float = 0.0,
         terminated: bool = False,
         truncated: bool = False,
-    ) -> Sight:
+    ) -> StepResult:
         translated = self.translator.to_observation(observation, info)
         checked = _checked(info)
         if self._config.state_key != "info":
-            look = glance if self._config.state_key == "screen" else None
+            look = coarse_screen if self._config.state_key == "screen" else None
             checked = {**checked, "state_key": _key_of(translated, look)}
         hidden = _is_hidden(checked)
         keep = None if hidden else self._keep_frame
-        return Sight(
+        return StepResult(
             observation=translated,
             info=checked,
             frames=tuple(map(keep, translated.images)) if keep else (),

@@ -15,8 +15,8 @@ from agentrl.errors import (
     boundary,
 )
 from agentrl.policies.policy import Answer, Policy, PolicySession
-from agentrl.rollout.env_runner import Move, Sight, World
-from agentrl.rollout.episode_request import Ticket
+from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
+from agentrl.rollout.episode_request import EpisodeRequest
 from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 
@@ -29,7 +29,7 @@ _NO_ROOM = (
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Limits:
+class EpisodeLimits:
     """Limits of one episode."""
 
     max_turns: int
@@ -42,18 +42,18 @@ class _History:
 
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
-    last: Sight | None = None
+    last: StepResult | None = None
     answered: Observation | None = None
     """The last observation that the player replied to."""
 
 
-async def play(
-    ticket: Ticket,
+async def run_episode(
+    request: EpisodeRequest,
     env_id: str,
-    world: World,
+    runner: EnvRunner,
     policy: Policy,
     seed: int,
-    limits: Limits,
+    limits: EpisodeLimits,
     keep_model_frame: Callable[[Image], str] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     on_end: Callable[[Observation], None] | None = None,
@@ -61,9 +61,9 @@ async def play(
     """Play one episode until it ends; failures of phone or environment become its outcome.
 
     Args:
-        ticket: which episode.
+        request: which episode.
         env_id: of the environment, for the record.
-        world: runs the environment.
+        runner: runs the environment.
         policy: the player.
         seed: of the player's own randomness.
         limits: of turns and seconds.
@@ -75,12 +75,12 @@ async def play(
         The episode; `outcome` and `error` describe how it ended.
     """
     history = _History()
-    session = policy.start_episode(world.instructions, seed)
+    session = policy.start_episode(runner.instructions, seed)
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
             outcome = await _turns(
-                ticket, world, session, limits, history, keep_model_frame, on_turn
+                request, runner, session, limits, history, keep_model_frame, on_turn
             )
     except TimeoutError:
         outcome, error = Outcome.TIMEOUT, f"not finished within {limits.deadline_s:g} s"
@@ -91,43 +91,43 @@ async def play(
     finally:
         session.close()
     if error:
-        error = with_short_serials(error, [world.device] if world.device else [])
-        log.warning("%s void after %d turns: %s", ticket.id, len(history.turns), error)
+        error = with_short_serials(error, [runner.device] if runner.device else [])
+        log.warning("%s void after %d turns: %s", request.id, len(history.turns), error)
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)
     return Episode(
-        id=ticket.id,
+        id=request.id,
         env_id=env_id,
-        seed=ticket.seed,
-        group=ticket.group_id,
-        member=ticket.member,
+        seed=request.seed,
+        group=request.group_id,
+        member=request.member,
         reset_info=history.reset_info,
-        instructions=world.instructions,
+        instructions=runner.instructions,
         turns=tuple(history.turns),
         final_shown="" if last is None or last.hidden else last.observation.text,
         final_frames=() if last is None else last.frames,
         outcome=outcome,
         error=error,
-        device=short_serial(world.device) if world.device else None,
+        device=short_serial(runner.device) if runner.device else None,
     )
 
 
 async def _turns(
-    ticket: Ticket,
-    world: World,
+    request: EpisodeRequest,
+    runner: EnvRunner,
     session: PolicySession,
-    limits: Limits,
+    limits: EpisodeLimits,
     history: _History,
     keep_model_frame: Callable[[Image], str] | None,
     on_turn: Callable[[Turn], None] | None,
 ) -> Outcome:
-    sight = await world.reset(ticket.seed)
+    sight = await runner.reset(request.seed)
     history.reset_info = sight.info
     history.last = sight
     while len(history.turns) < limits.max_turns:
         started = time.perf_counter()
-        message = await world.message(sight.observation)
+        message = await runner.message(sight.observation)
         history.answered = sight.observation
         with boundary(EnvError, "the player's answer"):
             answer = await session.answer(message, sight.info)
@@ -139,7 +139,7 @@ async def _turns(
         if keep_model_frame and not sight.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(sight.observation.images) :]
             sight = _still(sight, tuple(map(keep_model_frame, new)))
-        move = await world.act(answer.text)
+        move = await runner.act(answer.text)
         after = move.after or _still(sight, sight.frames)
         took = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **took}
@@ -155,17 +155,19 @@ async def _turns(
     return Outcome.TRUNCATED
 
 
-def _still(sight: Sight, frames: tuple[str, ...]) -> Sight:
+def _still(sight: StepResult, frames: tuple[str, ...]) -> StepResult:
     """The same state without a step: no reward, not ended."""
-    return Sight(observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden)
+    return StepResult(
+        observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden
+    )
 
 
 def _turn(
     message: Message,
     answer: Answer,
-    move: Move,
-    before: Sight,
-    after: Sight,
+    move: ActionResult,
+    before: StepResult,
+    after: StepResult,
     timings: Mapping[str, float],
 ) -> Turn:
     reply = answer.reply

@@ -11,7 +11,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Ticket:
+class EpisodeRequest:
     """One episode to play; a refill is the same request with the next attempt."""
 
     split: Split

@@ -8,7 +8,7 @@ from agentrl.devices.device_opener import DeviceOpener
 from agentrl.replay.live_phones import LivePhone
 
 
-def open_pool(
+def open_phone_pool(
     config: Config,
     wrap: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
@@ -47,7 +47,7 @@ def open_pool(
     )
 
 
-def told_of(pool: devices.DevicePool) -> list[LivePhone]:
+def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
     """The state of a pool's phones, for the live view."""
     return [
         LivePhone(
@@ -61,7 +61,7 @@ def told_of(pool: devices.DevicePool) -> list[LivePhone]:
     ]
 
 
-def opener_of(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
+def phone_opener(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
     settings = config.devices
     return DeviceOpener(

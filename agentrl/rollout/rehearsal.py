@@ -5,16 +5,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.policies.recorded_policy import RecordedPolicy
 from agentrl.replay import RecordedEpisode
 from agentrl.replay.episode_encoding import to_plain
 from agentrl.replay.frames.bands import cut_into_bands
 from agentrl.replay.frames.mask import masked
-from agentrl.rollout.env_pool import open_worlds
-from agentrl.rollout.env_runner import World
-from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.episode_request import Split, Ticket
+from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.episode import EpisodeLimits, run_episode
+from agentrl.rollout.episode_request import EpisodeRequest, Split
 from agentrl.types import Episode, Image, Turn
 
 
@@ -56,7 +57,7 @@ def rehearse(
         ConfigError: a phone cannot be reached, or the environment cannot be made.
         WorldError: no phone is left.
     """
-    return asyncio.run(_rehearse(config, recorded, done))
+    return event_loop.run(_rehearse(config, recorded, done))
 
 
 async def _rehearse(
@@ -65,12 +66,14 @@ async def _rehearse(
     def keep(image: Image) -> str:
         return cut_into_bands(masked(image, config.devices.mask)).id
 
-    worlds = open_worlds(config, keep if config.run.frames == "device" else None, (0, 1))
-    slots = asyncio.Semaphore(worlds.count)
+    env_pool = open_env_pool(config, keep if config.run.frames == "device" else None, (0, 1))
+    slots = asyncio.Semaphore(env_pool.count)
 
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
         async with slots:
-            result = compared(before.episode, await _replayed(config, before, worlds.visit))
+            result = first_difference(
+                before.episode, await _replayed(config, before, env_pool.run_in_env)
+            )
         done(result)
         return result
 
@@ -80,31 +83,31 @@ async def _rehearse(
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     finally:
-        worlds.close()
+        env_pool.close()
     return [task.result() for task in tasks]
 
 
 async def _replayed(
     config: Config,
     before: RecordedEpisode,
-    visit: Callable[[Callable[[World], Awaitable[Episode]], Split], Awaitable[Episode]],
+    run_in_env: Callable[[Callable[[EnvRunner], Awaitable[Episode]], Split], Awaitable[Episode]],
 ) -> Episode:
     summary, turns = before.summary, before.episode.turns
     split = cast(Split, summary.split)
-    ticket = Ticket(
+    request = EpisodeRequest(
         split=split, step=summary.step, group=0, member=summary.member, seed=summary.seed,
         label="rehearsal",
     )  # fmt: skip
     policy = RecordedPolicy([turn.reply for turn in turns])
-    limits = Limits(max_turns=len(turns), deadline_s=config.rollout.deadline_s)
+    limits = EpisodeLimits(max_turns=len(turns), deadline_s=config.rollout.deadline_s)
 
-    def act(world: World) -> Awaitable[Episode]:
-        return play(ticket, config.env.id, world, policy, 0, limits)
+    def act(runner: EnvRunner) -> Awaitable[Episode]:
+        return run_episode(request, config.env.id, runner, policy, 0, limits)
 
-    return await visit(act, split)
+    return await run_in_env(act, split)
 
 
-def compared(before: Episode, after: Episode) -> Rehearsal:
+def first_difference(before: Episode, after: Episode) -> Rehearsal:
     """The first difference between two episodes with the same replies."""
 
     def differs(turn: int, what: str, was: Any, now: Any) -> Rehearsal:

@@ -9,14 +9,14 @@ from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import RecordedEpisode
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, ScoredEpisode
 
 _DRAWS = 2000
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Rescored:
+class RescoredEpisode:
     """The recorded and the new score of one episode."""
 
     id: str
@@ -33,7 +33,7 @@ class Rescored:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Comparison:
+class ScoreComparison:
     """Agreement of two scores over the same episodes."""
 
     episodes: int
@@ -49,7 +49,9 @@ class Comparison:
     """Share of pairs of siblings whose order is reversed; None without siblings that differed."""
 
 
-def rescore(recorded: Iterable[RecordedEpisode], rewards: Sequence[RewardConfig]) -> list[Rescored]:
+def rescore(
+    recorded: Iterable[RecordedEpisode], rewards: Sequence[RewardConfig]
+) -> list[RescoredEpisode]:
     """Score each episode again, except void ones.
 
     Args:
@@ -60,7 +62,7 @@ def rescore(recorded: Iterable[RecordedEpisode], rewards: Sequence[RewardConfig]
         ConfigError: a function does not exist, or needs a value that was not recorded.
         RewardError: a function fails for an episode.
     """
-    scorer = Scorer(rewards)
+    scorer = RewardFunctions(rewards)
     valid = [episode for episode in recorded if not episode.summary.outcome.void]
     rescored = []
     for before in valid:
@@ -105,8 +107,8 @@ def _has(episode: Episode, key: str) -> bool:
     return key in episode.reset_info or any(key in turn.info for turn in episode.turns[-1:])
 
 
-def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> Rescored:
-    return Rescored(
+def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> RescoredEpisode:
+    return RescoredEpisode(
         id=before.summary.id,
         group=before.summary.group,
         was=before.summary.total,
@@ -115,7 +117,7 @@ def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> Rescored:
     )
 
 
-def compare(rescored: Sequence[Rescored], seed: int = 0) -> Comparison:
+def compare_scores(rescored: Sequence[RescoredEpisode], seed: int = 0) -> ScoreComparison:
     """Measure the agreement of the recorded and the new scores.
 
     Raises:
@@ -127,7 +129,7 @@ def compare(rescored: Sequence[Rescored], seed: int = 0) -> Comparison:
     now = np.array([one.now for one in rescored])
     drawn = np.random.default_rng(seed).integers(len(was), size=(_DRAWS, len(was)))
     low, high = np.quantile((now - was)[drawn].mean(axis=1), (0.025, 0.975))
-    return Comparison(
+    return ScoreComparison(
         episodes=len(rescored),
         was=float(was.mean()),
         now=float(now.mean()),
@@ -153,8 +155,8 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _swapped(rescored: Sequence[Rescored]) -> float | None:
-    groups: dict[str, list[Rescored]] = {}
+def _swapped(rescored: Sequence[RescoredEpisode]) -> float | None:
+    groups: dict[str, list[RescoredEpisode]] = {}
     for one in rescored:
         groups.setdefault(one.group, []).append(one)
     pairs = swaps = 0

@@ -1,91 +1,49 @@
-"""Rollouts in this process or in Ray actors, behind the same interface."""
+"""Rollouts in this process or in Ray actors, with the same methods."""
 
 import asyncio
+import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec
 
 from agentrl import config as configuration
 from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, RolloutConfig
-from agentrl.rollout.collector import Progress
-from agentrl.rollout.episode_request import Ticket
-from agentrl.rollout.rollout_worker import Rollouts
-from agentrl.rollout.shared_phones import KeeperActor, SharedPhones
+from agentrl.rollout.collector import CollectionProgress
+from agentrl.rollout.episode_request import EpisodeRequest
+from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.shared_phones import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
-from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.engine_link import Link
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 _CLOSE_S = 30.0
 """For an actor to close its engine and phones; then it is killed together with them."""
 
-_KEEPER = "the shared phone pool"
+_PHONE_POOL = "the shared phone pool"
 
 
-class AnyRollouts(Protocol):
-    """The interface of rollouts for the training loop, wherever they run."""
+def _on_all(
+    method: Callable[Concatenate[RolloutWorker, P], Awaitable[None]],
+) -> Callable[Concatenate["RolloutGroup", P], Awaitable[None]]:
+    """The same call on every worker."""
 
-    async def collect(
-        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
-    ) -> list[ScoredEpisode]:
-        """See Rollouts.collect."""
+    @functools.wraps(method)
+    async def call(group: "RolloutGroup", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        await group.call_all(method.__name__, *args, **kwargs)
 
-    async def load_weights(self, path: Path, version: int) -> None:
-        """See Rollouts.load_weights."""
-
-    async def load_adapter(self, folder: Path, version: int) -> None:
-        """See Rollouts.load_adapter."""
-
-    async def begin_weight_update(
-        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
-    ) -> None:
-        """See Rollouts.begin_weight_update."""
-
-    async def finish_weight_update(
-        self, version: int, names: Sequence[str], digest: str | None
-    ) -> None:
-        """See Rollouts.finish_weight_update."""
-
-    async def sleep(self) -> None:
-        """See Rollouts.sleep."""
-
-    def link(self) -> Link:
-        """For calls from the learner to all engines; can be pickled."""
-
-    async def look(self) -> Progress:
-        """Progress of the running collection."""
-
-    async def close(self) -> None:
-        """Close everything that was started."""
+    return call
 
 
-class LocalRollouts:
-    """Rollouts in this process."""
-
-    def __init__(self, rollouts: Rollouts, config: Config) -> None:
-        self._rollouts, self._config = rollouts, config
-        self.collect = rollouts.collect
-        self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
-        self.begin_weight_update = rollouts.begin_weight_update
-        self.finish_weight_update = rollouts.finish_weight_update
-        self.sleep = rollouts.sleep
-        self.look, self.close = rollouts.look, rollouts.close
-
-    def link(self) -> Link:
-        """A link to the engine of this process, on its event loop."""
-        deadline_s = self._config.train.deadline_s
-        return LocalLink(
-            self._rollouts.call_weight_transfer, transports.workers(self._config), deadline_s
-        )
-
-
-class RayRollouts:
-    """Rollouts in Ray actors; groups are distributed round-robin."""
+class RolloutGroup:
+    """Rollout workers in Ray actors; episode groups are distributed round-robin."""
 
     def __init__(
         self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
@@ -99,30 +57,30 @@ class RayRollouts:
         """Number of concurrent episodes of each actor."""
 
     async def start(self) -> None:
-        """See Rollouts.start."""
+        """See RolloutWorker.start."""
         self._in_flight = await asyncio.gather(
             *(self._call(k, self._start_s, "start") for k in range(len(self._actors)))
         )
 
     async def collect(
-        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
+        self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
-        """See Rollouts.collect."""
-        shares = {k: share for k, share in enumerate(self._deal(tickets)) if share}
+        """See RolloutWorker.collect."""
+        shares = {k: share for k, share in enumerate(self._deal(requests)) if share}
         played = await asyncio.gather(
             *(self._collect(k, share, player, greedy) for k, share in shares.items())
         )
-        found: dict[Ticket, ScoredEpisode] = {}
+        found: dict[EpisodeRequest, ScoredEpisode] = {}
         for share, episodes in zip(shares.values(), played, strict=True):
             found |= zip(share, episodes, strict=True)
-        return [found[ticket] for ticket in tickets]
+        return [found[request] for request in requests]
 
-    def _deal(self, tickets: Sequence[Ticket]) -> list[list[Ticket]]:
+    def _deal(self, requests: Sequence[EpisodeRequest]) -> list[list[EpisodeRequest]]:
         count = len(self._actors)
-        return [[t for t in tickets if t.group % count == k] for k in range(count)]
+        return [[t for t in requests if t.group % count == k] for k in range(count)]
 
     async def _collect(
-        self, number: int, share: Sequence[Ticket], player: str | None, greedy: bool
+        self, number: int, share: Sequence[EpisodeRequest], player: str | None, greedy: bool
     ) -> list[ScoredEpisode]:
         deadline_s = collect_deadline_s(len(share), self._in_flight[number], self._settings)
         episodes: list[ScoredEpisode] = await self._call(
@@ -130,54 +88,39 @@ class RayRollouts:
         )
         return episodes
 
-    async def load_weights(self, path: Path, version: int) -> None:
-        """See Rollouts.load_weights."""
-        await self._call_all("load_weights", path, version)
-
-    async def load_adapter(self, folder: Path, version: int) -> None:
-        """See Rollouts.load_adapter."""
-        await self._call_all("load_adapter", folder, version)
-
-    async def begin_weight_update(
-        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
-    ) -> None:
-        """See Rollouts.begin_weight_update."""
-        await self._call_all("begin_weight_update", version, shapes, checked)
-
-    async def finish_weight_update(
-        self, version: int, names: Sequence[str], digest: str | None
-    ) -> None:
-        """See Rollouts.finish_weight_update."""
-        await self._call_all("finish_weight_update", version, names, digest)
-
-    async def sleep(self) -> None:
-        """See Rollouts.sleep."""
-        await self._call_all("sleep")
+    load_weights = _on_all(RolloutWorker.load_weights)
+    load_adapter = _on_all(RolloutWorker.load_adapter)
+    begin_weight_update = _on_all(RolloutWorker.begin_weight_update)
+    finish_weight_update = _on_all(RolloutWorker.finish_weight_update)
+    sleep = _on_all(RolloutWorker.sleep)
 
     def link(self) -> Link:
         """A link from any process of the cluster to all actors."""
         workers = transports.workers(self._config)
         return RayLink(self._actors, workers, self._config.train.deadline_s)
 
-    async def _call_all(self, method: str, *arguments: Any) -> None:
+    async def call_all(self, method: str, *arguments: Any) -> None:
+        """Call a method of every worker; the first failure is raised."""
         numbers = range(len(self._actors))
         await asyncio.gather(*(self._call(k, self._start_s, method, *arguments) for k in numbers))
 
-    async def look(self) -> Progress:
+    async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
-        seen = [await self._call(k, self._start_s, "look") for k in range(len(self._actors))]
-        return sum(seen, start=Progress())
+        seen = [
+            await self._call(k, self._start_s, "get_progress") for k in range(len(self._actors))
+        ]
+        return sum(seen, start=CollectionProgress())
 
     async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
         reference = self._actors[number].do.remote(method, *arguments)
-        return await ray_cluster.answer(reference, f"rollout actor {number}", deadline_s)
+        return await ray_cluster.await_result(reference, f"rollout actor {number}", deadline_s)
 
     async def close(self) -> None:
         """Close the engines and phones, then the actors, and last the shared phone pool."""
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
         await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
         if self._phones is not None:
-            await _end(self._phones.keeper, _KEEPER, min(_CLOSE_S, self._start_s))
+            await _end(self._phones.keeper, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
 class RayLink(Link):
@@ -196,7 +139,7 @@ class RayLink(Link):
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
         async def call_all() -> None:
             calls = [
-                ray_cluster.answer(
+                ray_cluster.await_result(
                     actor.do.remote("call_weight_transfer", method, *given),
                     f"engine {k}",
                     self._deadline_s,
@@ -212,7 +155,7 @@ async def _end(actor: Any, who: str, deadline_s: float) -> None:
     import ray
 
     try:
-        await ray_cluster.answer(actor.close.remote(), who, deadline_s)
+        await ray_cluster.await_result(actor.close.remote(), who, deadline_s)
     except Exception as error:  # it is killed either way
         log.warning("closing %s: %s", who, error)
     finally:
@@ -239,7 +182,7 @@ def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -
 
 
 class RolloutActor:
-    """`Rollouts` in its own process."""
+    """`RolloutWorker` in its own process."""
 
     def __init__(
         self,
@@ -251,17 +194,21 @@ class RolloutActor:
         version: int = 0,
     ) -> None:
         if run is not None:
-            ray_cluster.keep_words(run, f"rollout{share[0]}", ray_cluster.serials_in(tree))
+            ray_cluster.redirect_output(run, f"rollout{share[0]}", ray_cluster.serials_in(tree))
         settings = configuration.from_dict(tree)
-        self._rollouts = Rollouts(settings, folder, run, share, phones, version)
+        self._rollouts = RolloutWorker(settings, folder, run, share, phones, version)
 
     async def do(self, method: str, *arguments: Any) -> Any:
-        """One of the methods of `Rollouts`."""
+        """One of the methods of `RolloutWorker`."""
         return await getattr(self._rollouts, method)(*arguments)
 
     async def close(self) -> None:
-        """See Rollouts.close."""
+        """See RolloutWorker.close."""
         await self._rollouts.close()
+
+
+AnyRollouts = RolloutWorker | RolloutGroup
+"""What the training loop sees of rollouts, wherever they run."""
 
 
 async def open_rollouts(
@@ -281,13 +228,13 @@ async def open_rollouts(
             not possible with the cluster's GPUs.
     """
     if config.rollout.launcher == "local" or folder is None:
-        rollouts = Rollouts(config, folder, run, version=version)
+        rollouts = RolloutWorker(config, folder, run, version=version)
         try:
             await rollouts.start()
         except BaseException:
             await rollouts.close()
             raise
-        return LocalRollouts(rollouts, config)
+        return rollouts
     return await _open_ray(config, folder, run, version)
 
 
@@ -302,7 +249,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
     )
     tree, here = configuration.to_dict(config), run and run.absolute()
     phones = await _open_phones(config, tree, here) if count > 1 else None
-    handle = RayRollouts(
+    handle = RolloutGroup(
         [
             remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
             for k in range(count)
@@ -326,11 +273,11 @@ async def _open_phones(
 
     if env.find_env(config.env.id).app is None:
         return None
-    remote = ray.remote(KeeperActor).options(num_cpus=0, max_concurrency=1000)
+    remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
     keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s
     try:
-        count, grows = await ray_cluster.answer(keeper.start.remote(), _KEEPER, start_s)
+        count, grows = await ray_cluster.await_result(keeper.start.remote(), _PHONE_POOL, start_s)
     except BaseException:
-        await _end(keeper, _KEEPER, min(_CLOSE_S, start_s))
+        await _end(keeper, _PHONE_POOL, min(_CLOSE_S, start_s))
         raise
     return SharedPhones(keeper=keeper, count=count, grows=grows)

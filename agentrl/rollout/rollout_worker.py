@@ -20,22 +20,23 @@ from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.collector import Collector, Progress
-from agentrl.rollout.env_arguments import env_of, game_of
-from agentrl.rollout.env_pool import Worlds, open_worlds
-from agentrl.rollout.env_runner import World
-from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.episode_request import Split, Ticket
-from agentrl.rollout.make_env import load_player
-from agentrl.rollout.phone_pool import told_of
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.collector import CollectionProgress, Collector
+from agentrl.rollout.env_arguments import configured_game, env_config_of
+from agentrl.rollout.env_components import load_player
+from agentrl.rollout.env_pool import EnvPool, open_env_pool
+from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.episode import EpisodeLimits, run_episode
+from agentrl.rollout.episode_request import EpisodeRequest, Split
+from agentrl.rollout.phone_pool import phone_states
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phones import SharedPhones
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
+from agentrl.weight_sync.engine_link import Link, LocalLink
 from agentrl.worker_threads import Workers
 
 
-class Rollouts:
+class RolloutWorker:
     """Plays episodes with a model or a scripted player.
 
     Args:
@@ -63,7 +64,7 @@ class Rollouts:
         self._share = share
         self._phones = phones
         self._version = version
-        self._scorer = Scorer(config.rewards, config.rollout.reward_deadline_s)
+        self._scorer = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
         self._scorers = Workers("scoring")
@@ -74,7 +75,7 @@ class Rollouts:
         self._weights: tuple[Path, int] | None = None
         self._adapter: tuple[Path, int] | None = None
         self._live: LivePhones | None = None
-        self.progress = Progress()
+        self.progress = CollectionProgress()
 
     async def start(self) -> int:
         """Open the phones and the recorder; the engine starts when the model first plays.
@@ -97,19 +98,21 @@ class Rollouts:
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
-        if self._run is not None and game_of(self._config.env).app is not None:
+        if self._run is not None and configured_game(self._config.env).app is not None:
             self._live = LivePhones(self._run, f"rollout{self._share[0]}")
             self._exit.callback(self._live.close)
-        self.worlds: Worlds = open_worlds(self._config, keep, self._share, self._phones, self._live)
-        self._exit.callback(self.worlds.close)
-        pool = getattr(self.worlds, "pool", None)
+        self.env_pool: EnvPool = open_env_pool(
+            self._config, keep, self._share, self._phones, self._live
+        )
+        self._exit.callback(self.env_pool.close)
+        pool = getattr(self.env_pool, "pool", None)
         if self._live is not None and isinstance(pool, DevicePool):
-            self._live.kept = partial(told_of, pool)
+            self._live.kept = partial(phone_states, pool)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
-        return self.worlds.count_at_least
+        return self.env_pool.count_at_least
 
-    async def look(self) -> Progress:
+    async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
         return self.progress
 
@@ -158,6 +161,11 @@ class Rollouts:
         """Use the received weights; see `VLLMEngine.finish_weight_update`."""
         await self._receiver.finish_weight_update(version, names, digest)
 
+    def link(self) -> Link:
+        """For calls from the learner to the engine, on the event loop of this process."""
+        deadline_s = self._config.train.deadline_s
+        return LocalLink(self.call_weight_transfer, transports.workers(self._config), deadline_s)
+
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
         if self.engine is not None:
@@ -169,12 +177,12 @@ class Rollouts:
         return cast("WeightReceiver", self.engine)
 
     async def collect(
-        self, tickets: Sequence[Ticket], player: str | None = None, greedy: bool = False
+        self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
         """Play these episodes concurrently, in any order.
 
         Args:
-            tickets: what to play; all of one split.
+            requests: what to play; all of one split.
             player: a scripted player's name; None for the model.
             greedy: the model always takes its most probable token.
 
@@ -185,16 +193,16 @@ class Rollouts:
             WorldError: more than half of the episodes are void, or no phone is left.
             ConfigError: there is no such player, or the engine cannot start.
         """
-        self.progress = Progress()
-        policy = await self.policy(player, greedy, tickets[0].split if tickets else "train")
+        self.progress = CollectionProgress()
+        policy = await self.policy(player, greedy, requests[0].split if requests else "train")
 
-        async def play_ticket(ticket: Ticket) -> Episode:
-            return await self._play(ticket, policy)
+        async def play_request(request: EpisodeRequest) -> Episode:
+            return await self._play(request, policy)
 
         collector = Collector(
-            play=play_ticket,
+            play=play_request,
             score=self._scorer.score,
-            concurrency=self.worlds.count,
+            concurrency=self.env_pool.count,
             max_refills=self._config.rollout.max_refills,
             done=self._record,
             progress=self.progress,
@@ -202,11 +210,11 @@ class Rollouts:
             score_s=self._config.rollout.reward_deadline_s,
             must_score=self._config.rollout.reward_failure == "error",
         )
-        return await collector.collect(tickets)
+        return await collector.collect(requests)
 
     async def play(
         self,
-        ticket: Ticket,
+        request: EpisodeRequest,
         policy: Policy,
         on_turn: Callable[[Turn], None],
         on_end: Callable[[Observation], None],
@@ -214,7 +222,7 @@ class Rollouts:
         """Play one episode with any policy; it is recorded, and not refilled if it is void.
 
         Args:
-            ticket: which episode.
+            request: which episode.
             policy: the player.
             on_turn: called with each turn when it ends.
             on_end: called with the final observation, unless the player has replied to it.
@@ -223,13 +231,13 @@ class Rollouts:
             RewardError: it cannot be scored.
             WorldError: no phone is available.
         """
-        scored = self._scorer.score(await self._play(ticket, policy, on_turn, on_end))
-        self._record(ticket, scored)
+        scored = self._scorer.score(await self._play(request, policy, on_turn, on_end))
+        self._record(request, scored)
         return scored
 
     async def _play(
         self,
-        ticket: Ticket,
+        request: EpisodeRequest,
         policy: Policy,
         on_turn: Callable[[Turn], None] | None = None,
         on_end: Callable[[Observation], None] | None = None,
@@ -237,15 +245,15 @@ class Rollouts:
         rollout = self._config.rollout
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
-        async def act(world: World) -> Episode:
-            with self._shown_live(world, ticket, on_turn) as on_turn_shown:
-                return await play(
-                    ticket=ticket,
+        async def act(runner: EnvRunner) -> Episode:
+            with self._shown_live(runner, request, on_turn) as on_turn_shown:
+                return await run_episode(
+                    request=request,
                     env_id=self._config.env.id,
-                    world=world,
+                    runner=runner,
                     policy=policy,
-                    seed=ticket.player_seed(self._config.seed),
-                    limits=Limits(
+                    seed=request.player_seed(self._config.seed),
+                    limits=EpisodeLimits(
                         max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
                     ),
                     keep_model_frame=keep,
@@ -253,14 +261,14 @@ class Rollouts:
                     on_end=on_end,
                 )
 
-        return await self.worlds.visit(act, ticket.split)
+        return await self.env_pool.run_in_env(act, request.split)
 
     @contextmanager
     def _shown_live(
-        self, world: World, ticket: Ticket, on_turn: Callable[[Turn], None] | None
+        self, runner: EnvRunner, request: EpisodeRequest, on_turn: Callable[[Turn], None] | None
     ) -> Iterator[Callable[[Turn], None] | None]:
         """Show in the live view what is played on a phone, turn by turn."""
-        live, serial = self._live, world.device
+        live, serial = self._live, runner.device
         if live is None or serial is None:
             yield on_turn
             return
@@ -273,15 +281,15 @@ class Rollouts:
             if on_turn is not None:
                 on_turn(turn)
 
-        live.playing(serial, ticket.id)
+        live.playing(serial, request.id)
         try:
             yield show
         finally:
             live.idle(serial)
 
-    def _record(self, ticket: Ticket, scored: ScoredEpisode) -> None:
+    def _record(self, request: EpisodeRequest, scored: ScoredEpisode) -> None:
         if self._recorder is not None:
-            self._recorder.episode(scored, split=ticket.split, step=ticket.step)
+            self._recorder.episode(scored, split=request.split, step=request.step)
 
     async def policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
         """A scripted player, or the model, whose engine or server connection is started if needed.
@@ -292,7 +300,7 @@ class Rollouts:
         """
         if player is not None:
             return ScriptedPolicy(
-                load_player(env_of(self._config, split), player),
+                load_player(env_config_of(self._config, split), player),
                 encoder=self._encoder,
                 history=parse_history(self._config.env.history),
                 scale=open_scaler(self._config.model),

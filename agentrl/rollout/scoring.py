@@ -12,7 +12,7 @@ from agentrl import registry
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, describe_error
-from agentrl.rollout.batch_rewards import OVERALL, BatchReward, by_answer, finite, inputs_of
+from agentrl.rollout.batch_rewards import OVERALL, BatchReward, answer_to_batch, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
@@ -21,7 +21,7 @@ Component = Callable[[Episode], dict[str, tuple[float, ...]]]
 """Returns the reward per turn under the component's own name, and further values for the record."""
 
 
-class Scorer:
+class RewardFunctions:
     """The weighted sum of reward functions; the environment's own reward if none is named.
 
     Args:
@@ -68,7 +68,7 @@ def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
     """A configured function as a component.
 
     Raises:
-        ConfigError: see Scorer.
+        ConfigError: see RewardFunctions.
     """
     function, is_batch = open_function(config)
     if is_batch:
@@ -80,7 +80,7 @@ def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
     """A configured function bound to its kwargs, and whether it takes batches.
 
     Raises:
-        ConfigError: see Scorer.
+        ConfigError: see RewardFunctions.
     """
     function = registry.load(config.function)
     if inspect.isclass(function):
@@ -92,7 +92,7 @@ def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
         function = functools.partial(function, **config.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is not a function")
-    return by_answer(function) if kind == "answer" else function, kind != "episode"
+    return answer_to_batch(function) if kind == "answer" else function, kind != "episode"
 
 
 def _made(config: RewardConfig, kind: type) -> Any:

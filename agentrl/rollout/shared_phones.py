@@ -19,7 +19,7 @@ from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.phone_pool import open_pool, opener_of, told_of
+from agentrl.rollout.phone_pool import open_phone_pool, phone_opener, phone_states
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +29,12 @@ _BEATS = 3
 """Number of heartbeats within `devices.lease_s`."""
 
 
-class KeeperActor:
+class PhonePoolActor:
     """A pool in its own process; a borrower that stops renewing loses its phone."""
 
     def __init__(self, tree: dict[str, Any], run: Path | None) -> None:
         if run is not None:
-            ray_cluster.keep_words(run, "phones", ray_cluster.serials_in(tree))
+            ray_cluster.redirect_output(run, "phones", ray_cluster.serials_in(tree))
         self._config = configuration.from_dict(tree)
         self._run = run
         self._pool: DevicePool | None = None
@@ -50,11 +50,11 @@ class KeeperActor:
             ConfigError: a phone cannot be reached.
         """
         pool = await asyncio.to_thread(
-            open_pool, self._config, lease_s=self._config.devices.lease_s
+            open_phone_pool, self._config, lease_s=self._config.devices.lease_s
         )
         self._pool = pool
         if self._run is not None:
-            self._live = LivePhones(self._run, "keeper", partial(told_of, pool))
+            self._live = LivePhones(self._run, "keeper", partial(phone_states, pool))
         return len(pool), pool.grows
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
@@ -87,7 +87,7 @@ class SharedPhones:
     """A handle with which other processes borrow phones."""
 
     keeper: Any
-    """The Ray handle of a KeeperActor."""
+    """The Ray handle of a PhonePoolActor."""
     count: int
     grows: bool
 
@@ -106,7 +106,7 @@ class SharedPool(Borrower):
     ) -> None:
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
-        self._opener = opener_of(config, wrap)
+        self._opener = phone_opener(config, wrap)
         self._is_virtual = str(config.devices.source).startswith("virtual")
         self._lease_s = config.devices.lease_s
         self._devices: dict[str, LeasableDevice] = {}
@@ -164,7 +164,7 @@ class SharedPool(Borrower):
                     self._renew(leases)
             except ray.exceptions.RayError as error:  # leases expire unless a later one arrives
                 log.warning(
-                    "heartbeat to the shared phone pool failed: %s", ray_cluster.reason(error)
+                    "heartbeat to the shared phone pool failed: %s", ray_cluster.short_reason(error)
                 )
 
 
@@ -177,7 +177,7 @@ class _RemoteLender:
     async def acquire(self, deadline_s: float) -> LeaseGrant:
         call = self._keeper.acquire.remote(deadline_s)
         waiting = asyncio.ensure_future(
-            ray_cluster.answer(call, "the shared phone pool", deadline_s + _ANSWER_S)
+            ray_cluster.await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
         )
         try:
             grant: LeaseGrant = await asyncio.shield(waiting)
@@ -188,7 +188,7 @@ class _RemoteLender:
 
     async def release(self, token: int, ending: LeaseEnd) -> None:
         call = self._keeper.release.remote(token, ending)
-        await ray_cluster.answer(call, "the shared phone pool", _ANSWER_S)
+        await ray_cluster.await_result(call, "the shared phone pool", _ANSWER_S)
 
     def _refuse(self, waiting: "asyncio.Future[LeaseGrant]") -> None:
         """Return a phone that arrives after its borrower has been canceled."""

@@ -24,7 +24,7 @@ from fastapi.responses import JSONResponse
 from agentrl.config import RewardConfig
 from agentrl.data import image_loading
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.rollout.batch_rewards import BatchFunction, Inputs, rows_of
+from agentrl.rollout.batch_rewards import BatchFunction, RewardInputs, score_batch
 from agentrl.rollout.scoring import open_function
 from agentrl.text import printable
 from agentrl.worker_threads import Worker
@@ -90,11 +90,11 @@ class RewardServer:
                 raise _Refused(413, f"more than {_LARGEST >> 20} MiB; send fewer episodes at once")
         return bytes(body)
 
-    async def _rows(self, inputs: list[Inputs]) -> list[Mapping[str, Any]]:
+    async def _rows(self, inputs: list[RewardInputs]) -> list[Mapping[str, Any]]:
         async with self._turn:
             try:
                 async with asyncio.timeout(self._deadline_s):
-                    rows = await self._worker.call(rows_of, self._name, self._function, inputs)
+                    rows = await self._worker.call(score_batch, self._name, self._function, inputs)
             except TimeoutError:
                 self._worker.close()
                 self._worker = Worker("reward")  # the old thread may never return
@@ -111,7 +111,7 @@ class RewardServer:
         ]
 
 
-def _inputs(body: bytes) -> list[Inputs]:
+def _inputs(body: bytes) -> list[RewardInputs]:
     """The episodes of a request, with images as arrays.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from agentrl import env
 from agentrl.config import Config
 from agentrl.config.loading import path_of
-from agentrl.rollout.env_arguments import baselines
+from agentrl.rollout.env_arguments import baseline_players
 from agentrl.training.supervised import warm_start_marker
 
 _SCRIPTED_TURNS_PER_S = 110.0
@@ -54,7 +54,10 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     played = steps * config.rollout.groups * config.rollout.group_size
     scripted, model = _paces(config)
     yield "start", "processes and model", _START_S
-    yield "baselines", *_games(config, evaluation.episodes * len(baselines(config)), scripted)
+    yield (
+        "baselines",
+        *_games(config, evaluation.episodes * len(baseline_players(config)), scripted),
+    )
     if warm is not None and not _is_warm(config):
         seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
         games = 0 if warm.player is None else warm.episodes
@@ -102,7 +105,7 @@ def _num_virtual(source: object) -> int | None:
 
 
 def _is_warm(config: Config) -> bool:
-    return config.model.path != "tiny" and warm_start_marker.is_warm(
+    return config.model.path != "tiny" and warm_start_marker.has_warm_start(
         config, path_of(config.model.path, "model.path")
     )
 

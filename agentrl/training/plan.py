@@ -14,20 +14,28 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
 from agentrl.policies.open_model import check_engine
-from agentrl.rollout.env_arguments import baselines, check_env_kwargs, env_of, game_of, with_allowed
-from agentrl.rollout.make_env import instructions_of, load_player, open_translator
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.env_arguments import (
+    baseline_players,
+    check_env_kwargs,
+    configured_game,
+    env_config_of,
+    with_allowed_apps,
+)
+from agentrl.rollout.env_components import instructions_for, load_player, open_translator
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.budget import budget
 from agentrl.training.monitoring.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
 from agentrl.training.supervised import recorded_demonstrations
-from agentrl.training.supervised.demonstration_filter import Choice
+from agentrl.training.supervised.demonstration_filter import DemonstrationSelection
 from agentrl.weight_sync import transports
 
 log = logging.getLogger(__name__)
 
 
-def check(config: Config, player: str | None = None, *, teaches: bool = False) -> Choice:
+def check(
+    config: Config, player: str | None = None, *, teaches: bool = False
+) -> DemonstrationSelection:
     """Resolve everything that a job names, and look up on the hub a model that is not local.
 
     Args:
@@ -43,9 +51,11 @@ def check(config: Config, player: str | None = None, *, teaches: bool = False) -
     """
     if player is not None:
         check_games(config, [player])
-        return Choice()
+        return DemonstrationSelection()
     _check_job(config)
-    demonstrations = recorded_demonstrations.check(config) if teaches else Choice()
+    demonstrations = (
+        recorded_demonstrations.select_and_report(config) if teaches else DemonstrationSelection()
+    )
     check_hub(config.model)
     return demonstrations
 
@@ -84,8 +94,10 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
         ConfigError: see `check`; the hub is not contacted.
     """
     count = _check_job(config)
-    demonstrations = recorded_demonstrations.check(config) if teaches else Choice()
-    game = game_of(config.env)
+    demonstrations = (
+        recorded_demonstrations.select_and_report(config) if teaches else DemonstrationSelection()
+    )
+    game = configured_game(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
         "config": configuration.to_dict(config),
@@ -111,7 +123,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
-    count = check_games(config, [*players, *baselines(config)])
+    count = check_games(config, [*players, *baseline_players(config)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     if learns:
@@ -192,20 +204,20 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
     trained = check_env_kwargs(config.env)
     held_out = trained
     if config.eval.kwargs:
-        held_out = check_env_kwargs(env_of(config, "eval"), "eval.kwargs")
+        held_out = check_env_kwargs(env_config_of(config, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
             "eval.episodes=%s: only %s different episodes are held out; they are played repeatedly",
             config.eval.episodes,
             held_out,
         )
-    with_allowed(config.env, config.devices.allow)
-    instructions_of(config.env, open_translator(config.env))
+    with_allowed_apps(config.env, config.devices.allow)
+    instructions_for(config.env, open_translator(config.env))
     for name in players:
         load_player(config.env, name)
-    Scorer(config.rewards)
+    RewardFunctions(config.rewards)
     check_seeds(config)
-    if game_of(config.env).app is not None:
+    if configured_game(config.env).app is not None:
         if config.env.processes:
             raise ConfigError(
                 f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "

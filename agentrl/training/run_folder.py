@@ -20,7 +20,7 @@ from agentrl.training.monitoring.loggers import read_metrics
 
 
 @dataclass(slots=True, kw_only=True)
-class State:
+class RunState:
     """What a resumed run needs besides the learner's checkpoint."""
 
     step: int = 0
@@ -110,6 +110,12 @@ class RunFolder:
             )
         return cls(path)
 
+    def remove_if_empty(self) -> None:
+        """Remove the folder of a job that failed before it recorded, logged or kept anything."""
+        if self.has_begun or any(self.path.glob("*/*")):
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+
     @property
     def start(self) -> Path:
         """The folder of the model that the run started from."""
@@ -137,11 +143,11 @@ class RunFolder:
         """Whether a stage of this run has been finished."""
         return (self.path / "state.json").is_file()
 
-    def save_state(self, state: State) -> None:
+    def save_state(self, state: RunState) -> None:
         """Write the state to `state.json`, atomically."""
         write_durably(self.path / "state.json", json.dumps(asdict(state), indent=1))
 
-    def load_state(self) -> State:
+    def load_state(self) -> RunState:
         """The state as last saved; a new one if nothing was saved yet.
 
         Raises:
@@ -149,9 +155,9 @@ class RunFolder:
         """
         file = self.path / "state.json"
         if not file.is_file():
-            return State()
+            return RunState()
         try:
-            state = State(**json.loads(file.read_text()))
+            state = RunState(**json.loads(file.read_text()))
             state.step, state.results = int(state.step), dict(state.results)
             state.seconds = {stage: float(spent) for stage, spent in state.seconds.items()}
             state.void = {cause: int(count) for cause, count in state.void.items()}

@@ -1,12 +1,12 @@
 """Resolve the target of a command: a run's folder, a configuration or an environment's name."""
 
-import asyncio
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from agentrl import config as configuration
+from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
@@ -44,7 +44,7 @@ def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
     return checkpoint_store.named(run, name)
 
 
-def with_own_model(config: Config, run: Path, kept: Path | None) -> Config:
+def with_run_model(config: Config, run: Path, kept: Path | None) -> Config:
     """The same configuration with the run's own model in place of the one it started from."""
     own = run / ("model" if kept is None else "start")
     if kept is None and not own.is_dir():
@@ -80,24 +80,24 @@ def with_served_model(config: Config) -> Config:
         EngineError: the server fails.
     """
     rollout = config.rollout
-    endpoint = replace(rollout.endpoint, model=asyncio.run(served_model(rollout)))
+    endpoint = replace(rollout.endpoint, model=event_loop.run(served_model(rollout)))
     return replace(config, rollout=replace(rollout, endpoint=endpoint))
 
 
-def steps_of(run: Path | None, kept: Path | None) -> int:
+def trained_steps(run: Path | None, kept: Path | None) -> int:
     """How many training steps the model of a run or of a checkpoint has had."""
     if kept is not None:
         return checkpoint_store.step_of(kept)
     return 0 if run is None else RunFolder(run).load_state().step
 
 
-def asked_name(config: Config, overrides: Sequence[str]) -> str | None:
+def overridden_name(config: Config, overrides: Sequence[str]) -> str | None:
     """`run.name` if an override sets it: the name in a run's stored configuration is taken."""
     is_set = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
     return config.run.name if is_set else None
 
 
-def check_kept(config: Config, kept: Path | None) -> None:
+def check_checkpoint(config: Config, kept: Path | None) -> None:
     """Check that a checkpoint fits the run's start model, if that is a local folder.
 
     Args:
@@ -125,7 +125,7 @@ def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
     return scratch / "model"
 
 
-def merged(
+def export_checkpoint(
     run: Path, out: Path, name: str | None = None, dtype: str | None = None, adapter: bool = False
 ) -> int:
     """Export the model of a run's checkpoint as an ordinary Hugging Face folder.
@@ -133,7 +133,7 @@ def merged(
     Args:
         run: the run's folder.
         out: the folder to write; it appears only when it is complete.
-        name: `best`, `last` or a step; None takes the best, or the last if there is no best.
+        name: `best`, `last` or a step; None takes the last, which is the final model.
         dtype: of the written weights; None takes the run's `model.dtype`.
         adapter: write only the adapters (`model.lora`), for PEFT and vLLM.
 
@@ -150,9 +150,7 @@ def merged(
         raise ConfigError(
             f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
-    kept = checkpoint_store.named(
-        run, name or ("last" if checkpoint_store.best(run) is None else "best")
-    )
+    kept = checkpoint_store.named(run, name or "last")
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:

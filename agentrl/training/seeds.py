@@ -15,18 +15,18 @@ _RANGE = 10_000_000
 _HALF = _RANGE // 2
 
 
-def evaluation(config: Config, episodes: int) -> list[int]:
+def evaluation_seeds(config: Config, episodes: int) -> list[int]:
     """Seeds of the held-out episodes."""
     return list(range(config.eval.first_seed, config.eval.first_seed + episodes))
 
 
-def demonstration(config: Config, episodes: int) -> list[int]:
+def demonstration_seeds(config: Config, episodes: int) -> list[int]:
     """Seeds of the scripted player's demonstrations."""
     first = _FIRST + config.seed * _RANGE
     return list(range(first, first + episodes))
 
 
-def training(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
+def training_seeds(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
     """One seed per group of this step, or one per member (`rollout.seed_per`).
 
     Args:
@@ -50,7 +50,7 @@ def _seeds_of_attempt(config: Config) -> int:
 
 
 def _attempts(config: Config) -> int:
-    return 1 + (config.algorithm.filter_refills if filters(config) else 0)
+    return 1 + (config.algorithm.filter_refills if filters(config.algorithm) else 0)
 
 
 def check_seeds(config: Config) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 
 from agentrl.errors import ConfigError
-from agentrl.training.evaluation.play_episode import Audience
+from agentrl.training.evaluation.play_episode import PlayInterface
 from agentrl.types import Image, Message, ScoredEpisode, Turn, without_placeholders
 
 _MAX_ANSWER = 10_000
@@ -51,15 +51,15 @@ class LiveEpisode:
 
     # --- for the thread that plays --------------------------------------------------------
 
-    def audience(self) -> Audience:
+    def audience(self) -> PlayInterface:
         """Callbacks that receive the episode's events and provide the answers."""
-        return Audience(
-            told=self._told,
-            complains=self._complains,
-            sees=self._sees,
-            hears=self._hears,
-            asked=self._asked,
-            takes=self._takes,
+        return PlayInterface(
+            show_instructions=self._show_instructions,
+            show_error=self._show_error,
+            show_message=self._show_message,
+            show_turn=self._show_turn,
+            read_input=self._read_input,
+            show_gestures=self._show_gestures,
         )
 
     def end(self, scored: ScoredEpisode | None, error: str = "") -> None:
@@ -85,29 +85,29 @@ class LiveEpisode:
             self._shown.ended, self._shown.awaits_input = ended, False
             self.version += 1
 
-    def _told(self, words: str) -> None:
+    def _show_instructions(self, words: str) -> None:
         with self._lock:
             self._shown.instructions = words
             self.version += 1
 
-    def _takes(self, ways: Sequence[str]) -> None:
+    def _show_gestures(self, ways: Sequence[str]) -> None:
         with self._lock:
             self._shown.ways = tuple(ways)
             self.version += 1
 
-    def _complains(self, words: str) -> None:
+    def _show_error(self, words: str) -> None:
         with self._lock:
             self._shown.input_error = words
             self.version += 1
 
-    def _sees(self, message: Message) -> None:
+    def _show_message(self, message: Message) -> None:
         with self._lock:
             self._shown.words = without_placeholders(message.text)
             self._shown.pictures = tuple(image.copy() for image in message.images)
             self._shown.seen += 1
             self.version += 1
 
-    def _hears(self, turn: Turn) -> None:
+    def _show_turn(self, turn: Turn) -> None:
         with self._lock:
             self._shown.turns.append(
                 {"reply": turn.reply, "error": turn.parse_error, "reward": turn.env_reward}
@@ -115,7 +115,7 @@ class LiveEpisode:
             self._shown.input_error = ""
             self.version += 1
 
-    def _asked(self) -> str | None:
+    def _read_input(self) -> str | None:
         with self._lock:
             self._shown.awaits_input = True
             self.version += 1

@@ -2,15 +2,18 @@ import json
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 
-from agentrl import __version__, cli
+from agentrl import __version__, cli, replay
 from agentrl.config import PRESETS
 from agentrl.errors import ConfigError, DeviceError
+from agentrl.training.evaluation.evaluate import Evaluation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 
@@ -47,13 +50,13 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("agentrl.training.trainer.train")
     module.calls = []  # type: ignore[attr-defined]
 
-    def train(config: Any, **keywords: Any) -> Path:
+    def train(config: Any, **keywords: Any) -> replay.Run:
         module.calls.append((config, keywords))
         if "seed=13" in keywords["overrides"]:
             raise DeviceError("emulator-5554 is offline")
         if "seed=14" in keywords["overrides"]:
             raise KeyboardInterrupt
-        return Path("runs/x")
+        return replay.Run(Path("runs/x"))
 
     module.train = train  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "agentrl.training.trainer.train", module)
@@ -179,12 +182,12 @@ def test_eval_without_the_console_logger_prints_no_progress(
 def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def played(*_: Any) -> dict[str, Any]:
-        return {"reward": 0.5}
+    async def played(*_: Any) -> Evaluation:
+        return Evaluation(metrics={"reward": 0.5}, episodes=1, void=0, seconds=0.1, by_seed={})
 
     monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
-    assert "which no run has trained" in caplog.text
+    assert "not trained yet" in caplog.text
     caplog.clear()
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}", "--policy=guesser"]) == 0
     assert not caplog.text
@@ -202,7 +205,7 @@ def test_doctor_lists_everything_and_how_to_fix_it(
     for word in ("Python", "links", "torch", "vLLM", "ray", "adb", "GPU", "cores", "disk"):
         assert word in output
     assert "not running" in output
-    assert "agentrl[wandb]" in output
+    assert "agentrl-screens[wandb]" in output
 
 
 def test_doctor_detects_a_foreign_server_on_the_adb_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,3 +245,34 @@ def test_doctor_reports_a_torchvision_that_others_cannot_import():
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip
         assert cli.install_doctor.vision_beside(torch, torchvision) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["train", "number_game", "--steps", "3"], "train.steps=3"),
+        (["train", "number_game", "--lr=3e-4"], "optim.lr=3e-4"),
+        (["eval", "number_game", "--group-size", "4"], "rollout.group_size=4"),
+    ],
+)
+def test_an_option_that_is_a_setting_is_answered_with_the_override(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    assert f"it is a setting: {answer}\n" in capsys.readouterr().err
+
+
+def test_help_lists_every_command_and_ends_with_an_example() -> None:
+    def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        if not getattr(command, "hidden", False):
+            yield path, command
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from commands(inner, f"{path} {name}")
+
+    root = typer.main.get_command(cli.app)
+    shown = [name for names in cli._GROUPS.values() for name in names]
+    for path, command in commands(root, "agentrl"):
+        if path.count(" ") == 1:
+            assert path.split()[1] in shown, path
+        if not hasattr(command, "commands"):
+            assert command.help.strip().splitlines()[-1].startswith(f"Example: {path}"), path

@@ -1,12 +1,12 @@
-"""What must hold for every environment that comes with agentrl."""
+"""Checks of every built-in environment."""
 
 import gymnasium
 import pytest
 
 from agentrl import env
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_check import examine
-from agentrl.rollout.env_check.random_play import same
+from agentrl.rollout.env_check import check_environment
+from agentrl.rollout.env_check.random_play import equal_values
 
 # Other tests' environments are registered as well, where they were imported before.
 OURS = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]
@@ -16,10 +16,10 @@ IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in OURS
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_nothing_is_wrong_with_it(id: str, request: pytest.FixtureRequest) -> None:
+def test_a_built_in_environment_passes_all_checks(id: str, request: pytest.FixtureRequest) -> None:
     if id in ON_PHONES:
         request.getfixturevalue("adb_server")
-    found = list(examine(EnvConfig(id=id), steps=2, deadline_s=200))
+    found = list(check_environment(EnvConfig(id=id), steps=2, deadline_s=200))
     assert not [one for one in found if one.state == "wrong"]
 
 
@@ -37,7 +37,7 @@ def test_it_works_in_vector_environments(id: str, mode: str, settings: dict[str,
         seen, _ = both.reset(seed=[3, 4])
         ours, _ = alone.reset(seed=3)
         first = {key: value[0] for key, value in seen.items()} if id == "QA-v0" else seen[0]
-        assert same(first, ours)
+        assert equal_values(first, ours)
         both.step(both.action_space.sample())
     finally:
         both.close()

@@ -4,8 +4,8 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed
-from agentrl.rollout.make_env import load_player, open_translator
+from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed_apps
+from agentrl.rollout.env_components import load_player, open_translator
 
 
 class Board(gymnasium.Env):
@@ -103,14 +103,14 @@ def test_invalid_arguments_are_named(kwargs, words):
 def test_mode_of_the_number_game_is_set_once(adb_server, tmp_path):
     settings = ["env.kwargs={mode: select}", "devices.source=virtual:1", f"run.dir={tmp_path}"]
     found = agentrl.evaluate("number_game", policy="expert", episodes=1, overrides=settings)
-    assert found["accuracy"] == 1.0
-    assert found["turns"] == 10  # the button is pressed for the player
+    assert found.metrics["accuracy"] == 1.0
+    assert found.metrics["turns"] == 10  # the button is pressed for the player
 
 
 def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them():
     game, chrome = EnvConfig(), ["com.android.chrome"]
-    assert env_kwargs(with_allowed(game, chrome)) == {"allow": chrome}
-    assert with_allowed(game, []) is game
-    assert with_allowed(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
+    assert env_kwargs(with_allowed_apps(game, chrome)) == {"allow": chrome}
+    assert with_allowed_apps(game, []) is game
+    assert with_allowed_apps(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
     with pytest.raises(ConfigError, match="PhoneBoard-v0 does not guard its phone"):
-        with_allowed(board({"size": 4}, id="PhoneBoard-v0"), chrome)
+        with_allowed_apps(board({"size": 4}, id="PhoneBoard-v0"), chrome)

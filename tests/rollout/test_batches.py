@@ -8,14 +8,14 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.batch_rewards import BatchReward, inputs_of, rows_of
-from agentrl.rollout.collector import Collector, Progress, tickets_of_step
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.batch_rewards import BatchReward, inputs_of, score_batch
+from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Outcome
 from agentrl.worker_threads import Workers
 from tests.rollout.test_collector import episode_of
 
-TICKET = tickets_of_step("train", 1, [5], 1)[0]
+TICKET = requests_of_step("train", 1, [5], 1)[0]
 
 THEIRS = '''
 def compute_score(reward_inputs: list[dict], format_weight: float = 0.1) -> list[dict]:
@@ -35,8 +35,8 @@ def compute_score(reward_inputs: list[dict], format_weight: float = 0.1) -> list
 '''
 
 
-def answered(reply="42", truth="42", turns=2, ticket=TICKET):
-    episode = episode_of(ticket, turns=turns)
+def answered(reply="42", truth="42", turns=2, request=TICKET):
+    episode = episode_of(request, turns=turns)
     last = dataclasses.replace(
         episode.turns[-1], reply=reply, reply_ids=(1, 2, 3), info={"ground_truth": truth}
     )
@@ -44,13 +44,17 @@ def answered(reply="42", truth="42", turns=2, ticket=TICKET):
 
 
 def batch(name, **fields):
-    return Scorer([RewardConfig(function=f"tests.rollout.batch_rewards:{name}", **fields)], 5.0)
+    return RewardFunctions(
+        [RewardConfig(function=f"tests.rollout.batch_rewards:{name}", **fields)], 5.0
+    )
 
 
 def test_function_written_for_another_trainer_works_unchanged(tmp_path):
     path = tmp_path / "their_math_reward.py"
     path.write_text(THEIRS)
-    scorer = Scorer([RewardConfig(function=f"{path}:compute_score", kwargs={"format_weight": 0.5})])
+    scorer = RewardFunctions(
+        [RewardConfig(function=f"{path}:compute_score", kwargs={"format_weight": 0.5})]
+    )
     right, wrong = scorer.score(answered()), scorer.score(answered(reply="41"))
     assert right.rewards == (0.0, 1.0)
     assert wrong.rewards == (0.0, 0.5)
@@ -91,7 +95,9 @@ def test_functions_of_one_answer_work_unchanged(tmp_path):
     path.write_text(OF_ONE_ANSWER)
 
     def scored(name, reply="42", **fields):
-        return Scorer([RewardConfig(function=f"{path}:{name}", **fields)]).score(answered(reply))
+        return RewardFunctions([RewardConfig(function=f"{path}:{name}", **fields)]).score(
+            answered(reply)
+        )
 
     assert scored("compute_score").components == {
         "compute_score": (0.0, 1.0),
@@ -185,7 +191,7 @@ def test_episodes_that_end_while_it_is_busy_are_scored_together():
 
 def test_huge_number_affects_only_its_own_row():
     huge = [{"overall": 1.0}, {"overall": 10**400}, {"error": "why"}]
-    good, large, told = rows_of("reward", lambda reward_inputs: huge, [{}, {}, {}])
+    good, large, told = score_batch("reward", lambda reward_inputs: huge, [{}, {}, {}])
     assert good == {"overall": 1.0}
     assert isinstance(large, RewardError)
     assert "'overall' is too large a number" in str(large)
@@ -268,8 +274,8 @@ def test_batch_size_is_limited_by_the_function():
 async def test_failure_ends_the_job_if_configured():
     done = []
 
-    async def play(ticket):
-        return answered(ticket=ticket)
+    async def play(request):
+        return answered(request=request)
 
     def collector(must_score):
         return Collector(
@@ -277,8 +283,8 @@ async def test_failure_ends_the_job_if_configured():
             score=batch("raises").score,
             concurrency=1,
             max_refills=0,
-            done=lambda ticket, scored: done.append(scored.episode.outcome),
-            progress=Progress(),
+            done=lambda request, scored: done.append(scored.episode.outcome),
+            progress=CollectionProgress(),
             scorers=Workers("s"),
             must_score=must_score,
         )

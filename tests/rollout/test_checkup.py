@@ -8,8 +8,8 @@ import pytest
 
 import agentrl
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_check import examine, isolated_check
-from agentrl.rollout.env_check.random_play import play
+from agentrl.rollout.env_check import check_environment, isolated_check
+from agentrl.rollout.env_check.random_play import play_randomly
 
 SHAPE = (32, 32, 3)
 
@@ -94,13 +94,13 @@ agentrl.register("SickPlayer-v0", NAME, players={"mumbler": f"{__name__}:Mumbler
 
 def wrong_with(config, what, deadline_s=60.0):
     """What is found wrong with one thing; what comes after it is not looked at."""
-    found = next(f for f in examine(config, 10, deadline_s) if f.what == what)
+    found = next(f for f in check_environment(config, 10, deadline_s) if f.what == what)
     assert found.state == "wrong", found
     return found.detail
 
 
 def test_a_valid_environment_passes() -> None:
-    found = {f.what: f for f in examine(EnvConfig(id=NAME), steps=10)}
+    found = {f.what: f for f in check_environment(EnvConfig(id=NAME), steps=10)}
     assert {f.state for f in found.values()} == {"ok"}, found
     assert "32x32" in found["what is shown"].detail
     assert found["another process"].detail == "same episode as here"
@@ -128,13 +128,13 @@ def test_a_shared_action_space_is_not_modified() -> None:
     Sick.action_space.seed(3)
     expected = [Sick.action_space.sample() for _ in range(30)]
     Sick.action_space.seed(3)
-    play(EnvConfig(id=NAME), 10)
+    play_randomly(EnvConfig(id=NAME), 10)
     assert [Sick.action_space.sample() for _ in range(30)] == expected
 
 
 def test_timings_in_info_are_noted() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "time"})
-    found = next(f for f in examine(config, 10) if f.what == "info")
+    found = next(f for f in check_environment(config, 10) if f.what == "info")
     assert (found.state, found.detail) == ("note", "'at' differs at step 0")
 
 
@@ -152,7 +152,7 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
 def test_an_environment_that_ends_its_process_is_reported(fault, told, monkeypatch) -> None:
     monkeypatch.setattr(isolated_check, "_SPARE_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
-    made, last = isolated_check.examine_apart(config, 10, 8.0)
+    made, last = isolated_check.check_environment_isolated(config, 10, 8.0)
     assert made.state == "ok"
     assert (last.what, last.state) == ("after made", "wrong")
     assert told in last.detail
@@ -160,7 +160,9 @@ def test_an_environment_that_ends_its_process_is_reported(fault, told, monkeypat
 
 def test_checks_in_another_process_find_the_same() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "construction"})
-    assert [*isolated_check.examine_apart(config, 10)] == [*examine(config, 10)]
+    assert [*isolated_check.check_environment_isolated(config, 10)] == [
+        *check_environment(config, 10)
+    ]
 
 
 def test_a_translator_that_accepts_invalid_replies_is_reported() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import RewardError, WorldError
-from agentrl.rollout.collector import Collector, Progress, tickets_of_step
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Outcome, Turn, cause
 from agentrl.worker_threads import Workers
 
@@ -29,13 +29,13 @@ def turn(reward=1.0):
     )
 
 
-def episode_of(ticket, outcome=Outcome.TERMINATED, turns=1):
+def episode_of(request, outcome=Outcome.TERMINATED, turns=1):
     return Episode(
-        id=ticket.id,
+        id=request.id,
         env_id="X-v0",
-        seed=ticket.seed,
-        group=ticket.group_id,
-        member=ticket.member,
+        seed=request.seed,
+        group=request.group_id,
+        member=request.member,
         reset_info={},
         instructions="",
         turns=(turn(),) * turns,
@@ -48,22 +48,28 @@ def episode_of(ticket, outcome=Outcome.TERMINATED, turns=1):
 
 
 def collector(play, *, concurrency=4, max_refills=4, done=lambda t, s: None, score=None):
-    progress = Progress()
+    progress = CollectionProgress()
     made = Collector(
-        play, score or Scorer([]).score, concurrency, max_refills, done, progress, Workers("s")
+        play,
+        score or RewardFunctions([]).score,
+        concurrency,
+        max_refills,
+        done,
+        progress,
+        Workers("s"),
     )
     return made, progress
 
 
 async def test_episodes_return_in_the_order_of_their_requests():
-    async def play(ticket):
-        await asyncio.sleep(0.001 * (7 - ticket.member))
-        return episode_of(ticket)
+    async def play(request):
+        await asyncio.sleep(0.001 * (7 - request.member))
+        return episode_of(request)
 
-    tickets = tickets_of_step("train", 1, [5, 6], 4)
+    requests = requests_of_step("train", 1, [5, 6], 4)
     made, progress = collector(play, concurrency=8)
-    episodes = await made.collect(tickets)
-    assert [e.episode.id for e in episodes] == [t.id for t in tickets]
+    episodes = await made.collect(requests)
+    assert [e.episode.id for e in episodes] == [t.id for t in requests]
     assert (progress.episodes, progress.turns, progress.tokens) == (8, 8, 16)
 
 
@@ -71,33 +77,33 @@ async def test_no_more_episodes_are_in_flight_than_allowed_and_none_waits_for_an
     running = peak = 0
     slow = asyncio.Event()
 
-    async def play(ticket):
+    async def play(request):
         nonlocal running, peak
         running += 1
         peak = max(peak, running)
-        if ticket.member == 0:
+        if request.member == 0:
             await slow.wait()
-        elif ticket.member == 9:
+        elif request.member == 9:
             slow.set()  # all others end while the first is still playing
         else:
             await asyncio.sleep(0)
         running -= 1
-        return episode_of(ticket)
+        return episode_of(request)
 
     made, _ = collector(play, concurrency=3)
-    await asyncio.wait_for(made.collect(tickets_of_step("train", 1, [5], 10)), 5)
+    await asyncio.wait_for(made.collect(requests_of_step("train", 1, [5], 10)), 5)
     assert peak == 3
 
 
 async def test_void_episode_is_recorded_and_played_again():
     seen = []
 
-    async def play(ticket):
-        broken = ticket.member == 1 and ticket.attempt == 0
-        return episode_of(ticket, Outcome.DEVICE_ERROR if broken else Outcome.TERMINATED)
+    async def play(request):
+        broken = request.member == 1 and request.attempt == 0
+        return episode_of(request, Outcome.DEVICE_ERROR if broken else Outcome.TERMINATED)
 
     made, progress = collector(play, done=lambda t, s: seen.append(s.episode.id))
-    episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
+    episodes = await made.collect(requests_of_step("train", 1, [5], 3))
     assert not any(e.episode.outcome.void for e in episodes)
     assert episodes[1].episode.id.endswith("m01-r1")
     assert len(seen) == len(set(seen)) == 4
@@ -105,30 +111,30 @@ async def test_void_episode_is_recorded_and_played_again():
 
 
 async def test_refills_are_bounded():
-    async def play(ticket):
-        return episode_of(ticket, Outcome.TIMEOUT if ticket.member == 1 else Outcome.TERMINATED)
+    async def play(request):
+        return episode_of(request, Outcome.TIMEOUT if request.member == 1 else Outcome.TERMINATED)
 
     made, progress = collector(play, max_refills=2)
-    episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
+    episodes = await made.collect(requests_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [False, True, False]
     assert progress.episodes == 5
 
 
 async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause():
-    async def play(ticket):
-        return episode_of(ticket, Outcome.DEVICE_ERROR)
+    async def play(request):
+        return episode_of(request, Outcome.DEVICE_ERROR)
 
     made, _ = collector(play, max_refills=0)
     with pytest.raises(WorldError, match="3 of 3 episodes are void: 3 x DeviceOffline: broken"):
-        await made.collect(tickets_of_step("train", 1, [5], 3))
+        await made.collect(requests_of_step("train", 1, [5], 3))
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0, 3.0]])
 async def test_invalid_reward_voids_the_episode(value):
-    async def play(ticket):
-        return episode_of(ticket, turns=2)
+    async def play(request):
+        return episode_of(request, turns=2)
 
-    scorer = Scorer([RewardConfig(function="tests.rollout.rewards:given")])
+    scorer = RewardFunctions([RewardConfig(function="tests.rollout.rewards:given")])
 
     def score(episode):
         if episode.member == 0:
@@ -136,38 +142,38 @@ async def test_invalid_reward_voids_the_episode(value):
         return scorer.score(episode)
 
     made, _ = collector(play, max_refills=0, score=score)
-    episodes = await made.collect(tickets_of_step("train", 1, [5], 2))
+    episodes = await made.collect(requests_of_step("train", 1, [5], 2))
     assert [e.episode.outcome for e in episodes] == [Outcome.ENV_ERROR, Outcome.TERMINATED]
     assert episodes[0].rewards == (0.0, 0.0)
     assert "RewardError" in episodes[0].episode.error
 
 
 async def test_identical_failures_are_logged_once(caplog):
-    async def play(ticket):
-        return episode_of(ticket)
+    async def play(request):
+        return episode_of(request)
 
     def score(episode):
         if episode.member < 3:
             raise RewardError("reward format: no key 'changed'")
-        return Scorer([]).score(episode)
+        return RewardFunctions([]).score(episode)
 
     made, _ = collector(play, max_refills=2, score=score)
-    await made.collect(tickets_of_step("train", 1, [5], 8))
+    await made.collect(requests_of_step("train", 1, [5], 8))
     assert caplog.text.count("no key 'changed'") == 1
 
 
 async def test_reward_that_hangs_voids_only_its_own_episode():
-    async def play(ticket):
-        return episode_of(ticket)
+    async def play(request):
+        return episode_of(request)
 
-    slow = Scorer([RewardConfig(function="tests.rollout.rewards:hangs")])
+    slow = RewardFunctions([RewardConfig(function="tests.rollout.rewards:hangs")])
 
     def score(episode):
-        return slow.score(episode) if episode.member == 0 else Scorer([]).score(episode)
+        return slow.score(episode) if episode.member == 0 else RewardFunctions([]).score(episode)
 
-    progress = Progress()
+    progress = CollectionProgress()
     made = Collector(play, score, 2, 0, lambda t, s: None, progress, Workers("s"), score_s=0.2)
-    episodes = await made.collect(tickets_of_step("train", 1, [5], 3))
+    episodes = await made.collect(requests_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [True, False, False]
     assert "no reward within rollout.reward_deadline_s=0.2 s" in episodes[0].episode.error
 
@@ -189,10 +195,10 @@ def test_void_episodes_are_counted_by_cause(outcome, error, expected):
 
 
 def test_void_shares_are_relative_to_all_played_episodes():
-    played = Progress(episodes=8, void=Counter({"call": 2, "timeout": 1}))
+    played = CollectionProgress(episodes=8, void=Counter({"call": 2, "timeout": 1}))
     assert played.void_metrics() == {
         "void": 3, "void_share": 3 / 8,
         "void/call": 2, "void_share/call": 2 / 8,
         "void/timeout": 1, "void_share/timeout": 1 / 8,
     }  # fmt: skip
-    assert Progress().void_metrics() == {"void": 0, "void_share": 0}
+    assert CollectionProgress().void_metrics() == {"void": 0, "void_share": 0}

@@ -8,13 +8,13 @@ import pytest
 from agentrl.config import EnvConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.rollout.env_runner import World
-from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.episode_request import Ticket
+from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.episode import EpisodeLimits, run_episode
+from agentrl.rollout.episode_request import EpisodeRequest
 from agentrl.types import Outcome
 from tests.rollout.games import Player
 
-TICKET = Ticket(split="train", step=3, group=1, member=2, seed=6)
+TICKET = EpisodeRequest(split="train", step=3, group=1, member=2, seed=6)
 
 
 async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
@@ -23,18 +23,18 @@ async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
         kwargs=kwargs,
         translator_kwargs={"names": ["down", "up"]},
     )
-    world = World(config, None)
+    runner = EnvRunner(config, None)
     try:
-        return await play(
-            ticket=TICKET,
+        return await run_episode(
+            request=TICKET,
             env_id="Countdown-v0",
-            world=world,
+            runner=runner,
             policy=ScriptedPolicy(player or Player()),
             seed=1,
-            limits=Limits(max_turns=max_turns, deadline_s=deadline_s),
+            limits=EpisodeLimits(max_turns=max_turns, deadline_s=deadline_s),
         )
     finally:
-        world.close()
+        runner.close()
 
 
 class Babbler:
@@ -135,16 +135,16 @@ async def test_text_with_the_image_token_voids_the_episode(tiny_vlm):
         kwargs={"said": "<image>"},
         translator_kwargs={"names": ["down", "up"]},
     )
-    world = World(config, None)
-    episode = await play(
-        ticket=TICKET,
+    runner = EnvRunner(config, None)
+    episode = await run_episode(
+        request=TICKET,
         env_id="Countdown-v0",
-        world=world,
+        runner=runner,
         policy=ScriptedPolicy(Player(), encoder),
         seed=1,
-        limits=Limits(max_turns=5, deadline_s=30.0),
+        limits=EpisodeLimits(max_turns=5, deadline_s=30.0),
     )
-    world.close()
+    runner.close()
     assert episode.outcome in (Outcome.TERMINATED, Outcome.TRUNCATED)
     assert all("<image>" not in t.reply for t in episode.turns)
 

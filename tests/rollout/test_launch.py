@@ -14,8 +14,8 @@ import pytest
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import WorldError
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_group import RayRollouts, collect_deadline_s, open_rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_group import RolloutGroup, collect_deadline_s, open_rollouts
 
 slow = pytest.mark.slow
 PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
@@ -84,15 +84,15 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
     two_actors,
 ):
     rollouts, run = two_actors
-    tickets = tickets_of_step("train", 1, [5, 6, 7], 2)
-    episodes = await rollouts.collect(tickets, "expert")
-    assert [e.episode.id for e in episodes] == [t.id for t in tickets]
-    assert [e.episode.seed for e in episodes] == [t.seed for t in tickets]
-    assert (await rollouts.look()).episodes == len(tickets)
+    requests = requests_of_step("train", 1, [5, 6, 7], 2)
+    episodes = await rollouts.collect(requests, "expert")
+    assert [e.episode.id for e in episodes] == [t.id for t in requests]
+    assert [e.episode.seed for e in episodes] == [t.seed for t in requests]
+    assert (await rollouts.get_progress()).episodes == len(requests)
     for number in (0, 1):
         index = run / "episodes" / f"index-rollout{number}.jsonl"
         played = {json.loads(line)["id"] for line in index.read_text().splitlines()}
-        assert played == {t.id for t in tickets if t.group % 2 == number}
+        assert played == {t.id for t in requests if t.group % 2 == number}
 
 
 @slow
@@ -101,11 +101,11 @@ async def test_killed_actor_ends_the_collection_at_once_and_leaves_no_process(tw
     rollouts, _ = two_actors
     processes = await processes_of(rollouts)
     assert [len(of_one) for of_one in processes] == [1, 1, 2], "the phones are one process"
-    tickets = tickets_of_step("train", 2, range(50), 8)
-    before = (await rollouts.look()).episodes
-    collecting = asyncio.create_task(rollouts.collect(tickets, "expert"))
+    requests = requests_of_step("train", 2, range(50), 8)
+    before = (await rollouts.get_progress()).episodes
+    collecting = asyncio.create_task(rollouts.collect(requests, "expert"))
     async with asyncio.timeout(PATIENCE_S):
-        while (await rollouts.look()).episodes <= before:
+        while (await rollouts.get_progress()).episodes <= before:
             await asyncio.sleep(0.05)
     os.kill(processes[1][0], signal.SIGKILL)
     with pytest.raises(WorldError, match="rollout actor 1 died") as told:
@@ -125,11 +125,11 @@ async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(
         countdown().rollout,
         start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
     )  # fmt: skip
-    impatient = RayRollouts(rollouts._actors, replace(countdown(), rollout=hasty))
+    impatient = RolloutGroup(rollouts._actors, replace(countdown(), rollout=hasty))
     os.kill(processes[1][0], signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):
-        await impatient.collect(tickets_of_step("train", 1, [5, 6], 1), "player")
+        await impatient.collect(requests_of_step("train", 1, [5, 6], 1), "player")
     assert 1.5 <= time.monotonic() - started < PATIENCE_S
     await impatient.close()
     ray_cluster.leave_cluster()

@@ -16,11 +16,11 @@ from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import Run
 from agentrl.replay import open as open_run
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.env_pool import open_worlds
-from agentrl.rollout.env_runner import World
-from agentrl.rollout.episode import Limits, play
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.episode import EpisodeLimits, run_episode
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.packs import frame_ids
 from tests.rollout.games import Player
@@ -49,10 +49,10 @@ async def test_a_masked_region_is_black_in_every_recorded_picture(
 ):
     config = number_game()
     config.run.frames, config.devices.mask = frames, [MASK]
-    rollouts = Rollouts(config, tiny_vlm, tmp_path)
+    rollouts = RolloutWorker(config, tiny_vlm, tmp_path)
     await rollouts.start()
     try:
-        await rollouts.collect(tickets_of_step("train", 1, [5], 1), "expert")
+        await rollouts.collect(requests_of_step("train", 1, [5], 1), "expert")
     finally:
         await rollouts.close()
     found = pictures(tmp_path)
@@ -102,21 +102,21 @@ def shell(serial, *words):
 )
 async def test_a_screen_of_another_app_is_never_on_disk(adb_server, tmp_path, delay_ms, by):
     config = number_game(delay_ms)
-    (ticket,) = tickets_of_step("train", 1, [5], 1)
+    (request,) = requests_of_step("train", 1, [5], 1)
     with Recorder(tmp_path) as recorder:
-        worlds = open_worlds(config, recorder.frame, (0, 1))
-        serial = worlds.pool.serials[0]
+        env_pool = open_env_pool(config, recorder.frame, (0, 1))
+        serial = env_pool.pool.serials[0]
 
-        async def act(world):
+        async def act(runner):
             policy = ScriptedPolicy(Interrupted(serial, wait=not delay_ms))
-            limits = Limits(max_turns=4, deadline_s=120)
-            return await play(ticket, config.env.id, world, policy, 1, limits)
+            limits = EpisodeLimits(max_turns=4, deadline_s=120)
+            return await run_episode(request, config.env.id, runner, policy, 1, limits)
 
         try:
-            episode = await worlds.visit(act)
+            episode = await env_pool.run_in_env(act)
             foreign = await asyncio.to_thread(screen_of_chrome, serial)
         finally:
-            worlds.close()
+            env_pool.close()
         scored = ScoredEpisode(episode=episode, components={}, rewards=(0.0,) * len(episode.turns))
         recorder.episode(scored, split="train", step=1)
     guard = episode.turns[1].info["guard"]
@@ -151,18 +151,18 @@ def screen_of_chrome(serial):
 
 async def test_recorded_episodes_do_not_contain_the_serial(tmp_path):
     address = "192.168.1.7:5555"
-    (ticket,) = tickets_of_step("train", 1, [6], 1)
+    (request,) = requests_of_step("train", 1, [6], 1)
     config = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
         kwargs={"fault": "offline", "phone": address},
         translator_kwargs={"names": ["down", "up"]},
     )
-    world = World(config, None, device=address)
+    runner = EnvRunner(config, None, device=address)
     try:
-        limits = Limits(max_turns=9, deadline_s=30)
-        episode = await play(ticket, config.id, world, ScriptedPolicy(Player()), 1, limits)
+        limits = EpisodeLimits(max_turns=9, deadline_s=30)
+        episode = await run_episode(request, config.id, runner, ScriptedPolicy(Player()), 1, limits)
     finally:
-        world.close()
+        runner.close()
     assert episode.outcome is Outcome.DEVICE_ERROR
     assert episode.device.startswith("net-")
     assert episode.error == f"DeviceOffline: {episode.device} is offline"

@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay.run_layout import episode_file
-from agentrl.rollout.rehearsal import compared
+from agentrl.rollout.rehearsal import first_difference
 from tests.replay.episodes import episode, turn
 
 
@@ -60,14 +60,14 @@ def test_screens_of_a_phone_replay_identically(adb_server, tmp_path, capsys):
 def test_the_first_difference_is_named(change, turn_number, what):
     turns = (turn(frames=("a",)), turn(frames=("a",)))
     before = episode("e", turns=turns)
-    found = compared(before, episode("e", turns=(turns[0], replace(turns[1], **change))))
+    found = first_difference(before, episode("e", turns=(turns[0], replace(turns[1], **change))))
     assert (found.turn, found.what) == (turn_number, what)
     assert found.same == (turn_number is None)
 
 
 def test_unrecorded_values_are_not_compared():
     before = episode("e", turns=(turn(shown="", frames=()),))
-    assert compared(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
+    assert first_difference(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
 
 
 def test_frames_with_other_ids_are_reported(tmp_path, capsys):

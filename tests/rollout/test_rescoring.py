@@ -8,31 +8,31 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import RewardConfig
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.rescoring import Rescored, compare, rescore
+from agentrl.rollout.rescoring import RescoredEpisode, compare_scores, rescore
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 
 
-def one(was: float, now: float, group: str = "g") -> Rescored:
-    return Rescored(id="e", group=group, was=was, now=now, components={})
+def one(was: float, now: float, group: str = "g") -> RescoredEpisode:
+    return RescoredEpisode(id="e", group=group, was=was, now=now, components={})
 
 
 def test_scores_with_the_same_order_swap_no_pair():
-    found = compare([one(0, 1), one(1, 2), one(3, 30)])
+    found = compare_scores([one(0, 1), one(1, 2), one(3, 30)])
     assert (found.episodes, found.was, found.now) == (3, pytest.approx(4 / 3), 11)
     assert (found.correlation, found.swapped) == (pytest.approx(1), 0)
     assert found.low <= found.now - found.was <= found.high
 
 
 def test_swapped_siblings_are_counted_within_their_group():
-    found = compare(
+    found = compare_scores(
         [one(0, 2, "a"), one(1, 1, "a"), one(2, 0, "b"), one(2, 5, "b"), one(3, 6, "b")]
     )
     assert found.swapped == pytest.approx(1 / 3)  # of (a, a) and two of three pairs of b
-    assert compare([one(1, 0), one(1, 2)]).swapped is None
-    assert compare([one(1, 0), one(1, 2)]).correlation is None
+    assert compare_scores([one(1, 0), one(1, 2)]).swapped is None
+    assert compare_scores([one(1, 0), one(1, 2)]).correlation is None
     with pytest.raises(ValueError, match="no episode"):
-        compare([])
+        compare_scores([])
 
 
 @pytest.fixture

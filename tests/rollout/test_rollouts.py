@@ -12,13 +12,13 @@ from agentrl import replay
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan
 from agentrl.types import Outcome
 from agentrl.virtual_phone import spawn
 
-TICKETS = tickets_of_step("train", 1, [5, 6], 8)
+TICKETS = requests_of_step("train", 1, [5, 6], 8)
 """So many that a phone that fails is given time to do so three times."""
 
 
@@ -36,16 +36,16 @@ def number_game(source):
     return config
 
 
-async def collect(config, folder, run, meanwhile=None, tickets=TICKETS):
+async def collect(config, folder, run, meanwhile=None, requests=TICKETS):
     """What was collected, the counts, and the pool's own account."""
-    rollouts = Rollouts(config, folder, run)
+    rollouts = RolloutWorker(config, folder, run)
     await rollouts.start()
     try:
-        collecting = asyncio.create_task(rollouts.collect(tickets, "expert"))
+        collecting = asyncio.create_task(rollouts.collect(requests, "expert"))
         if meanwhile is not None:
-            await meanwhile(rollouts.worlds.pool)
+            await meanwhile(rollouts.env_pool.pool)
         episodes = await collecting
-        pool = getattr(rollouts.worlds, "pool", None)
+        pool = getattr(rollouts.env_pool, "pool", None)
         return episodes, rollouts.progress, pool and pool.stats()
     finally:
         await rollouts.close()
@@ -66,7 +66,7 @@ def fault(name, value, serial):
 
 
 def check_the_second_phone_plays_for_both(run, played, cause, times):
-    """All tickets are answered; what the first phone spoiled is void, recorded and its own."""
+    """All requests are answered; what the first phone spoiled is void, recorded and its own."""
     episodes, progress, (first, second) = played
     expected = [(t.seed, t.group_id, t.member) for t in TICKETS]
     assert [(e.episode.seed, e.episode.group, e.episode.member) for e in episodes] == expected
@@ -158,7 +158,7 @@ async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_
         translator_kwargs={"names": ["down", "up"]},
     )
     config.rollout.deadline_s, config.rollout.max_refills = 0.5, 2
-    rollouts = Rollouts(config, tiny_vlm, tmp_path)
+    rollouts = RolloutWorker(config, tiny_vlm, tmp_path)
     await rollouts.start()
     episodes = await rollouts.collect(TICKETS, "player")
     progress = rollouts.progress
@@ -180,11 +180,11 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         )
     )
     config.eval.kwargs = {"length": 4}
-    rollouts = Rollouts(config, None, None)
+    rollouts = RolloutWorker(config, None, None)
     await rollouts.start()
     try:
         for split, length in (("train", 2), ("eval", 4), ("train", 2)):
-            (scored,) = await rollouts.collect(tickets_of_step(split, 1, [3], 1), "player")
+            (scored,) = await rollouts.collect(requests_of_step(split, 1, [3], 1), "player")
             assert scored.episode.reset_info["left"] == length
     finally:
         await rollouts.close()

@@ -2,16 +2,18 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.scoring import Scorer
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
 
-TICKET = tickets_of_step("train", 1, [5], 1)[0]
+TICKET = requests_of_step("train", 1, [5], 1)[0]
 
 
 def scorer(*names, **fields):
-    return Scorer([RewardConfig(function=f"tests.rollout.rewards:{n}", **fields) for n in names])
+    return RewardFunctions(
+        [RewardConfig(function=f"tests.rollout.rewards:{n}", **fields) for n in names]
+    )
 
 
 def test_a_single_number_counts_for_the_last_turn():
@@ -24,14 +26,14 @@ def test_the_reward_is_the_weighted_sum_of_its_components():
         RewardConfig(function="tests.rollout.rewards:given", weight=0.5),
         RewardConfig(function="tests.rollout.rewards:per_turn", weight=2.0, kwargs={"scale": 3.0}),
     ]
-    scored = Scorer(parts).score(episode_of(TICKET, turns=2))
+    scored = RewardFunctions(parts).score(episode_of(TICKET, turns=2))
     assert scored.components == {"given": (0.0, 1.0), "per_turn": (3.0, 3.0)}
     assert scored.rewards == (6.0, 6.5)
     assert scored.total == 12.5
 
 
 def test_without_reward_functions_the_environments_own_counts():
-    assert Scorer([]).score(episode_of(TICKET, turns=2)).rewards == (1.0, 1.0)
+    assert RewardFunctions([]).score(episode_of(TICKET, turns=2)).rewards == (1.0, 1.0)
 
 
 def test_void_episode_has_no_reward():
@@ -75,7 +77,7 @@ def test_invalid_reward_is_an_error_as_in_a_batch(value, words):
 )
 def test_unknown_reward_is_an_error_before_any_work(function, kwargs, words):
     with pytest.raises(ConfigError, match=words):
-        Scorer([RewardConfig(function=function, kwargs=kwargs)])
+        RewardFunctions([RewardConfig(function=function, kwargs=kwargs)])
 
 
 def test_components_with_the_same_name_are_both_kept():
@@ -83,7 +85,7 @@ def test_components_with_the_same_name_are_both_kept():
         RewardConfig(function="tests.rollout.rewards:per_turn", kwargs={"scale": scale})
         for scale in (1.0, 2.0)
     ]
-    scored = Scorer(parts).score(episode_of(TICKET, turns=1))
+    scored = RewardFunctions(parts).score(episode_of(TICKET, turns=1))
     assert scored.components == {"per_turn": (1.0,), "per_turn-2": (2.0,)}
 
 
@@ -92,7 +94,7 @@ def test_components_with_the_same_name_are_numbered():
         RewardConfig(function=f"tests.rollout.rewards:{name}")
         for name in ("per_turn_again", "per_turn", "per_turn", "per_turn")
     ]
-    scored = Scorer(parts).score(episode_of(TICKET, turns=1))
+    scored = RewardFunctions(parts).score(episode_of(TICKET, turns=1))
     assert list(scored.components) == ["per_turn_again", "per_turn", "per_turn-2", "per_turn-3"]
 
 

@@ -11,26 +11,26 @@ import pytest
 from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError, NoDevice
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.env_pool import PhoneWorlds
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_components import read_action_space
+from agentrl.rollout.env_pool import PhoneEnvPool
 from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.make_env import action_space_of
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
 
 
 @pytest.mark.adb
 async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
-    async def play(world):
+    async def play(runner):
         raise AssertionError("there was no phone to play on")
 
     with devices.open_source("virtual:2") as pool:
-        worlds = PhoneWorlds(lambda split: EnvConfig(), pool, None, lease_s=0.3, count=2)
+        env_pool = PhoneEnvPool(lambda split: EnvConfig(), pool, None, lease_s=0.3, count=2)
         async with pool.lease(1), pool.lease(1):
             started = time.monotonic()
             with pytest.raises(NoDevice):
-                await worlds.visit(play)
+                await env_pool.run_in_env(play)
             assert 0.5 < time.monotonic() - started < 3
 
 
@@ -46,16 +46,16 @@ async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
 async def test_abandoned_or_left_episode_changes_no_failure_count(
     adb_server, third, error, put_aside
 ):
-    (ticket,) = tickets_of_step("train", 1, [5], 1)
+    (request,) = requests_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
-        worlds = PhoneWorlds(lambda split: EnvConfig(), pool, None, lease_s=30, count=1)
+        env_pool = PhoneEnvPool(lambda split: EnvConfig(), pool, None, lease_s=30, count=1)
         failed = (Outcome.DEVICE_ERROR, "DeviceOffline: gone")
         for outcome, why in (failed, failed, (third, error), failed):
 
-            async def end(world, outcome=outcome, why=why):
-                return replace(episode_of(ticket, outcome), error=why)
+            async def end(runner, outcome=outcome, why=why):
+                return replace(episode_of(request, outcome), error=why)
 
-            assert (await worlds.visit(end)).outcome is outcome
+            assert (await env_pool.run_in_env(end)).outcome is outcome
         (phone,) = pool.stats()
         assert (phone.failures, phone.quarantined) == (3, put_aside)
 
@@ -70,10 +70,10 @@ async def test_processes_give_the_same_episodes_as_threads(processes: int) -> No
         wrappers=[wrapper],
         processes=processes,
     )
-    rollouts = Rollouts(Config(env=settings), None, None)
+    rollouts = RolloutWorker(Config(env=settings), None, None)
     await rollouts.start()
     try:
-        played = await rollouts.collect(tickets_of_step("train", 1, [3, 4], 3), "player")
+        played = await rollouts.collect(requests_of_step("train", 1, [3, 4], 3), "player")
         assert {(e.episode.outcome, len(e.episode.turns)) for e in played} <= {
             (Outcome.TRUNCATED, 4), (Outcome.TRUNCATED, 5)
         }  # fmt: skip
@@ -110,7 +110,7 @@ def test_environment_that_ends_its_process_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / f"ends_{tmp_path.name}.py"
     file.write_text(f"import os\n{HANGS}    def __init__(self): os._exit(0)\n")
     with pytest.raises(ConfigError, match="cannot be made: EnvError"):
-        action_space_of(EnvConfig(id=f"{file}:Hangs", processes=1))
+        read_action_space(EnvConfig(id=f"{file}:Hangs", processes=1))
 
 
 def test_environment_in_a_process_honors_render_mode() -> None:
@@ -135,10 +135,10 @@ async def test_process_that_crashes_voids_its_episodes_and_is_started_again() ->
     )
     config = Config(env=settings)
     config.rollout.concurrency = 1
-    rollouts = Rollouts(config, None, None)
+    rollouts = RolloutWorker(config, None, None)
     await rollouts.start()
     try:
-        played = await rollouts.collect(tickets_of_step("train", 1, [1, 2, 3, 4], 1), "player")
+        played = await rollouts.collect(requests_of_step("train", 1, [1, 2, 3, 4], 1), "player")
         assert [e.episode.outcome.void for e in played] == [False, False, True, False]
         assert "EnvError" in (played[2].episode.error or "")
     finally:

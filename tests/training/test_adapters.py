@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model, load_on_meta
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
-from tests.training.samples import sample
+from tests.training.samples import sample, with_scores
 
 
 @pytest.fixture(params=["float", "nf4"])
@@ -50,7 +50,7 @@ def test_only_adapters_are_trained_and_they_start_as_a_no_op(
     assert {name.rpartition(".")[2] for name in targets} == {
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     }  # fmt: skip
-    held = sum(t.numel() for t in learner._parts.optimizer.live().values())
+    held = sum(t.numel() for t in learner._models.optimizer.state_tensors().values())
     whole = sum(t.numel() for t in start.values())
     assert held < whole / 2  # two moments of each adapter, and of nothing else
 
@@ -63,8 +63,8 @@ def test_published_weights_are_the_merged_model(make_learner, lora, model_adapte
     plain = make_learner(configuration.resolve(lora, ["model.lora.rank=0"]))
     plain.load_weights(tmp_path / "merged" / "model.safetensors")
     torch.testing.assert_close(
-        torch.tensor(plain._logprobs(plain._model, [item])[0]),
-        torch.tensor(learner._logprobs(learner._model, [item])[0]),
+        torch.tensor(plain._logprobs(plain._policy, [item])[0]),
+        torch.tensor(learner._logprobs(learner._policy, [item])[0]),
     )
 
 
@@ -77,7 +77,7 @@ def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, t
         exact, found = plain[f"{name}.weight"], learner.weights()[f"{name}.weight"]
         error = (exact - found).norm() / exact.norm()
         assert 0 < error < 0.5, name
-    kept = learner._parts.policy.live()
+    kept = learner._models.policy.state_tensors()
     four = sum(
         t.numel() * t.itemsize for n, t in kept.items() if n.rpartition(".base_layer.weight")[1]
     )
@@ -95,7 +95,9 @@ def test_loaded_weights_replace_the_base_and_reset_the_adapters(
     other.load_weights(tmp_path / "weights.safetensors")
     expected = learner.weights()
     if lora.model.lora.base == "nf4":
-        for name in lora_adapters.targets_of(load_on_meta(learner._parts._folder), lora.model.lora):
+        for name in lora_adapters.targets_of(
+            load_on_meta(learner._models._folder), lora.model.lora
+        ):
             expected[f"{name}.weight"] = qlora.rounded(expected[f"{name}.weight"])
     for name, tensor in other.weights().items():
         torch.testing.assert_close(tensor, expected[name], msg=name)
@@ -107,8 +109,12 @@ def test_critic_and_reward_model_have_adapters_too(make_learner, lora, model_ada
     config = configuration.resolve(lora, [f"algorithm.name={algorithm}"])
     learner = make_learner(config)
     items = [sample(model_adapter, 1)]
-    learner.judge(items)
-    held = {n for n in learner._parts.live() if n.startswith(("critic/model", "implicit/model"))}
+    learner.score_tokens(items)
+    held = {
+        n
+        for n in learner._models.state_tensors()
+        if n.startswith(("critic/model", "implicit/model"))
+    }
     assert any(".lora_A." in name for name in held)
 
 
@@ -121,17 +127,18 @@ def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
     for _ in range(3):
         learner.clone(items, 1e-2)
     learner.end_cloning()
-    (judged,) = learner.judge(items)
-    assert judged.implicit_logprobs == learner._logprobs(learner._model, items)[0]
+    (judged,) = learner.score_tokens(items)
+    assert judged.implicit_logprobs == learner._logprobs(learner._policy, items)[0]
     assert judged.implicit_logprobs == pytest.approx(judged.reference_logprobs, abs=1e-4)
 
 
 def test_a_reference_model_is_the_policy_before_training(make_learner, lora, model_adapter):
     config = configuration.resolve(lora, ["algorithm.kl=loss", "algorithm.kl_coefficient=0.1"])
-    learner, item = make_learner(config), sample(model_adapter, 1)
+    learner = make_learner(config)
+    [item] = with_scores(learner, [sample(model_adapter, 1)])
     assert learner.update([item])["kl"] == pytest.approx(0, abs=1e-6)
     assert learner.update([item])["kl"] > 1e-6
-    assert not any(".lora_" in name for name in learner._parts.reference.live())
+    assert not any(".lora_" in name for name in learner._models.reference.state_tensors())
 
 
 def test_resuming_with_adapters_is_bit_equal(make_learner, lora, model_adapter, tmp_path):
@@ -145,8 +152,8 @@ def test_resuming_with_adapters_is_bit_equal(make_learner, lora, model_adapter, 
     resumed.restore(tmp_path / "state")
     for step in (2, 3):
         resumed.update(items, step)
-    for name, tensor in straight._parts.live().items():
-        assert torch.equal(tensor, resumed._parts.live()[name]), name
+    for name, tensor in straight._models.state_tensors().items():
+        assert torch.equal(tensor, resumed._models.state_tensors()[name]), name
     other = make_learner(configuration.resolve(lora, ["model.lora.rank=8"]))
     with pytest.raises(ConfigError, match=r"it has model\.lora="):
         other.restore(tmp_path / "state")

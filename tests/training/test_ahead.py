@@ -9,7 +9,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.errors import WorldError
 from agentrl.training.trainer import train
-from agentrl.training.trainer.rollout_prefetch import Ahead
+from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
@@ -21,7 +21,7 @@ async def test_prefetching_stays_within_the_lag(lag):
         await asyncio.sleep(0)
         return step
 
-    ahead = Ahead(play, 1, 8, lag)
+    ahead = RolloutPrefetcher(play, 1, 8, lag)
     for step in range(1, 9):
         assert await ahead.take() == step
         await asyncio.sleep(0.01)  # as long as it likes
@@ -39,7 +39,7 @@ async def test_a_failure_to_play_is_raised_in_its_own_step():
             raise WorldError("no phone is left")
         return step
 
-    ahead = Ahead(play, 1, 3, 1)
+    ahead = RolloutPrefetcher(play, 1, 3, 1)
     assert await ahead.take() == 1
     with pytest.raises(WorldError, match="no phone"):
         await ahead.take()
@@ -55,7 +55,7 @@ async def test_prefetching_ends_with_the_job():
         finally:
             ended.set()
 
-    ahead = Ahead(play, 1, 3, 1)
+    ahead = RolloutPrefetcher(play, 1, 3, 1)
     await asyncio.sleep(0)
     await ahead.close()
     assert ended.is_set()
@@ -70,7 +70,7 @@ def test_episodes_continue_with_new_weights(tmp_path):
         "env.max_turns=12", "rollout.groups=2", "rollout.group_size=4",
         "rollout.concurrency=1",  # so that playing takes longer than learning
     ]  # fmt: skip
-    run = train.train(configuration.load("frozen_lake", settings))
+    run = train.train(configuration.load("frozen_lake", settings)).path
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["stage"] == "reinforcement"]
     assert [line["step"] for line in steps] == [1, 2, 3, 4]

@@ -1,23 +1,16 @@
+import dataclasses
 import itertools
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.training.batching.batches import (
-    Packing,
-    evenly,
-    micro_batches,
-    num_sampled,
-    teaches,
-    to_batch,
-    to_samples,
-)
-from agentrl.training.learner.micro_batches import whole
+from agentrl.training.batching.batches import build_batch
+from agentrl.training.batching.packing import Packing, pack_micro_batches
+from agentrl.training.learner.micro_batches import single_batch
 from agentrl.types import Outcome
-from tests.training.samples import episode, sample, turn
+from tests.training.samples import episode, sample, training_samples, turn
 
 PICTURES = tuple(np.full((28, 28, 3), k, np.uint8) for k in range(3))
 
@@ -32,14 +25,14 @@ def conversation(replies):
 
 
 def samples_of(turns, per_turn, outcome=Outcome.TERMINATED):
-    played = episode(turns, outcome)
-    return to_samples(played, evenly(played, per_turn))
+    values = [v for v, turn in zip(per_turn, turns, strict=True) for _ in turn.reply_ids]
+    return training_samples(episode(turns, outcome), values)
 
 
 def test_turns_that_extend_each_other_become_one_sample():
     [merged] = samples_of(conversation([[2, 3], [4]]), [0.5, -1.0])
     assert merged.token_ids == (1, 2, 3, 50, 4)
-    assert merged.places == (1, 2, 4)
+    assert merged.sampled_positions == (1, 2, 4)
     assert merged.advantages == (0.5, 0.5, -1.0)
     assert merged.logprobs == (-0.1, -0.2, -0.1)
     assert merged.turns == (0, 0, 1)
@@ -48,8 +41,8 @@ def test_turns_that_extend_each_other_become_one_sample():
 
 
 def test_tokens_of_a_turn_may_have_different_advantages():
-    played = episode(conversation([[2, 3], [4]]))
-    [one] = to_samples(played, [[0.5, 0.25], [-1.0]], [[1.0, 2.0], [3.0]], number=7)
+    turns = conversation([[2, 3], [4]])
+    [one] = training_samples(episode(turns), [0.5, 0.25, -1.0], [1.0, 2.0, 3.0], index=7)
     assert (one.advantages, one.returns, one.episode) == ((0.5, 0.25, -1.0), (1.0, 2.0, 3.0), 7)
 
 
@@ -58,7 +51,11 @@ def test_a_turn_with_a_fresh_prompt_starts_a_new_sample():
     first, second = samples_of(turns, [1.0, 2.0, 3.0])
     assert first.token_ids == (1, 2)
     assert second.token_ids == (9, 3, 8, 4)
-    assert (second.places, second.advantages, second.turns) == ((1, 3), (2.0, 3.0), (1, 2))
+    assert (second.sampled_positions, second.advantages, second.turns) == (
+        (1, 3),
+        (2.0, 3.0),
+        (1, 2),
+    )
 
 
 def test_a_prompt_that_repeats_the_prompt_but_not_the_reply_starts_a_new_sample():
@@ -84,7 +81,9 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data)
         [
             (s.token_ids[place], advantage, logprob)
             for s in samples_of(turns, credit)
-            for place, advantage, logprob in zip(s.places, s.advantages, s.logprobs, strict=True)
+            for place, advantage, logprob in zip(
+                s.sampled_positions, s.advantages, s.logprobs, strict=True
+            )
         ]
         for turns in (together, alone)
     ]
@@ -94,19 +93,19 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data)
 
 def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(model_adapter):
     samples = [sample(model_adapter, 0, pictures=2), sample(model_adapter, 1, reply=2)]
-    batch = whole(samples, model_adapter)
+    batch = single_batch(samples, model_adapter)
     lengths = [len(s.token_ids) for s in samples]
     assert batch.token_ids.shape == (2, max(lengths))
-    assert not batch.forked
+    assert not batch.has_branches
     assert batch.token_ids[1, : lengths[1]].tolist() == list(samples[1].token_ids)
-    assert batch.ends[1, : lengths[1]].tolist() == [lengths[1]] * lengths[1]
-    assert len(batch.targets) == sum(num_sampled(s) for s in samples)
+    assert batch.subtree_ends[1, : lengths[1]].tolist() == [lengths[1]] * lengths[1]
+    assert len(batch.targets) == sum(s.num_sampled for s in samples)
     assert len(batch.pixels["image_grid_thw"]) == 3
     flat = batch.token_ids.flatten()
-    torch.testing.assert_close(flat[batch.sources + 1], batch.targets)
-    assert flat[batch.lasts].tolist() == [s.token_ids[-1] for s in samples]
+    torch.testing.assert_close(flat[batch.logit_positions + 1], batch.targets)
+    assert flat[batch.last_positions].tolist() == [s.token_ids[-1] for s in samples]
     expected = [value for s in samples for value in s.logprobs]
-    torch.testing.assert_close(batch.columns["logprobs"], torch.tensor(expected))
+    torch.testing.assert_close(batch.logprobs, torch.tensor(expected))
 
 
 def test_siblings_form_one_tree_with_their_image_once(model_adapter):
@@ -115,18 +114,18 @@ def test_siblings_form_one_tree_with_their_image_once(model_adapter):
         type(first)(**{**fields(first), "token_ids": (*first.token_ids[:-2], 7 + k, 9)})
         for k in range(3)
     ]
-    (rows,) = micro_batches(
-        siblings, Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id
+    (rows,) = pack_micro_batches(
+        siblings, Packing(max_tokens=1000, attention_break_even=1e9), model_adapter.image_token_id
     )
-    batch = to_batch(siblings, rows, model_adapter)
+    batch = build_batch(siblings, rows, model_adapter)
     own = len(first.token_ids)
     assert batch.token_ids.shape == (1, own + 2 * 2)
-    assert batch.forked
+    assert batch.has_branches
     assert len(batch.pixels["image_grid_thw"]) == 1
     assert "image_index" not in batch.pixels
     # all that precedes what they answer differently is asked once
-    assert len(batch.sources) == 18
-    assert len(set(batch.sources.tolist())) == 5 + 3
+    assert len(batch.logit_positions) == 18
+    assert len(set(batch.logit_positions.tolist())) == 5 + 3
     assert len(set(batch.turns.tolist())) == 3
     positions = model_adapter.positions(first.token_ids, first.images)
     assert batch.positions[:, 0, :own].tolist() == positions.tolist()
@@ -136,23 +135,20 @@ def test_siblings_form_one_tree_with_their_image_once(model_adapter):
 def test_samples_with_different_images_never_share_a_prefix(model_adapter):
     one, other = sample(model_adapter, 0), sample(model_adapter, 0)
     other = type(one)(**{**fields(one), "images": (255 - one.images[0],)})
-    (rows,) = micro_batches(
-        [one, other], Packing(max_tokens=1000, width=1e9), model_adapter.image_token_id
+    (rows,) = pack_micro_batches(
+        [one, other],
+        Packing(max_tokens=1000, attention_break_even=1e9),
+        model_adapter.image_token_id,
     )
     (tree,) = itertools.chain.from_iterable(rows)
     assert [shared for _, shared in tree.tokens] == [0, 9]  # 8 words and the start of a picture
-    assert len(to_batch([one, other], rows, model_adapter).pixels["image_grid_thw"]) == 2
+    assert len(build_batch([one, other], rows, model_adapter).pixels["image_grid_thw"]) == 2
 
 
 def fields(one):
-    return {name: getattr(one, name) for name in one.__slots__}
+    return {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
 
 
 def test_a_sample_has_an_advantage_if_any_token_has(model_adapter):
-    assert teaches(sample(model_adapter, 0, advantage=0.5))
-    assert not teaches(sample(model_adapter, 0, advantage=0.0))
-
-
-def test_the_number_of_advantages_must_match_the_turns():
-    with pytest.raises(AssertionError):
-        to_samples(episode([turn()]), [])
+    assert sample(model_adapter, 0, advantage=0.5).has_advantage
+    assert not sample(model_adapter, 0, advantage=0.0).has_advantage

@@ -10,13 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.algorithms.advantages import ESTIMATORS, check_states, company, credit
-from agentrl.algorithms.trajectories import Judgement, split, trajectories
+from agentrl.algorithms.advantages import (
+    ESTIMATORS,
+    check_state_keys,
+    compute_advantages,
+    state_match_fraction,
+)
+from agentrl.algorithms.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.config import AlgorithmConfig
 from agentrl.errors import ConfigError
-from agentrl.training.batching.batches import to_samples
 from agentrl.types import Outcome, ScoredEpisode
-from tests.training.samples import episode, turn
+from tests.training.samples import episode, training_samples, turn
 
 ANY = st.sampled_from(sorted(ESTIMATORS))
 OF_EPISODES = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline", "prime")
@@ -72,7 +76,7 @@ def scores(groups, seed=0):
             generator = torch.Generator().manual_seed(name)
             values, implicit = torch.randn(2, size, generator=generator, dtype=torch.float64)
             found.append(
-                Judgement(
+                EpisodeScores(
                     values=tuple(values.tolist()), last_value=0.5, implicit=tuple(implicit.tolist())
                 )
             )
@@ -80,8 +84,10 @@ def scores(groups, seed=0):
 
 
 def credited(groups, settings, judgements=None, greedy=None):
-    played = trajectories(groups, judgements or scores(groups), greedy or [0.25] * len(groups))
-    return split(credit(played, settings).advantages, groups)
+    played = build_trajectories(
+        groups, judgements or scores(groups), greedy or [0.25] * len(groups)
+    )
+    return split_by_turn(compute_advantages(played, settings).advantages, groups)
 
 
 def flat(advantages):
@@ -101,9 +107,9 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(groups, estima
             [
                 (number, sample.token_ids[place], value, at)
                 for number, (one, own) in enumerate(zip(episodes, advantages, strict=True))
-                for sample in to_samples(one, own, number=number)
+                for sample in training_samples(one, [v for turn in own for v in turn], index=number)
                 for place, value, at in zip(
-                    sample.places, sample.advantages, sample.turns, strict=True
+                    sample.sampled_positions, sample.advantages, sample.turns, strict=True
                 )
             ]
         )
@@ -230,11 +236,11 @@ def test_advantages_of_a_single_episode_in_a_group(estimator):
 @given(groups=steps(), estimator=ANY, noise=st.floats(-100, 100))
 def test_tokens_outside_the_mask_have_no_influence(groups, estimator, noise):
     """Law 3: whatever stands where none was."""
-    played = trajectories(groups, scores(groups), [0.25] * len(groups))
+    played = build_trajectories(groups, scores(groups), [0.25] * len(groups))
     names = ("rewards", "values", "implicit")
     filled = {n: torch.where(played.tokens, getattr(played, n), noise) for n in names}
-    expected = credit(played, config(estimator))
-    found = credit(dataclasses.replace(played, **filled), config(estimator))
+    expected = compute_advantages(played, config(estimator))
+    found = compute_advantages(dataclasses.replace(played, **filled), config(estimator))
     assert torch.equal(found.advantages, expected.advantages)
     assert not found.advantages[~played.tokens].any()
     if expected.returns is not None:
@@ -275,33 +281,33 @@ def test_void_episodes_get_zero_and_do_not_affect_others(groups, estimator):
 @given(groups=steps(), estimator=ANY)
 @settings(max_examples=30)
 def test_whitened_advantages_have_mean_0_over_a_step(groups, estimator):
-    played = trajectories(groups, scores(groups), [0.25] * len(groups))
-    found = credit(played, config(estimator, whiten=True)).advantages[played.tokens]
+    played = build_trajectories(groups, scores(groups), [0.25] * len(groups))
+    found = compute_advantages(played, config(estimator, whiten=True)).advantages[played.tokens]
     if len(found):
         assert found.mean().item() == pytest.approx(0, abs=1e-6)
 
 
 def test_a_critic_bootstraps_truncated_episodes_and_not_terminated_ones():
     both = [[scored([0.0]), scored([0.0], outcome=Outcome.TRUNCATED)]]
-    judged = [Judgement(values=(0.0, 0.0), last_value=8.0)] * 2
+    judged = [EpisodeScores(values=(0.0, 0.0), last_value=8.0)] * 2
     found = credited(both, config("gae", gae_lambda=1.0), judged)
     assert found == [[[0.0, 0.0]], [[4.0, 4.0]]]  # discounted once, from turn to turn
 
 
 def test_gae_also_returns_the_critics_targets():
     groups = [[scored([1.0, 3.0], tokens=1)]]
-    judged = [Judgement(values=(0.5, 2.0))]
-    found = credit(trajectories(groups, judged), config("gae", gae_lambda=1.0))
+    judged = [EpisodeScores(values=(0.5, 2.0))]
+    found = compute_advantages(build_trajectories(groups, judged), config("gae", gae_lambda=1.0))
     # the second 3; the first 1 + 0.5 * 3
     assert found.returns.tolist() == [[2.5, 3.0]]
     assert found.advantages.tolist() == [[2.0, 1.0]]
-    assert credit(trajectories(groups, judged), config("grpo")).returns is None
+    assert compute_advantages(build_trajectories(groups, judged), config("grpo")).returns is None
 
 
 def test_kl_in_the_reward_lowers_token_rewards():
     group = [[scored([1.0], tokens=2), scored([0.0], tokens=2)]]
-    judged = [Judgement(divergence=(1.0, 3.0)), Judgement(divergence=(0.0, 0.0))]
-    played = trajectories(group, judged, kl_coefficient=0.25)
+    judged = [EpisodeScores(kl=(1.0, 3.0)), EpisodeScores(kl=(0.0, 0.0))]
+    played = build_trajectories(group, judged, kl_coefficient=0.25)
     assert played.rewards.tolist() == [[-0.25, 0.25], [0, 0]]
     assert played.returns.tolist() == [0, 0]
 
@@ -309,7 +315,7 @@ def test_kl_in_the_reward_lowers_token_rewards():
 def test_the_reward_of_a_turn_without_tokens_goes_to_the_turn_before():
     turns = [turn(reply=(2, 3)), turn(reply=()), turn(reply=(4,))]
     one = ScoredEpisode(episode=episode(turns), components={}, rewards=(1.0, 2.0, 4.0))
-    played = trajectories([[one]])
+    played = build_trajectories([[one]])
     assert played.rewards.tolist() == [[0.0, 3.0, 4.0]]
     assert played.turn_rewards.tolist() == [[3.0, 0.0, 4.0]]
     assert played.discounts(0.5, 0.9).tolist() == [[0.9, 0.5, 0.5]]
@@ -326,9 +332,9 @@ def test_state_grpo_falls_back_to_episodes_unless_every_turn_has_a_state_key():
 def test_gigpo_without_state_keys_raises_an_error_with_a_fix():
     groups = [[scored([0.0], [None]), scored([1.0], [None])]]
     with pytest.raises(ConfigError, match=r"env\.state_key=screen"):
-        check_states(groups, config("gigpo"))
-    check_states(groups, config("state_grpo"))
-    check_states([[scored([0.0], [None], outcome=Outcome.TIMEOUT)]], config("gigpo"))
+        check_state_keys(groups, config("gigpo"))
+    check_state_keys(groups, config("state_grpo"))
+    check_state_keys([[scored([0.0], [None], outcome=Outcome.TIMEOUT)]], config("gigpo"))
 
 
 def test_state_match_fraction_is_the_share_of_turns_at_a_state_that_occurs_again():
@@ -338,5 +344,5 @@ def test_state_match_fraction_is_the_share_of_turns_at_a_state_that_occurs_again
         scored([0.0, 0.0], ["a", "b"]),
         scored([0.0], ["c"], outcome=Outcome.ENV_ERROR),
     ]
-    assert company(trajectories([group])) == pytest.approx(5 / 6)
-    assert company(trajectories([[scored([0.0], [None])]])) == 0
+    assert state_match_fraction(build_trajectories([group])) == pytest.approx(5 / 6)
+    assert state_match_fraction(build_trajectories([[scored([0.0], [None])]])) == 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from agentrl.algorithms import estimators
-from agentrl.training.learner.implicit_reward import slopes
+from agentrl.training.learner.implicit_reward import bce_gradients
 
 YES = torch.ones(4, dtype=torch.bool)
 
@@ -193,12 +193,14 @@ def test_whitening_of_a_worked_example():
 
 def test_bce_gradients_are_the_derivative_of_the_cross_entropy():
     ratios, labels, beta = [0.0, 2.0, -1.0], [1.0, 1.0, 0.0], 0.5
-    found, loss = slopes(ratios, labels, beta)
+    found, loss = bce_gradients(ratios, labels, beta)
     chances = [1 / (1 + math.exp(-beta * ratio)) for ratio in ratios]
     expected = [-math.log(chances[0]), -math.log(chances[1]), -math.log(1 - chances[2])]
     assert loss == pytest.approx(sum(expected) / 3)
     step = 1e-6
     for k, slope in enumerate(found):
         moved = [ratio + step * (k == other) for other, ratio in enumerate(ratios)]
-        assert (slopes(moved, labels, beta)[1] - loss) / step * 3 == pytest.approx(slope, abs=1e-5)
-    assert slopes([], [], beta) == ([], 0.0)
+        assert (bce_gradients(moved, labels, beta)[1] - loss) / step * 3 == pytest.approx(
+            slope, abs=1e-5
+        )
+    assert bce_gradients([], [], beta) == ([], 0.0)

@@ -17,15 +17,15 @@ from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.batching.batches import micro_batches
+from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store, tensor_shards
 from agentrl.training.learner import logprob_mismatch
 from agentrl.training.learner.learner import MAX_SKIPS, Learner
 from agentrl.training.learner.learner_error import LearnerError
-from agentrl.training.learner.micro_batches import whole
+from agentrl.training.learner.micro_batches import single_batch
 from agentrl.weight_sync.weight_files import publish
 from tests.policies import families
-from tests.training.samples import sample
+from tests.training.samples import sample, with_logprobs, with_scores
 
 
 def changed(item, **fields):
@@ -36,10 +36,10 @@ def on_policy(learner, items, temperature=1.0):
     """The samples as if the learner itself had drawn them."""
     result = []
     for item in items:
-        batch = whole([item], learner._model_adapter)
+        batch = single_batch([item], learner._model_adapter)
         with torch.no_grad():
-            found = learner._model.scorer(batch, temperature).logprobs
-        result.append(changed(item, logprobs=tuple(found.tolist())))
+            found = learner._policy.module(batch, temperature).logprobs
+        result.append(with_logprobs(item, found.tolist()))
     return result
 
 
@@ -51,7 +51,7 @@ def test_log_probabilities_are_those_of_the_plain_model(
     make_learner, config, tiny_vlm, model_adapter
 ):
     item = sample(model_adapter, 0)
-    batch = whole([item], model_adapter)
+    batch = single_batch([item], model_adapter)
     model = load_model(tiny_vlm)
     with torch.no_grad():
         logits = model(
@@ -61,10 +61,10 @@ def test_log_probabilities_are_those_of_the_plain_model(
         ).logits[0, :-1]
     logits = logits / 0.7
     logits[:, list(model_adapter.banned_token_ids)] = -math.inf
-    places = torch.tensor(item.places)
+    places = torch.tensor(item.sampled_positions)
     table = F.log_softmax(logits, -1)[places - 1]
     targets = batch.token_ids[0, places]
-    scores = make_learner(config)._model.scorer(batch, 0.7)
+    scores = make_learner(config)._policy.module(batch, 0.7)
     torch.testing.assert_close(
         scores.logprobs.detach(), table.gather(-1, targets[:, None])[:, 0], rtol=1e-4, atol=1e-5
     )
@@ -75,8 +75,8 @@ def test_log_probabilities_are_those_of_the_plain_model(
 def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
     make_learner, config, model_adapter, monkeypatch
 ):
-    scorer = make_learner(config)._model.scorer
-    batch = whole([sample(model_adapter, 0), sample(model_adapter, 1)], model_adapter)
+    scorer = make_learner(config)._policy.module
+    batch = single_batch([sample(model_adapter, 0), sample(model_adapter, 1)], model_adapter)
 
     def run():
         scores = scorer(batch, 1.0)
@@ -86,7 +86,7 @@ def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
         return scores.logprobs.detach(), gradient
 
     plain = run()
-    monkeypatch.setattr("agentrl.training.learner.token_scorer._CHUNK", 5 * len(scorer.banned))
+    monkeypatch.setattr("agentrl.training.learner.logprob_model._CHUNK", 5 * len(scorer.banned))
     torch.testing.assert_close(run(), plain)
 
 
@@ -121,10 +121,7 @@ def test_a_learner_that_equals_the_engine_reports_no_mismatch(make_learner, conf
 def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, model_adapter):
     learner = make_learner(config)
     [item] = on_policy(learner, [sample(model_adapter, 0)])
-    off = changed(
-        item,
-        logprobs=tuple(p - 0.1 for p in item.logprobs),
-    )
+    off = with_logprobs(item, [p - 0.1 for p in item.logprobs])
     metrics = learner.update([off])
     assert metrics["mismatch_k1"] == pytest.approx(-0.1, abs=1e-4)
     assert metrics["mismatch_k3"] == pytest.approx(math.exp(0.1) - 1.1, abs=1e-4)
@@ -197,7 +194,7 @@ def test_an_image_shared_by_siblings_is_encoded_once_with_the_same_gradient(
             [sample(model_adapter, 0, pictures=2), sample(model_adapter, 1)] * 2
         )
     ]
-    batch = whole(items, model_adapter)
+    batch = single_batch(items, model_adapter)
     assert batch.pixels["image_index"].tolist() == [0, 1, 0, 1, 2, 2]
     assert len(batch.pixels["image_grid_thw"]) == 3
     together = make_learner(config).update(items)
@@ -213,10 +210,10 @@ def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(
     items = [sample(model_adapter, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
     items.append(changed(items[0], token_ids=(*items[0].token_ids[:-1], 40)))  # alike but for it
     learner, whole_samples = make_learner(config), make_learner(config)
-    whole_samples._packing = changed(learner._packing, lasts=True)
+    whole_samples._packing = changed(learner._packing, read_last_tokens=True)
     read = []
     for one in (learner, whole_samples):
-        parts = micro_batches(items, one._packing, model_adapter.image_token_id)
+        parts = pack_micro_batches(items, one._packing, model_adapter.image_token_id)
         read.append(sum(tree.length for rows in parts for row in rows for tree in row))
     assert read == [read[1] - len(items), read[1]]
     apart, together = learner.update(items), whole_samples.update(items)
@@ -256,6 +253,7 @@ def test_kl_to_the_reference_restrains_the_policy(make_learner, config, model_ad
     config.algorithm.epochs = 3
     learner = make_learner(config)
     items = on_policy(learner, [sample(model_adapter, k) for k in range(2)])
+    items = with_scores(learner, items)
     metrics = learner.update(items)
     assert metrics["kl"] > 0
     assert metrics["kl_coefficient"] == 10
@@ -263,7 +261,9 @@ def test_kl_to_the_reference_restrains_the_policy(make_learner, config, model_ad
     learner.save_state(tmp_path / "state")
     restored = make_learner(config)
     restored.restore(tmp_path / "state")
-    assert restored.update(items)["kl"] == learner.update(items)["kl"] > 0
+    again = with_scores(restored, items)
+    assert again == with_scores(learner, items)
+    assert restored.update(again)["kl"] == learner.update(items)["kl"] > 0
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
@@ -422,16 +422,17 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
-    shutil.copytree(learner._parts._folder, run / "start")
+    shutil.copytree(learner._models._folder, run / "start")
     for step in (1, 2):
         learner.update([sample(model_adapter, step)])
         checkpoint_store.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
-    assert cli.run(["merge", str(run), str(tmp_path / "last"), "--checkpoint", "last"]) == 0
+    assert cli.run(["merge", str(run), str(tmp_path / "last")]) == 0
     assert "the model after step 2" in capsys.readouterr().out
     loaded = load_model(tmp_path / "last").state_dict()
     for name, tensor in learner.weights().items():
         assert torch.equal(loaded[name], tensor), name
-    assert cli.run(["merge", str(run), str(tmp_path / "best"), "--dtype", "bfloat16"]) == 0
+    best_one = ["--checkpoint", "best", "--dtype", "bfloat16"]
+    assert cli.run(["merge", str(run), str(tmp_path / "best"), *best_one]) == 0
     assert "the model after step 1" in capsys.readouterr().out
     best = load_file(tmp_path / "best" / "model.safetensors")
     assert {tensor.dtype for tensor in best.values()} == {torch.bfloat16}
@@ -505,7 +506,7 @@ def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, 
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config))
-    (run / "start").symlink_to(learner._parts._folder)
+    (run / "start").symlink_to(learner._models._folder)
     folder = checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     (folder / "learner" / "plain.json").write_text("{}")
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
@@ -524,7 +525,7 @@ def test_bfloat16_master_weights_take_half_the_memory_and_learn(
     assert found[1]["loss"] == pytest.approx(found[0]["loss"], abs=0.02)
     assert found[1]["grad_norm"] == pytest.approx(found[0]["grad_norm"], rel=0.1)
     rooms = [
-        sum(t.numel() * t.itemsize for t in learner._parts.live().values())
+        sum(t.numel() * t.itemsize for t in learner._models.state_tensors().values())
         for learner in (exact, small)
     ]
     assert rooms[1] == pytest.approx(rooms[0] / 2, rel=0.01)
@@ -536,7 +537,9 @@ def test_bfloat16_master_weights_take_half_the_memory_and_learn(
 def test_frozen_weights_are_kept_in_the_compute_dtype(make_learner, config):
     settings = ["model.dtype=bfloat16", "model.freeze_vision=true"]
     learner = make_learner(configuration.resolve(config, settings))
-    types = {n.startswith("model.visual."): t.dtype for n, t in learner._model.live().items()}
+    types = {
+        n.startswith("model.visual."): t.dtype for n, t in learner._policy.state_tensors().items()
+    }
     assert types == {True: torch.bfloat16, False: torch.float32}
 
 

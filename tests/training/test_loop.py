@@ -17,7 +17,7 @@ from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training.budget import budget
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder
@@ -129,7 +129,7 @@ def test_resuming_a_finished_run_does_nothing(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
     monkeypatch.setattr(train, "open_rollouts", None)
-    assert train.train("", resume=run) == run
+    assert train.train("", resume=run).path == run
     assert f"{run} is already finished" in caplog.text
     assert contents_of(run) == before
 
@@ -243,7 +243,7 @@ def test_second_warm_start_of_a_model_is_skipped(taught_run):
 
 def test_run_plays_with_its_own_model(taught_run):
     run, *_ = taught_run
-    assert agentrl.evaluate(run, episodes=2)["episodes"] == 2
+    assert agentrl.evaluate(run, episodes=2).episodes == 2
 
 
 def test_settings_that_a_checkpoint_rejects_are_not_saved(whole_run, caplog):
@@ -297,13 +297,13 @@ def test_run_in_use_by_another_process_is_not_touched(whole_run):
 
 
 def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
-    load = Rollouts.load_weights
+    load = RolloutWorker.load_weights
 
     async def load_the_first_alone(self, path, version):
         if version == 0:
             await load(self, path, version)
 
-    monkeypatch.setattr(Rollouts, "load_weights", load_the_first_alone)
+    monkeypatch.setattr(RolloutWorker, "load_weights", load_the_first_alone)
     settings = [*SMALL, f"run.dir={tmp_path}", "warm_start.cache=null", "eval.episodes=1"]
     train.train(EXAMPLE, overrides=[*settings, "train.steps=2", "optim.lr=0.01"])
     assert "step 1: engine and learner disagree" not in caplog.text

@@ -26,7 +26,7 @@ def test_gradients_are_scaled_to_the_global_norm():
     # Adam's first step is the learning rate against the sign, whatever the scale
     assert weights["a"].item() == pytest.approx(-0.1, rel=1e-4)
     assert weights["a"].grad is None
-    assert optimizer.live()["b/exp_avg"].item() == pytest.approx(0.1 * 4 / 5, rel=1e-4)
+    assert optimizer.state_tensors()["b/exp_avg"].item() == pytest.approx(0.1 * 4 / 5, rel=1e-4)
     assert optimizer.steps == {"a": 1, "b": 1}
 
 
@@ -48,7 +48,7 @@ def test_a_restored_state_without_steps_acts_like_a_new_optimizer():
         weight = nn.Parameter(torch.ones(3))
         optimizer = Optimizer({"w": weight}, Alone(), weight_decay=0.1)
         if looked_at:
-            assert not any(tensor.any() for tensor in optimizer.live().values())
+            assert not any(tensor.any() for tensor in optimizer.state_tensors().values())
             optimizer.steps = {"w": 0}
         for k in range(3):
             weight.grad = torch.tensor([1.0, -2.0, k])

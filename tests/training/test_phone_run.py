@@ -17,10 +17,11 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
 from agentrl.training import seeds
-from agentrl.training.batching.batches import evenly, to_samples
+from agentrl.training.batching.token_sequences import token_sequences
 from agentrl.training.checkpoints import checkpoint_store, tensor_shards
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
+from tests.training.samples import training_samples
 
 pytestmark = [pytest.mark.vllm, pytest.mark.adb]
 
@@ -86,7 +87,7 @@ def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
         played = {
             e.seed for e in replay.open(run).episodes() if (e.split, e.step) == ("train", step)
         }
-        assert played == set(seeds.training(config, step))
+        assert played == set(seeds.training_seeds(config, step))
 
 
 @pytest.mark.timeout(600)
@@ -129,8 +130,8 @@ def _samples_of_step(run, config, step):
             replace(turn, images=tuple(seen(recorded.frame(frame)) for frame in turn.frames))
             for turn in episode.turns
         )
-        samples += to_samples(
-            replace(episode, turns=turns), evenly(episode, summary.advantages), number=len(samples)
+        samples += training_samples(
+            replace(episode, turns=turns), per_token(episode, summary), index=len(samples)
         )
     return samples
 
@@ -197,6 +198,12 @@ def test_every_played_episode_is_recorded_with_its_frames(killed_and_resumed):
     assert frame.std() > 5
 
 
+def per_token(episode, summary):
+    """The recorded advantage of each turn for each of its sampled tokens."""
+    pairs = zip(summary.advantages, episode.turns, strict=True)
+    return [value for value, turn in pairs for _ in turn.reply_ids]
+
+
 def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     run = killed_and_resumed
     recorded = replay.open(run)
@@ -206,11 +213,11 @@ def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     for summary in episodes:
         episode = recorded.episode(summary.id).episode
         assert episode.outcome in (Outcome.TERMINATED, Outcome.TRUNCATED)
-        samples = to_samples(episode, evenly(episode, summary.advantages))
+        samples = token_sequences(episode)
         assert len(samples) == len(episode.turns)  # window:1 begins anew with every screen
         for turn, sample in zip(episode.turns, samples, strict=True):
             assert sample.token_ids == turn.prompt_ids + turn.reply_ids
-            trained = [sample.token_ids[place] for place in sample.places]
+            trained = [sample.token_ids[place] for place in sample.sampled_positions]
             assert tuple(trained) == turn.reply_ids
             assert not set(turn.reply_ids) & set(model_adapter.banned_token_ids)
             assert set(turn.reply_versions) == {summary.step - 1}
@@ -248,12 +255,12 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
         turns = recorded.episode(summary.id).episode.turns
         assert len(turns) > 1
         for before, turn in itertools.pairwise(turns):
-            told = before.prompt_ids + before.reply_ids
-            assert turn.prompt_ids[: len(told)] == told
+            prefix = before.prompt_ids + before.reply_ids
+            assert turn.prompt_ids[: len(prefix)] == prefix
         episode = recorded.episode(summary.id).episode
-        (sample,) = to_samples(episode, evenly(episode, summary.advantages))
+        (sample,) = token_sequences(episode)
         assert sample.token_ids == turns[-1].prompt_ids + turns[-1].reply_ids
-        trained = [sample.token_ids[place] for place in sample.places]
+        trained = [sample.token_ids[place] for place in sample.sampled_positions]
         assert tuple(trained) == tuple(token for turn in turns for token in turn.reply_ids)
         pads = sum(token == model_adapter.image_token_id for token in sample.token_ids)
         assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn

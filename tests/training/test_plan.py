@@ -33,7 +33,9 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
 
 def test_unavailable_weight_transport_is_an_error_before_any_work():
     overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.weight_transfer=shared"]
-    with pytest.raises(ConfigError, match=r"train\.transfer=shared needs rollout\.engine=vllm"):
+    with pytest.raises(
+        ConfigError, match=r"train\.weight_transfer=shared needs rollout\.engine=vllm"
+    ):
         plan.resolve(configuration.load("counting", overrides))
 
 
@@ -81,7 +83,12 @@ def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
 @pytest.mark.parametrize(
     ("gpus", "packages", "dtype", "said"),
     [
-        (1, (), "bfloat16", r"needs flash-attn, not installed: pip install 'agentrl\[gpu\]'"),
+        (
+            1,
+            (),
+            "bfloat16",
+            r"needs flash-attn, not installed: pip install 'agentrl-screens\[gpu\]'",
+        ),
         (0, ["flash_attn"], "bfloat16", "needs a GPU, and there is none"),
         (1, ["flash_attn"], "float32", "set model.dtype=bfloat16"),
         (1, ["flash_attn"], "bfloat16", None),

@@ -11,10 +11,9 @@ from agentrl import config as configuration
 from agentrl.algorithms import episode_selection
 from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm_settings, check_algorithm
 from agentrl.errors import ConfigError
-from agentrl.training.learner.token_scores import Judged
-from agentrl.training.trainer.training_samples import lesson
-from agentrl.types import Outcome
+from agentrl.types import Outcome, TokenScores
 from tests.training.episodes import play
+from tests.training.samples import step_samples
 
 NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "implicit_grad_norm")
 
@@ -32,19 +31,19 @@ def preset(name, **changes):
     return config
 
 
-def judged(samples):
+def scored(samples):
     """A critic's values, as if there were one."""
-    return [Judged(values=(0.5,) * len(s.places), last_value=0.5) for s in samples]
+    return [TokenScores(values=(0.5,) * len(s.sampled_positions), last_value=0.5) for s in samples]
 
 
 def learn(make_learner, config, groups):
     learner = make_learner(config)
-    taught = lesson(
-        groups, config, learner.judge, version=0, seed=1, greedy=[0.5] * len(groups),
+    built = step_samples(
+        groups, config, learner.score_tokens, version=0, seed=1, greedy=[0.5] * len(groups),
         kl_coefficient=config.algorithm.kl_coefficient,
     )  # fmt: skip
-    metrics = learner.update(taught.samples, slopes=taught.slopes)
-    return learner, taught, metrics
+    metrics = learner.update(built.samples)
+    return learner, built, metrics
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -52,15 +51,15 @@ def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
     config = preset(name)
     check_algorithm(config)
     before = make_learner(config).weights()
-    learner, taught, metrics = learn(make_learner, config, groups)
+    learner, built, metrics = learn(make_learner, config, groups)
     assert metrics["optimizer_steps"] == 1
     assert metrics["skipped"] == 0
     assert all(np.isfinite(value) for value in metrics.values())
     after = learner.weights()
     assert any(not torch.equal(before[n], after[n]) for n in before)
-    assert 0 < taught.metrics["teaching"] <= 1
+    assert 0 < built.metrics["nonzero_advantage_fraction"] <= 1
     void = [3, 7]
-    assert not any(v for i in void for turn in taught.advantages[i] for v in turn)
+    assert not any(v for i in void for turn in built.advantages[i] for v in turn)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -81,13 +80,15 @@ def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner
 def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner, groups):
     config = preset("reinforce_pp", kl="reward", kl_estimate="k1", kl_coefficient=0.5, epochs=2)
     learner, _, _ = learn(make_learner, config, groups)
-    taught = lesson(groups, config, learner.judge, version=1, seed=1, kl_coefficient=0.5)
-    assert learner.update(taught.samples)["kl"] != 0
+    built = step_samples(
+        groups, config, learner.score_tokens, version=1, seed=1, kl_coefficient=0.5
+    )
+    assert learner.update(built.samples)["kl"] != 0
     # the loss compares with what sampled the tokens, as it does without a divergence
-    assert not any(sample.old_logprobs for sample in taught.samples)
+    assert all(sample.old_logprobs == sample.logprobs for sample in built.samples)
     free = preset("reinforce_pp")
-    plain = lesson(groups, free, learner.judge, version=1, seed=1)
-    assert taught.advantages[0] != plain.advantages[0]
+    plain = step_samples(groups, free, learner.score_tokens, version=1, seed=1)
+    assert built.advantages[0] != plain.advantages[0]
 
 
 @pytest.mark.parametrize(
@@ -105,9 +106,9 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
 def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
     learner = make_learner(preset(max_staleness=1, **changes))
     for version, stale in ((1, 0.0), (2, 1.0)):
-        taught = lesson(groups, learner._config, learner.judge, version=version, seed=1)
-        assert taught.metrics["stale"] == stale
-        metrics = learner.update(taught.samples, slopes=taught.slopes)
+        built = step_samples(groups, learner._config, learner.score_tokens, version=version, seed=1)
+        assert built.metrics["stale"] == stale
+        metrics = learner.update(built.samples)
         assert metrics["optimizer_steps"] == 1 - stale
         assert ("value_loss" in metrics) == (changes["name"] in ("ppo", "pf_ppo") and not stale)
         assert ("implicit_grad_norm" in metrics) == (changes["name"] == "prime" and not stale)
@@ -125,12 +126,12 @@ def test_only_the_fresh_part_of_a_reply_across_two_versions_is_trained_on(groups
 
     mixed = [list(map(aged, group)) for group in groups]
     whole, part = (
-        lesson(mixed, preset("ppo", max_staleness=bound), judged, version=1, seed=1).samples
+        step_samples(mixed, preset("ppo", max_staleness=bound), scored, version=1, seed=1).samples
         for bound in (-1, 0)
     )
     for sample, rest in zip(whole, part, strict=True):
         new = [place for place, version in enumerate(sample.versions) if version]
-        for name in ("places", "logprobs", "turns", "versions", "values", "returns"):
+        for name in ("sampled_positions", "logprobs", "turns", "versions", "values", "returns"):
             column = getattr(sample, name)
             assert getattr(rest, name) == tuple(column[k] for k in new)
         assert rest.token_ids == sample.token_ids
@@ -148,12 +149,12 @@ def test_episodes_are_resampled_by_the_size_of_their_return():
 
 
 def test_an_episode_drawn_twice_counts_twice(make_learner, groups):
-    taught = lesson(
+    built = step_samples(
         groups, preset("grpo", resample_power=3.0), lambda samples: [], version=0, seed=3
     )
-    names = [sample.episode for sample in taught.samples]
+    names = [sample.episode for sample in built.samples]
     assert len(set(names)) == len(names)  # one sample to an episode, and each a name of its own
-    assert len({sample.token_ids for sample in taught.samples}) < len(names)
+    assert len({sample.token_ids for sample in built.samples}) < len(names)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +168,15 @@ def test_overlong_replies_are_penalized(length, penalty):
 def test_groups_with_different_returns_have_a_learning_signal(groups):
     config = preset("dapo")
     closed = [dataclasses.replace(one, rewards=(1.0, 0.0, 0.0)) for one in groups[0]]
-    assert episode_selection.is_open(groups[0], config)
-    assert not episode_selection.is_open(closed, config)
-    assert episode_selection.is_open(closed, preset("grpo"))
-    assert episode_selection.is_open(closed, preset("grpo", filter_means=[0.5, 1.5]))
-    assert not episode_selection.is_open(closed, preset("grpo", filter_means=[1.5, 2.0]))
+    assert episode_selection.has_learning_signal(groups[0], config.algorithm)
+    assert not episode_selection.has_learning_signal(closed, config.algorithm)
+    assert episode_selection.has_learning_signal(closed, preset("grpo").algorithm)
+    assert episode_selection.has_learning_signal(
+        closed, preset("grpo", filter_means=[0.5, 1.5]).algorithm
+    )
+    assert not episode_selection.has_learning_signal(
+        closed, preset("grpo", filter_means=[1.5, 2.0]).algorithm
+    )
 
 
 def test_a_preset_sets_only_what_the_user_did_not():

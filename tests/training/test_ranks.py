@@ -10,9 +10,9 @@ import torch
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
-from agentrl.training.trainer.training_samples import lesson
 from agentrl.types import Outcome
 from tests.training.episodes import play
+from tests.training.samples import step_samples
 
 STEPS = 20
 FEW = 5
@@ -56,10 +56,10 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
     rows = []
     try:
         for step in range(steps(name)):
-            taught = lesson(
-                groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1
+            built = step_samples(
+                groups, config, learner.score_tokens, version=step, seed=step, kl_coefficient=0.1
             )
-            metrics = learner.update(taught.samples, slopes=taught.slopes)
+            metrics = learner.update(built.samples)
             rows.append([metrics[k] for k in ("loss", "grad_norm", "entropy")])
             rows[-1] += [
                 metrics[k] for k in ("value_loss", "implicit_grad_norm", "kl") if k in metrics
@@ -72,7 +72,7 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
 
 def check_weights_one_by_one(learner: Learner) -> None:
     """On every rank they are those that are written as a whole, which it takes all ranks for."""
-    expected, found = learner.weights(), dict(learner._model.each())
+    expected, found = learner.weights(), dict(learner._policy.each())
     assert found.keys() == expected.keys() == learner.shapes().keys()
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name

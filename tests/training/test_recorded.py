@@ -17,17 +17,21 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.run_layout import episode_file
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.make_env import load_player
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_components import load_player
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan, seeds
-from agentrl.training.batching.batches import evenly, to_samples
-from agentrl.training.evaluation.play_episode import Audience, play
+from agentrl.training.batching.token_sequences import token_sequences
+from agentrl.training.evaluation.play_episode import PlayInterface, play
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import recorded_demonstrations, warm_start
-from agentrl.training.supervised.supervised_dataset import Demonstration, Lessons, retold
+from agentrl.training.supervised.supervised_dataset import (
+    Demonstration,
+    SupervisedDataset,
+    rerender_demonstrations,
+)
 from agentrl.training.trainer import train
-from agentrl.types import Episode, Sample
+from agentrl.types import Episode, TokenSequence
 from tests.replay import packs
 
 LOCAL = [
@@ -61,40 +65,42 @@ def taught_by(config: Config, *runs: Path, **changes: object) -> Config:
 async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Path, list[Episode]]:
     """The demonstrations of a job, and the run where they are recorded."""
     run = RunFolder.create(config, "demos").path
-    rollouts = Rollouts(config, model, run)
+    rollouts = RolloutWorker(config, model, run)
     await rollouts.start()
     try:
-        tickets = tickets_of_step("demo", 0, seeds.demonstration(config, count), 1)
+        requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config, count), 1)
         assert config.warm_start is not None
-        scored = await rollouts.collect(tickets, config.warm_start.player)
+        scored = await rollouts.collect(requests, config.warm_start.player)
     finally:
         await rollouts.close()
     return run, [one.episode for one in scored]
 
 
-def same(one: Sample, other: Sample) -> None:
+def same(one: TokenSequence, other: TokenSequence) -> None:
     assert one.token_ids == other.token_ids
-    assert one.places == other.places
-    assert (one.logprobs, one.advantages) == (other.logprobs, other.advantages)
+    assert one.sampled_positions == other.sampled_positions
+    assert one.logprobs == other.logprobs
     assert len(one.images) == len(other.images)
     for ours, theirs in zip(one.images, other.images, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
 
 
-def samples(episode: Episode) -> list[Sample]:
-    return to_samples(episode, evenly(episode, [1.0] * len(episode.turns)))
+def samples(episode: Episode) -> list[TokenSequence]:
+    return token_sequences(episode)
 
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:
-    return retold(config, model, recorded_demonstrations.choose(config).episodes)
+    return rerender_demonstrations(
+        config, model, recorded_demonstrations.select_demonstrations(config).episodes
+    )
 
 
-def lessons(config: Config, taught: list[Demonstration], model: Path) -> Lessons:
+def lessons(config: Config, taught: list[Demonstration], model: Path) -> SupervisedDataset:
     warm = config.warm_start
     assert warm is not None
     player = load_player(config.env, warm.player) if warm.player else None
-    return Lessons(taught, warm, player, open_encoder(config.model, model), seed=5)
+    return SupervisedDataset(taught, warm, player, open_encoder(config.model, model), seed=5)
 
 
 @pytest.mark.parametrize("frames", ["device", "model"])
@@ -144,15 +150,15 @@ async def test_recorded_episodes_give_the_tokens_and_pixels_that_were_played(
         same(one, other)
 
 
-def answers(*said: str) -> Audience:
+def answers(*said: str) -> PlayInterface:
     """Somebody who says this and stops."""
     left = iter(said)
-    return Audience(
-        told=lambda words: None,
-        complains=lambda words: None,
-        sees=lambda message: None,
-        hears=lambda turn: None,
-        asked=lambda: next(left, None),
+    return PlayInterface(
+        show_instructions=lambda words: None,
+        show_error=lambda words: None,
+        show_message=lambda message: None,
+        show_turn=lambda turn: None,
+        read_input=lambda: next(left, None),
     )
 
 
@@ -178,7 +184,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
         assert one.episode.turns[0].reply == reply
         encoder = open_encoder(config.model, tiny_vlm)
         first = samples(one.episode)[0]
-        taught = [first.token_ids[place] for place in first.places]
+        taught = [first.token_ids[place] for place in first.sampled_positions]
         assert tuple(taught) == encoder.reply_ids(reply)
 
 
@@ -253,7 +259,7 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     plan.check(config, teaches=True)
     (told,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
-    assert f"2 episodes of {turns} turns; left out: 1 without a reply that was an action" in told
+    assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in told
     assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in told
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
@@ -286,7 +292,7 @@ async def test_invalid_replies_appear_only_as_context(
         ours = again[episode.id].episode.turns
         assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
     drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
-    said = {tuple(one.token_ids[place] for place in one.places) for one in drawn}
+    said = {tuple(one.token_ids[place] for place in one.sampled_positions) for one in drawn}
     assert not any(babble.strip() in encoder.text(ids) for ids in said)
     if history == "window:1":
         assert said == {turn.reply_ids for turn in readable}
@@ -300,9 +306,11 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     config = lake(tmp_path)
     both = taught_by(config, run, lost)
     where = both.warm_start.recorded_filter
-    assert len(recorded_demonstrations.choose(both).episodes) == 2
+    assert len(recorded_demonstrations.select_demonstrations(both).episodes) == 2
     won = taught_by(config, run, lost, recorded_filter=replace(where, least=1.0, label="human"))
-    assert [one.run.path for one in recorded_demonstrations.choose(won).episodes] == [run]
+    assert [
+        one.run.path for one in recorded_demonstrations.select_demonstrations(won).episodes
+    ] == [run]
     none = taught_by(config, run, lost, recorded_filter=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
         plan.resolve(none)
@@ -393,7 +401,9 @@ async def test_images_must_have_been_recorded_completely(tmp_path):
 async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
-        return warm_start.cache_folder(job, recorded_demonstrations.choose(job).episodes)
+        return warm_start.cache_folder(
+            job, recorded_demonstrations.select_demonstrations(job).episodes
+        )
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     before = folder()
@@ -418,7 +428,7 @@ def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path)
     small += ["env.max_turns=8", "rollout.max_new_tokens=8"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run)
-    trained = train.train(job)
+    trained = train.train(job).path
     # The lake has no chance: who does what the person did wins.
     summary = json.loads((trained / "summary.json").read_text())
     assert summary["before"]["greedy"]["reward"] == 1
@@ -455,9 +465,11 @@ def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
     run = human(lake(tmp_path), *WAY)
     job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
-    trained = train.train(job)
+    trained = train.train(job).path
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
-    again = recorded_demonstrations.choose(taught_by(job, run, trained, player="random"))
+    again = recorded_demonstrations.select_demonstrations(
+        taught_by(job, run, trained, player="random")
+    )
     assert [one.by_player for one in again.episodes if one.run.path == trained] == [True] * 3
     assert not any(one.by_player for one in again.episodes if one.run.path != trained)

@@ -13,15 +13,20 @@ from rich.console import Console
 
 from agentrl.errors import ConfigError
 from agentrl.training.monitoring import Reporter
-from agentrl.training.monitoring.console import Display
-from agentrl.training.monitoring.eta import Amounts, Outlook
-from agentrl.training.monitoring.learning_curve import draw_curve, figure_of, read_curves
+from agentrl.training.monitoring.console import ConsoleDisplay
+from agentrl.training.monitoring.eta import PlannedWork, TimeEstimate
+from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
 from agentrl.training.monitoring.loggers import LOGGERS, check_loggers, open_loggers
-from agentrl.training.monitoring.number_format import HEADLINE, flat, headline, span
+from agentrl.training.monitoring.number_format import (
+    HEADLINE,
+    flatten_results,
+    format_duration,
+    headline,
+)
 
 
 def run_a_job(folder: Path, names: list[str]) -> None:
-    with Reporter(folder, names, Amounts(steps=3)) as reporter:
+    with Reporter(folder, names, PlannedWork(steps=3)) as reporter:
         reporter.stage("warm start")
         reporter.cloning(1, {"loss": 2.0}, total=10)
         reporter.result("expert", {"accuracy": 1.0, "reward": 10.0})
@@ -47,7 +52,7 @@ def test_the_file_holds_every_number_with_its_stage(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
-    with Reporter(tmp_path, ["file"], Amounts(steps=1)) as reporter:
+    with Reporter(tmp_path, ["file"], PlannedWork(steps=1)) as reporter:
         reporter.log(1, {"loss": float("nan"), "reward": float("inf")})
     (entry,) = metrics(tmp_path)
     assert entry["loss"] is None
@@ -58,7 +63,7 @@ def test_a_resumed_job_drops_repeated_steps(tmp_path: Path) -> None:
     run_a_job(tmp_path, ["file"])
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "reinf')
-    with Reporter(tmp_path, ["file"], Amounts(steps=3)) as reporter:
+    with Reporter(tmp_path, ["file"], PlannedWork(steps=3)) as reporter:
         reporter.rewind(1)
         reporter.stage("reinforcement")
         reporter.log(2, {"train/accuracy": 0.9})
@@ -70,12 +75,12 @@ def test_a_resumed_job_drops_repeated_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "advice"), [("consol", "did you mean 'console'"), ("x", "Known")])
 def test_an_unknown_logger_is_a_config_error(tmp_path: Path, name: str, advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
-        Reporter(tmp_path, [name], Amounts())
+        Reporter(tmp_path, [name], PlannedWork())
 
 
 def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'agentrl\[wandb\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[wandb\]'"):
         check_loggers(["console", "wandb"])
 
 
@@ -83,7 +88,7 @@ def test_a_logger_with_a_question_mark_may_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
-    (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], Amounts())
+    (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], PlannedWork())
     only.close()
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
         check_loggers(["wand?"])
@@ -190,7 +195,7 @@ def test_swanlab_writes_the_numbers_and_waits_for_no_network(tmp_path: Path) -> 
 
 def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> None:
     output = io.StringIO()
-    display = Display(tmp_path, Amounts(steps=4), Console(file=output, width=200))
+    display = ConsoleDisplay(tmp_path, PlannedWork(steps=4), Console(file=output, width=200))
     display.stage("reinforcement")
     display.log("reinforcement", 1, {"train/reward": 2.5, "rollout/episodes_per_s": 3.0})
     display.progress(1, 2, "not yet due")
@@ -206,7 +211,7 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
 def test_on_a_terminal_the_display_is_live(tmp_path: Path) -> None:
     output = io.StringIO()
     console = Console(file=output, width=100, force_terminal=True, color_system=None)
-    display = Display(tmp_path, Amounts(steps=4), console)
+    display = ConsoleDisplay(tmp_path, PlannedWork(steps=4), console)
     display.stage("reinforcement")
     display.log("reinforcement", 2, {"train/reward": 2.5})
     display.progress(3, 8, "step 3: 12 turns")
@@ -216,16 +221,16 @@ def test_on_a_terminal_the_display_is_live(tmp_path: Path) -> None:
         assert word in text
 
 
-def panel(display: Display, width: int) -> list[str]:
+def panel(display: ConsoleDisplay, width: int) -> list[str]:
     output = io.StringIO()
     Console(file=output, width=width).print(display)
     return output.getvalue().splitlines()
 
 
-def job_under_way(run: Path, metrics: dict[str, float]) -> Display:
+def job_under_way(run: Path, metrics: dict[str, float]) -> ConsoleDisplay:
     """After step 200 of 400; everything that is still to come has shown its pace."""
-    amounts = Amounts(steps=400, games_after=200)
-    display = Display(run, amounts, Console(file=io.StringIO()))
+    amounts = PlannedWork(steps=400, games_after=200)
+    display = ConsoleDisplay(run, amounts, Console(file=io.StringIO()))
     display.stage("evaluation before, greedy")
     display.progress(100, 100, "")
     display.stage("reinforcement")
@@ -269,7 +274,7 @@ def test_the_panel_shows_the_main_metrics(tmp_path: Path, width: int, success: s
 
 
 def test_the_panel_shows_only_the_current_stage(tmp_path: Path) -> None:
-    display = Display(tmp_path, Amounts(steps=4), Console(file=io.StringIO()))
+    display = ConsoleDisplay(tmp_path, PlannedWork(steps=4), Console(file=io.StringIO()))
     display.stage("baseline random")
     display.log("evaluation", 0, {"random/reward": 11.0})
     assert "11" in "".join(panel(display, 80))
@@ -285,7 +290,7 @@ def test_the_panel_shows_only_the_current_stage(tmp_path: Path) -> None:
 
 
 def test_the_panel_of_an_evaluation_counts_no_steps(tmp_path: Path) -> None:
-    display = Display(tmp_path, Amounts(), Console(file=io.StringIO()))
+    display = ConsoleDisplay(tmp_path, PlannedWork(), Console(file=io.StringIO()))
     display.stage("evaluation")
     display.progress(3, 8, "expert: 12 turns")
     text = "".join(panel(display, 80))
@@ -305,7 +310,7 @@ class Clock:
 
 def test_the_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    outlook = Outlook(Amounts(steps=10))
+    outlook = TimeEstimate(PlannedWork(steps=10))
     outlook.step = 4  # resumed
     outlook.stage("warm start")
     clock.now += 30
@@ -323,7 +328,7 @@ def test_the_jobs_time_left_is_shown_once_every_pace_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
-    outlook = Outlook(Amounts(steps=10, games_after=200))
+    outlook = TimeEstimate(PlannedWork(steps=10, games_after=200))
 
     def spend(seconds: float, done: float, total: float) -> None:
         clock.now += seconds
@@ -366,7 +371,7 @@ def test_the_curve_shows_training_evaluations_and_players(tmp_path: Path) -> Non
 
 
 def test_the_curve_has_room_for_any_number_of_players(tmp_path: Path) -> None:
-    with Reporter(tmp_path, ["file"], Amounts(steps=1)) as reporter:
+    with Reporter(tmp_path, ["file"], PlannedWork(steps=1)) as reporter:
         for player in ("blind", "random", "mediocre", "careful", "expert"):
             reporter.result(player, {"accuracy": 0.5})
     assert (tmp_path / "curve.png").is_file()
@@ -374,7 +379,7 @@ def test_the_curve_has_room_for_any_number_of_players(tmp_path: Path) -> None:
 
 def test_the_curve_is_readable() -> None:
     one = {"random": {0: 0.2}, "expert": {0: 1.0}, "train": {1: 0.3, 2: 0.9}}
-    figure = figure_of({"accuracy": one, "reward": one})
+    figure = plot_curves({"accuracy": one, "reward": one})
     figure.canvas.draw()
     (legend,) = figure.legends
     below = legend.get_window_extent()
@@ -392,7 +397,10 @@ def test_a_failing_curve_does_not_hide_the_runs_own_error(
         raise IndexError("no such line style")
 
     monkeypatch.setattr("agentrl.training.monitoring.reporter.draw_curve", fail)
-    with pytest.raises(KeyError, match="the run"), Reporter(tmp_path, ["file"], Amounts(steps=1)):
+    with (
+        pytest.raises(KeyError, match="the run"),
+        Reporter(tmp_path, ["file"], PlannedWork(steps=1)),
+    ):
         raise KeyError("the run")
     assert "no such line style" in caplog.text
 
@@ -413,7 +421,7 @@ def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
 
 def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
     names = [name for name in LOGGERS if name not in ("wandb", "swanlab")]
-    reporter = Reporter(tmp_path, names, Amounts())
+    reporter = Reporter(tmp_path, names, PlannedWork())
     reporter.close()
     reporter.close()
 
@@ -422,7 +430,7 @@ def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
     ("seconds", "text"), [(0.4, "0 s"), (59.6, "1:00"), (185, "3:05"), (3725, "1:02:05")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert span(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_headline_selects_the_main_metrics() -> None:
@@ -432,4 +440,7 @@ def test_headline_selects_the_main_metrics() -> None:
     assert headline({"train/accuracy": 0.5}) == [("success", "0.5")]
     both = {"train/accuracy": 0.5, "train/success": 1.0}
     assert headline(both) == [("success", "1"), ("accuracy", "0.5")]
-    assert flat({"steps": 3, "a": {"b": {"c": 1.0}, "d": 2}}) == {"a": {"d": 2}, "a b": {"c": 1.0}}
+    assert flatten_results({"steps": 3, "a": {"b": {"c": 1.0}, "d": 2}}) == {
+        "a": {"d": 2},
+        "a b": {"c": 1.0},
+    }

@@ -49,7 +49,7 @@ def test_a_run_that_cannot_be_pruned_is_a_warning(run, caplog):
     kept.begin()
     wait()
     kept.close()
-    assert caplog.text.count("an older agentrl has recorded its frames") == 2
+    assert caplog.text.count("recorded by an older agentrl") == 2
     assert removed(run) == 0
 
 

@@ -6,7 +6,7 @@ import torch
 
 from agentrl.policies.models import torch_companions
 from agentrl.policies.models.text_only import TextOnly
-from agentrl.training.learner.token_scorer import TokenScorer
+from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.types import Batch
 
 IMAGE = 300
@@ -55,7 +55,7 @@ def tiny_qwen3():
 
 
 def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
-    scorer = TokenScorer(tiny_qwen3(), [IMAGE])
+    scorer = LogprobModel(tiny_qwen3(), [IMAGE])
     ids = torch.randint(0, 290, (2, 20))
     ids[:, 2:8] = IMAGE
     picture, grid = torch.randn(24, 3 * 2 * 14 * 14), torch.tensor([[1, 4, 6]])
@@ -66,13 +66,14 @@ def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
         batch = Batch(
             token_ids=ids,
             positions=torch.arange(20).expand(3, 2, 20),
-            ends=torch.full((2, 20), 20),
-            forked=False,
-            sources=sources,
+            subtree_ends=torch.full((2, 20), 20),
+            has_branches=False,
+            logit_positions=sources,
             targets=ids.flatten()[sources + 1],
-            lasts=torch.tensor([19, 39]),
+            last_positions=torch.tensor([19, 39]),
             turns=torch.zeros(8, dtype=torch.long),
-            columns={},
+            logprobs=torch.zeros(0),
+            weights=torch.zeros(0),
             pixels=pixels,
         )
         logprobs = scorer(batch, 1.0).logprobs

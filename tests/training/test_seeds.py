@@ -3,7 +3,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.collector import requests_of_step
 from agentrl.training import seeds
 
 
@@ -12,9 +12,9 @@ def made(*overrides: str) -> Config:
 
 
 def played(config: Config, step: int) -> list[list[int]]:
-    tickets = tickets_of_step("train", step, seeds.training(config, step), 4)
-    assert [(t.group, t.member) for t in tickets] == [(g, m) for g in range(3) for m in range(4)]
-    return [[t.seed for t in tickets if t.group == group] for group in range(3)]
+    requests = requests_of_step("train", step, seeds.training_seeds(config, step), 4)
+    assert [(t.group, t.member) for t in requests] == [(g, m) for g in range(3) for m in range(4)]
+    return [[t.seed for t in requests if t.group == group] for group in range(3)]
 
 
 def test_a_group_shares_its_seed_and_steps_share_none() -> None:
@@ -32,8 +32,8 @@ def test_episodes_have_their_own_seeds_with_seed_per_episode() -> None:
 def test_runs_and_splits_share_no_seed(per: str) -> None:
     of = [made(f"rollout.seed_per={per}", f"seed={seed}") for seed in (0, 1)]
     trained = [{s for step in (1, 50) for g in played(one, step) for s in g} for one in of]
-    shown = [set(seeds.demonstration(one, 50)) for one in of]
-    held_out = set(seeds.evaluation(of[0], 100))
+    shown = [set(seeds.demonstration_seeds(one, 50)) for one in of]
+    held_out = set(seeds.evaluation_seeds(of[0], 100))
     assert not set.intersection(*trained)
     assert not any(a & b for a in trained for b in (*shown, held_out))
 

@@ -24,7 +24,7 @@ from agentrl.training.learner.learner import Learner
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import LocalLink
 from tests.policies import families
-from tests.policies.test_vllm_engine import ask, check_against_transformers, prompts
+from tests.policies.engines.test_vllm_engine import ask, check_against_transformers, prompts
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
@@ -158,7 +158,7 @@ async def adapted(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
 def move(learner, seed):
     """Let every adapter add something."""
     torch.manual_seed(seed)
-    for name, parameter in learner._model._named().items():
+    for name, parameter in learner._policy._named().items():
         if lora_adapters.is_upper(name):
             with torch.no_grad():
                 torch.nn.init.normal_(parameter.to_local(), std=0.05)

@@ -15,14 +15,14 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training import plan
+from agentrl.training.batching.batches import loss_inputs
 from agentrl.training.learner import sequence_parallel
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.micro_batches import whole
-from agentrl.training.trainer.training_samples import lesson
+from agentrl.training.learner.micro_batches import single_batch
 from agentrl.types import Outcome
 from tests.policies import families
 from tests.training.episodes import play
-from tests.training.samples import sample
+from tests.training.samples import sample, step_samples
 
 STEPS = 4
 ALGORITHMS = {
@@ -75,8 +75,10 @@ def episodes(name, folder, open_learner, steps=STEPS, first=0):
     ]
     found = []
     for step in range(first, first + steps):
-        taught = lesson(groups, config, learner.judge, version=step, seed=step, kl_coefficient=0.1)
-        found.append(without_times(learner.update(taught.samples, slopes=taught.slopes)))
+        built = step_samples(
+            groups, config, learner.score_tokens, version=step, seed=step, kl_coefficient=0.1
+        )
+        found.append(without_times(learner.update(built.samples)))
     return found, learner
 
 
@@ -93,16 +95,16 @@ def texts(name, folder, open_learner):
 def kept(folder, open_learner):
     """Bytes kept for the backward pass of a long episode, and the widths that its layers see."""
     _, learner = open_learner("alone", folder)
-    batch = whole([sample(adapter_for(folder), 0, text=3001, reply=2)], adapter_for(folder))
+    batch = single_batch([sample(adapter_for(folder), 0, text=3001, reply=2)], adapter_for(folder))
     widths, sizes = set(), []
 
     def note(module, inputs, output):
         widths.add(inputs[0].shape[1])
 
-    for layer in learner._model.scorer.layers():
+    for layer in learner._policy.module.layers():
         layer.mlp.register_forward_hook(note)
     with saved_tensors_hooks(lambda t: sizes.append(t.nbytes), lambda _: None):
-        learner._model.scorer(batch, 1.0)
+        learner._policy.module(batch, 1.0)
     learner.close()
     return {"bytes": sum(sizes), "widths": sorted(widths), "length": batch.token_ids.shape[1]}
 
@@ -111,12 +113,10 @@ def gradients(folder, open_learner):
     """Full gradients by parameter, of a sum that weights samples with images differently."""
     model_adapter, (_, learner) = adapter_for(folder), open_learner("rows", folder)
     side = model_adapter.patching.side
-    batch = whole(
-        [sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)],
-        model_adapter,
-    )
-    scorer = learner._model.scorer
-    (scorer(batch, 0.9).logprobs * batch.columns["advantages"]).sum().backward()
+    items = [sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)]
+    batch = single_batch(items, model_adapter)
+    scorer = learner._policy.module
+    (scorer(batch, 0.9).logprobs * loss_inputs(items).advantages).sum().backward()
     found = {name: p.grad.full_tensor() for name, p in scorer.named_parameters()}
     learner.close()
     return found

@@ -13,10 +13,11 @@ from agentrl.algorithms import importance_correction
 from agentrl.algorithms.kl import ESTIMATES
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import AlgorithmConfig
-from agentrl.training.batching.batches import Packing
-from agentrl.training.learner.micro_batches import share, weigh
+from agentrl.training.batching.batches import loss_inputs
+from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.micro_batches import shard_microbatches, weighted
 from agentrl.training.learner.parallel import Rank
-from agentrl.types import Sample
+from agentrl.types import TrainingSample
 
 WORDS = 6
 LOGPROB = st.integers(-30, -1).map(lambda n: n / 10)
@@ -47,14 +48,18 @@ def samples(draw):
         columns = zip(*(draw(said) for _ in places), strict=True)
         logprobs, old, reference, advantages = columns
         found.append(
-            Sample(
+            TrainingSample(
                 token_ids=tuple(ids[:-1]),
-                places=tuple(places),
+                sampled_positions=tuple(places),
                 logprobs=logprobs,
                 old_logprobs=old,
                 reference_logprobs=reference,
                 advantages=advantages,
+                values=None,
+                returns=None,
+                bce_gradient=None,
                 images=(),
+                versions=(0,) * len(turns),
                 turns=tuple(turns),
                 episode=draw(st.integers(0, 3)),
             )
@@ -66,19 +71,21 @@ def learned(items, config, packing, ranks=1):
     """The loss of a batch, and its gradient by word, added up over all passes of all ranks."""
     odds = torch.linspace(-1, 1, WORDS, dtype=torch.float64).requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
-    weighed = weigh(items, config.aggregate, 7.0)
+    weighed = weighted(items, config.aggregate, 7.0)
     for number in range(ranks):
         rank = Rank(
             number=number, world_size=ranks, device=torch.device("cpu"), mesh=None, owner=False
         )
-        for part in share(weighed, packing, KIT, rank):
+        for part in shard_microbatches(weighed, packing, KIT, rank):
             batch = part.batch
             logprobs = odds.log_softmax(-1)[batch.targets]
-            columns = {name: column.double() for name, column in batch.columns.items()}
-            old, turns = columns["old_logprobs"], batch.turns
-            token = LOSSES[config.loss](logprobs, old, columns["advantages"], turns, config).loss
-            token = token * importance_correction.weights(old, columns["logprobs"], turns, config)
-            divergence = ESTIMATES[config.kl_estimate](logprobs, columns["reference_logprobs"])
+            inputs, turns = loss_inputs(part.samples), batch.turns
+            old, advantages = inputs.old_logprobs.double(), inputs.advantages.double()
+            token = LOSSES[config.loss](logprobs, old, advantages, turns, config).loss
+            sampled = batch.logprobs.double()
+            token = token * importance_correction.weights(old, sampled, turns, config)
+            reference = inputs.reference_logprobs.double()
+            divergence = ESTIMATES[config.kl_estimate](logprobs, reference)
             loss = part.loss(token + 0.1 * divergence)
             loss.backward()
             total += loss.detach()
@@ -105,8 +112,13 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
         importance_correction=corrected,
         kl_estimate=estimate,
     )
-    whole = Packing(max_tokens=10_000, width=np.inf, share=False)
-    split = Packing(max_tokens=most, width=np.inf, share=layout[0], masks=layout[1])
+    whole = Packing(max_tokens=10_000, attention_break_even=np.inf, share_prefixes=False)
+    split = Packing(
+        max_tokens=most,
+        attention_break_even=np.inf,
+        share_prefixes=layout[0],
+        attention_masks=layout[1],
+    )
     expected, found = learned(items, config, whole), learned(items, config, split, ranks)
     assert found[0] == pytest.approx(expected[0], rel=1e-9, abs=1e-9)
     assert found[1] == pytest.approx(expected[1], rel=1e-9, abs=1e-9)
@@ -116,7 +128,7 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
 @given(items=samples(), aggregate=st.sampled_from(AGGREGATES))
 def test_one_sample_per_turn_has_the_loss_of_the_whole_conversation(loss, items, aggregate):
     config = AlgorithmConfig(name=PRESETS[loss], aggregate=aggregate)
-    packing = Packing(max_tokens=10_000, width=np.inf)
+    packing = Packing(max_tokens=10_000, attention_break_even=np.inf)
     # Each conversation is an episode here.
     items = [dataclasses.replace(one, episode=number) for number, one in enumerate(items)]
     turns = [part for one in items for part in by_turn(one)]
@@ -129,7 +141,14 @@ def by_turn(sample):
     """The same conversation, each turn with all that was said before it."""
     for turn in sorted(set(sample.turns)):
         own = [k for k, at in enumerate(sample.turns) if at == turn]
-        names = ("places", "logprobs", "old_logprobs", "reference_logprobs", "advantages", "turns")
+        names = (
+            "sampled_positions",
+            "logprobs",
+            "old_logprobs",
+            "reference_logprobs",
+            "advantages",
+            "turns",
+        )
         columns = {name: tuple(getattr(sample, name)[k] for k in own) for name in names}
-        end = columns["places"][-1] + 1
+        end = columns["sampled_positions"][-1] + 1
         yield dataclasses.replace(sample, token_ids=sample.token_ids[:end], **columns)

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.batching import batches
-from agentrl.training.batching.batches import Packing, to_batch
+from agentrl.training.batching.batches import build_batch, loss_inputs, order_in
+from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.token_scorer import TokenScorer
+from agentrl.training.learner.logprob_model import LogprobModel
 from tests.policies import families
 from tests.training.samples import sample
 
@@ -69,12 +69,12 @@ def items_of(model_adapter):
     return [sample(model_adapter, k, reply=3 + k, pictures=k % shown, side=side) for k in range(6)]
 
 
-def scored(scorer, batches):
+def scored(scorer, batches, items):
     """Log-probabilities of all tokens, and the gradient of a sum that weights each differently."""
     found = {}
     for batch, samples in batches:
         logprobs = scorer(batch, 1.0).logprobs
-        (logprobs * batch.columns["advantages"]).sum().backward()
+        (logprobs * loss_inputs([items[i] for i, _ in samples]).advantages).sum().backward()
         at = 0
         for index, count in samples:
             found[index] = logprobs[at : at + count].detach()
@@ -85,15 +85,15 @@ def scored(scorer, batches):
 
 
 def packed(items, model_adapter, most):
-    packing = Packing(max_tokens=most, width=1.0, masks=False)
-    for rows in batches.micro_batches(items, packing, model_adapter.image_token_id):
-        order = [(i, len(items[i].places)) for row in rows for tree in row for i, _ in tree.tokens]
-        yield to_batch(items, rows, model_adapter), order
+    packing = Packing(max_tokens=most, attention_break_even=1.0, attention_masks=False)
+    for rows in pack_micro_batches(items, packing, model_adapter.image_token_id):
+        order = [(index, items[index].num_sampled) for index in order_in(rows)]
+        yield build_batch(items, rows, model_adapter), order
 
 
 def apart(items, model_adapter):
     for index, item in enumerate(items):
-        yield micro_batches.whole([item], model_adapter), [(index, len(item.places))]
+        yield micro_batches.single_batch([item], model_adapter), [(index, item.num_sampled)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -104,17 +104,17 @@ def test_one_row_without_padding_equals_separate_rows(
     folder = families.build(family, tiny_vlm, tmp_path / family)
     model_adapter, model = adapter_for(folder), load_model(folder)
     items = items_of(model_adapter)
-    scorer = TokenScorer(model, model_adapter.banned_token_ids)
-    expected = scored(scorer, apart(items, model_adapter))
+    scorer = LogprobModel(model, model_adapter.banned_token_ids)
+    expected = scored(scorer, apart(items, model_adapter), items)
     model.config.get_text_config()._attn_implementation = by_lengths
-    assert not scorer.masks
+    assert not scorer.supports_masks
     batches = list(packed(items, model_adapter, most))
     assert any(len(order) > 1 for _, order in batches)
     for batch, order in batches:
         tokens = sum(len(items[index].token_ids) for index, _ in order)
         assert batch.token_ids.shape == (1, tokens)
         assert tokens <= most or len(order) == 1
-    found = scored(scorer, batches)
+    found = scored(scorer, batches, items)
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
     assert found[1].keys() == expected[1].keys()
     whole = torch.stack([own.norm() for own in expected[1].values()]).norm()
@@ -128,9 +128,11 @@ def test_a_learner_without_masks_learns_the_same_from_one_row(
     config.train.share_prefixes = False
     items = items_of(model_adapter)
     plain, lengths = make_learner(config), make_learner(config)
-    lengths._model.scorer.policy.config.get_text_config()._attn_implementation = by_lengths
-    lengths._packing = replace(lengths._packing, masks=lengths._model.scorer.masks)
-    assert [len(rows) for rows in batches.micro_batches(items, lengths._packing, None)] == [1]
+    lengths._policy.module.policy.config.get_text_config()._attn_implementation = by_lengths
+    lengths._packing = replace(
+        lengths._packing, attention_masks=lengths._policy.module.supports_masks
+    )
+    assert [len(rows) for rows in pack_micro_batches(items, lengths._packing, None)] == [1]
     for _ in range(3):
         expected, found = plain.update(items), lengths.update(items)
         for name in ("loss", "grad_norm", "entropy", "approx_kl", "mismatch_k1", "tokens_computed"):

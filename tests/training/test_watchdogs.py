@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentrl.training.monitoring.watchdogs import WINDOW, Watchdogs, repetition
+from agentrl.training.monitoring.watchdogs import WINDOW, Watchdogs, repetition_share
 
 FINE = {
     "learner/entropy": 0.5, "train/reward": 1.0, "train/success": 0.5, "rollout/repetition": 0.1,
@@ -79,6 +79,6 @@ def test_few_steps_or_missing_metrics_raise_no_warning():
 
 
 def test_repetition_counts_repeated_ngrams():
-    assert repetition([[1, 2, 3, 4, 5]]) == 0
-    assert repetition([[7] * 8]) == pytest.approx(4 / 5)
-    assert repetition([[1, 2], []]) == 0
+    assert repetition_share([[1, 2, 3, 4, 5]]) == 0
+    assert repetition_share([[7] * 8]) == pytest.approx(4 / 5)
+    assert repetition_share([[1, 2], []]) == 0

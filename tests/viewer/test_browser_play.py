@@ -19,9 +19,9 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.make_env import open_translator
-from agentrl.training.evaluation.play_episode import Audience, play
-from agentrl.training.supervised.action_phrasing import ways
+from agentrl.rollout.env_components import open_translator
+from agentrl.training.evaluation.play_episode import PlayInterface, play
+from agentrl.training.supervised.action_phrasing import available_gestures
 from agentrl.viewer.browser_play import play_in_browser
 from agentrl.viewer.live_episode import LiveEpisode
 from tests.viewer.conftest import Open
@@ -197,7 +197,7 @@ def test_accepted_inputs_are_known_in_every_action_style(config, kwargs, known, 
     env.kwargs = {**env.kwargs, **kwargs}
     if config != "counting":
         env.translator_kwargs = {**env.translator_kwargs, "style": style}
-    assert ways(open_translator(env)) == known
+    assert available_gestures(open_translator(env)) == known
 
 
 def test_a_server_without_a_game_says_so_and_stops_polling(small, open_page) -> None:
@@ -239,9 +239,10 @@ def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> Non
 )
 def test_every_observation_is_shown_once_including_the_last(tmp_path, said, sights) -> None:
     left, seen = iter(said), []
-    audience = Audience(
-        told=lambda words: None, complains=lambda words: None, sees=seen.append,
-        hears=lambda turn: None, asked=lambda: next(left, None),
+    audience = PlayInterface(
+        show_instructions=lambda words: None, show_error=lambda words: None,
+        show_message=seen.append,
+        show_turn=lambda turn: None, read_input=lambda: next(left, None),
     )  # fmt: skip
     rollout = RolloutConfig(engine="hf", launcher="local")
     config = Config(env=LAKE, rollout=rollout, run=RunConfig(dir=str(tmp_path)))

@@ -1,20 +1,20 @@
-"""The interface to model families, and loading of models and their files."""
+"""The interface to model families, and the choice of the one for a model."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.errors import ConfigError
+from agentrl.policies.models.model_files import read_json
 from agentrl.types import Image
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 class ModelAdapter(Protocol):
@@ -100,122 +100,3 @@ def check_family(path: Path) -> str:
             f"supported are {', '.join(QwenVL.FAMILIES)} and text-only models"
         )
     return family
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a model's folder.
-
-    Raises:
-        ConfigError: it is missing or cannot be read.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"model.path={path.parent}: no {path.name} in this folder") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must contain an object, not {type(content).__name__}")
-    return content
-
-
-def load_model(
-    path: Path, *, dtype: str = "float32", attention: str = "auto", device: str = "cpu"
-) -> nn.Module:
-    """Load a model for training, or for inference with transformers.
-
-    Args:
-        path: a folder in the Hugging Face format.
-        dtype: `float32` or `bfloat16`.
-        attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA.
-        device: of the weights.
-
-    Raises:
-        ConfigError: it cannot be loaded.
-    """
-    check_weights(path)
-    loader = _loader(path)
-    import torch
-
-    from agentrl.policies.models.vision_tower import patch_vision_attention
-
-    try:
-        model: nn.Module = loader.from_pretrained(
-            path,
-            dtype=getattr(torch, dtype),
-            attn_implementation=_attention(attention, dtype),
-            local_files_only=True,
-        )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
-    patch_vision_attention(model)
-    return model.to(device)
-
-
-def load_on_meta(path: Path) -> nn.Module:
-    """Build a model on the meta device: parameter names and shapes without weights.
-
-    Args:
-        path: a folder in the Hugging Face format.
-
-    Raises:
-        ConfigError: its configuration is invalid.
-    """
-    loader = _loader(path)
-    import torch
-    from transformers import AutoConfig
-
-    try:
-        with torch.device("meta"):
-            model: nn.Module = loader.from_config(
-                AutoConfig.from_pretrained(path, local_files_only=True)
-            )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise ConfigError(f"model.path={path}: cannot be built: {error}") from error
-    return model
-
-
-def _loader(path: Path) -> Any:
-    """The transformers class that loads the model of a folder."""
-    from agentrl.policies.models import torch_companions
-
-    torch_companions.patch_broken_imports()
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    family = "ImageTextToText" if "vision_config" in read_json(path / "config.json") else "CausalLM"
-    return getattr(transformers, f"AutoModelFor{family}")
-
-
-def check_weights(path: Path) -> None:
-    """Check by their headers that the safetensors files of a model's folder are complete.
-
-    Raises:
-        ConfigError: one is not.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    for file in sorted(path.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(
-                f"{file}: cannot be read as weights: {error}. Download or export the model again."
-            ) from error
-
-
-def _attention(attention: str, dtype: str) -> str:
-    if attention != "auto":
-        return attention
-    import torch
-    from transformers.utils import is_flash_attn_2_available
-
-    fast = torch.cuda.is_available() and dtype != "float32" and is_flash_attn_2_available()
-    return "flash_attention_2" if fast else "sdpa"
-
-
-def token_ids_of(path: Path, names: Sequence[str]) -> Mapping[str, int]:
-    """The ids of those added tokens that a tokenizer has."""
-    added = read_json(path / "tokenizer.json").get("added_tokens", [])
-    return {token["content"]: int(token["id"]) for token in added if token["content"] in names}

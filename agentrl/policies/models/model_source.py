@@ -10,12 +10,8 @@ from typing import Any
 from agentrl.config import ModelConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
-from agentrl.policies.models.model_adapter import (
-    adapter_for,
-    check_family,
-    check_weights,
-    read_json,
-)
+from agentrl.policies.models.model_adapter import adapter_for, check_family
+from agentrl.policies.models.model_files import check_weights, read_json
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HUB_S = 10.0

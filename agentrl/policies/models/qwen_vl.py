@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentrl.policies.models.image_resize import resize_image, target_size
-from agentrl.policies.models.model_adapter import read_json, token_ids_of
+from agentrl.policies.models.model_files import read_json, token_ids_of
 from agentrl.policies.models.vision_patches import PatchLayout
 from agentrl.types import Image
 

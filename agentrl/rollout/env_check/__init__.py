@@ -7,14 +7,16 @@ from threading import Thread
 from agentrl.config import EnvConfig
 from agentrl.errors import AgentRLError, describe_error
 from agentrl.findings import Finding, wrong
-from agentrl.rollout.env_arguments import game_of
+from agentrl.rollout.env_arguments import configured_game
 from agentrl.rollout.env_check import checks
-from agentrl.rollout.env_check.random_play import play
+from agentrl.rollout.env_check.random_play import play_randomly
 
 __all__ = ["Finding", "examine"]
 
 
-def examine(config: EnvConfig, steps: int = 50, deadline_s: float = 120.0) -> Iterator[Finding]:
+def check_environment(
+    config: EnvConfig, steps: int = 50, deadline_s: float = 120.0
+) -> Iterator[Finding]:
     """Run all checks of an environment; stops after the first if it cannot be made.
 
     The environment is made several times and played with random actions; one that needs a phone
@@ -37,7 +39,7 @@ def _trials(
     config: EnvConfig, steps: int, deadline_s: float
 ) -> Mapping[str, Callable[[], Finding]]:
     few = min(steps, 10)
-    twice = cache(lambda: (play(config, steps), play(config, steps)))
+    twice = cache(lambda: (play_randomly(config, steps), play_randomly(config, steps)))
     found: dict[str, Callable[[], Finding]] = {
         "gymnasium's checker": partial(checks.gymnasium, config),
         "seeds": partial(checks.seeds, config, twice),
@@ -50,7 +52,7 @@ def _trials(
         "copies": partial(checks.copies, config, few),
         "another process": partial(checks.elsewhere, config, few, deadline_s),
     }
-    for name in game_of(config).players:
+    for name in configured_game(config).players:
         found[f"player {name}"] = partial(checks.player, config, name)
     return found
 

@@ -18,9 +18,16 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
-from agentrl.rollout.env_arguments import game_of
-from agentrl.rollout.env_check.random_play import SEED, Played, difference, play, same
-from agentrl.rollout.make_env import load_player, make_env, open_translator
+from agentrl.rollout.env_arguments import configured_game
+from agentrl.rollout.env_check.random_play import (
+    SEED,
+    RandomEpisode,
+    difference,
+    equal_values,
+    play_randomly,
+)
+from agentrl.rollout.env_components import load_player, open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.text import quoted
 from agentrl.types import Image
 
@@ -32,7 +39,7 @@ _MANY_TOKENS = 2000
 _LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
-Twice = Callable[[], tuple[Played, Played]]
+Twice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 """Plays the same episode twice; the result is cached."""
 
 
@@ -66,8 +73,8 @@ def seeds(config: EnvConfig, twice: Twice) -> Finding:
         return wrong(
             "seeds", f"two episodes with seed {SEED} differ {place}", "use only self.np_random"
         )
-    starts = [play(config, 0, seed).observations[0] for seed in range(SEED, SEED + 4)]
-    if all(same(starts[0], start) for start in starts[1:]):
+    starts = [play_randomly(config, 0, seed).observations[0] for seed in range(SEED, SEED + 4)]
+    if all(equal_values(starts[0], start) for start in starts[1:]):
         return note("seeds", "all seeds start alike", "no fix needed if there is only one start")
     return ok("seeds", f"the same seed gives the same {len(one.rewards)} steps, others differ")
 
@@ -77,7 +84,7 @@ def infos(config: EnvConfig, twice: Twice) -> Finding:
     one, other = twice()
     for place, (a, b) in enumerate(zip(one.infos, other.infos, strict=False)):
         json.dumps(a, default=_plain)
-        if differs := [k for k in a if k in b and not same(a[k], b[k])]:
+        if differs := [k for k in a if k in b and not equal_values(a[k], b[k])]:
             return note(
                 "info", f"{differs[0]!r} differs at step {place}", "leave times and ids out of info"
             )
@@ -156,7 +163,7 @@ def replies(config: EnvConfig) -> Finding:
     translator, rng = open_translator(config), np.random.default_rng(SEED)
     with closing(make_env(config)) as made:
         space, info = made.action_space, made.reset(seed=SEED)[1]
-    said = [load_player(config, name).reply(info, rng) for name in game_of(config).players]
+    said = [load_player(config, name).reply(info, rng) for name in configured_game(config).players]
     actions, worst = 0, 0.0
     for reply in _fuzz(said, rng):
         started = time.perf_counter()
@@ -180,9 +187,9 @@ def replies(config: EnvConfig) -> Finding:
 
 def copies(config: EnvConfig, steps: int) -> Finding:
     """Several instances in threads of one process do not affect each other."""
-    alone = play(config, steps)
-    copies: list[Played] = []
-    threads = [Thread(target=lambda: copies.append(play(config, steps))) for _ in range(2)]
+    alone = play_randomly(config, steps)
+    copies: list[RandomEpisode] = []
+    threads = [Thread(target=lambda: copies.append(play_randomly(config, steps))) for _ in range(2)]
     for thread in threads:
         thread.daemon = True
         thread.start()
@@ -212,14 +219,14 @@ def elsewhere(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
         child.join()
     if isinstance(played, str):
         return wrong("another process", played, "name it by module or file, import all it needs")
-    if place := difference(play(config, steps), played):
+    if place := difference(play_randomly(config, steps), played):
         return wrong("another process", f"differs {place}", "seed everything; hash() may differ")
     return ok("another process", "same episode as here")
 
 
 def _play_elsewhere(config: EnvConfig, steps: int, answer: Any) -> None:
     try:
-        answer.send(play(config, steps))
+        answer.send(play_randomly(config, steps))
     except Exception as error:
         answer.send(describe_error(error))
 

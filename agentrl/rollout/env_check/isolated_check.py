@@ -8,16 +8,16 @@ from multiprocessing.connection import Connection
 
 from agentrl.config import EnvConfig
 from agentrl.findings import Finding, wrong
-from agentrl.rollout.env_check import examine
+from agentrl.rollout.env_check import check_environment
 
 _SPARE_S = 30.0
 """For the process to start, in addition to the deadline of a check."""
 
 
-def examine_apart(
+def check_environment_isolated(
     config: EnvConfig, steps: int = 50, deadline_s: float = 120.0
 ) -> Iterator[Finding]:
-    """As `examine`, and finds environments that end their process or never release the GIL."""
+    """As `check_environment`; also finds one that ends its process or never releases the GIL."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_send_findings, args=(config, steps, deadline_s, theirs))
@@ -48,7 +48,7 @@ def examine_apart(
 def _send_findings(config: EnvConfig, steps: int, deadline_s: float, answer: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     try:
-        for found in examine(config, steps, deadline_s):
+        for found in check_environment(config, steps, deadline_s):
             answer.send(found)
         answer.send(None)
     except Exception as error:

@@ -11,14 +11,15 @@ import numpy as np
 
 from agentrl import env
 from agentrl.config import EnvConfig
-from agentrl.rollout.make_env import make_env, open_translator
+from agentrl.rollout.env_components import open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.types import Observation
 
 SEED = 7
 
 
 @dataclass(slots=True, kw_only=True)
-class Played:
+class RandomEpisode:
     """Everything that an environment returned in some steps."""
 
     observations: list[Any] = field(default_factory=list)
@@ -30,10 +31,10 @@ class Played:
     step_ms: list[float] = field(default_factory=list)
 
 
-def play(config: EnvConfig, steps: int, seed: int = SEED) -> Played:
+def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpisode:
     """Play some steps with random actions, which depend only on the seed."""
     translator = open_translator(config)
-    played = Played()
+    played = RandomEpisode()
     with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
         if (attach_env := getattr(translator, "attach_env", None)) is not None:
             attach_env(made)
@@ -56,29 +57,29 @@ def play(config: EnvConfig, steps: int, seed: int = SEED) -> Played:
 
 
 def _keep(
-    played: Played, translator: env.Translator, observation: Any, info: Mapping[str, Any]
+    played: RandomEpisode, translator: env.Translator, observation: Any, info: Mapping[str, Any]
 ) -> None:
     played.observations.append(observation)
     played.infos.append(dict(info))
     played.shown.append(translator.to_observation(observation, info))
 
 
-def difference(one: Played, other: Played) -> str:
+def difference(one: RandomEpisode, other: RandomEpisode) -> str:
     """Where two episodes differ first; empty if they are equal."""
     for step, (a, b) in enumerate(zip(one.observations, other.observations, strict=False)):
-        if not same(a, b):
+        if not equal_values(a, b):
             return f"in the observation at step {step}"
-    if not same(one.rewards, other.rewards):
+    if not equal_values(one.rewards, other.rewards):
         return "in their rewards"
     return "in where they end" if one.ends != other.ends else ""
 
 
-def same(a: Any, b: Any) -> bool:
+def equal_values(a: Any, b: Any) -> bool:
     """Whether two values are equal, including nested arrays; NaN equals itself."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(equal_values(a[key], b[key]) for key in a)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(equal_values, a, b))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.array_equal(a, b, equal_nan=np.issubdtype(np.asarray(a).dtype, np.floating))
     return bool(a == b) or (a != a and b != b)

@@ -1,11 +1,11 @@
-"""What several samples begin with is computed once: samples as trees, trees as rows.
+"""Common prefixes are computed once: token sequences as trees, trees packed into rows.
 
-Siblings begin alike: the same instructions and the same screen, and for as long as they answer the
-same. Laid out depth first, a token's descendants follow it at once, so that one number for each
-token, the column where its subtree ends, is all that attention needs: a token sees those before it
-that have not ended. Nothing is approximated.
+Siblings share a prefix: the same instructions and first screen, and the same replies for a while.
+Laid out depth first, a token's descendants follow it at once, so that attention needs only one
+number per token: the column where its subtree ends. A token attends to those before it whose
+subtrees have not ended. Nothing is approximated.
 
-Shapes: S samples of L tokens each.
+Shapes: S sequences of L tokens each.
 """
 
 from collections.abc import Sequence
@@ -18,107 +18,119 @@ Tokens = NDArray[np.int64]
 
 
 @dataclass(slots=True, kw_only=True)
-class Tree:
-    """Samples that begin alike, or a sample alone."""
+class PrefixTree:
+    """Sequences with a common prefix, or a single sequence."""
 
     length: int
-    """Tokens, each counted once."""
+    """Number of tokens, shared ones counted once."""
     tokens: list[tuple[int, int]]
-    """(sample, first token of it that no sample before it has), depth first."""
+    """(sequence, number of its first tokens that an earlier sequence has), depth first."""
     paths: dict[int, Tokens]
-    """For each sample where in the tree its tokens stand, int64[L]."""
+    """The positions of each sequence's tokens in the tree, int64[L]."""
 
-    def ends(self) -> Tokens:
-        """int64[length]: the place where each token's subtree ends."""
+    def subtree_ends(self) -> Tokens:
+        """int64[length]: the position where each token's subtree ends."""
         result = np.zeros(self.length, dtype=np.int64)
         for path in self.paths.values():
-            # The samples come depth first: the last one that holds a token ends it.
+            # Sequences come depth first: the last one that contains a token ends its subtree.
             result[path] = path[-1] + 1
         return result
 
 
-def grow(keys: Sequence[Tokens], most: int, width: float) -> list[Tree]:
-    """Trees of samples, where that is cheaper than the samples one by one.
+def build_trees(
+    keys: Sequence[Tokens], max_tokens: int, attention_break_even: float
+) -> list[PrefixTree]:
+    """Group sequences into trees wherever that is cheaper than computing them separately.
 
-    A row costs its tokens times (`width` + its tokens): what is linear in the tokens, and the
-    attention, whose masked parts are computed as well.
+    A row of n tokens costs n * (`attention_break_even` + n): the part linear in the tokens, and
+    the attention, whose masked parts are computed, too.
 
     Args:
-        keys: of each sample, equal where tokens (and pictures) are equal.
-        most: tokens of a tree that holds more than one sample.
-        width: see above; infinite where masked parts of the attention cost nothing.
+        keys: of each sequence, equal where tokens and images are equal.
+        max_tokens: of a tree with more than one sequence.
+        attention_break_even: see above; infinite if masked parts of the attention are free.
 
     Returns:
-        Each sample stands in one of them. The same keys always give the same trees.
+        Trees that contain each sequence once. Deterministic.
     """
     order = sorted(range(len(keys)), key=lambda index: (keys[index].astype(">i8").tobytes(), index))
-    trees: list[Tree] = []
+    trees: list[PrefixTree] = []
     previous: int | None = None
     for index in order:
         key = keys[index]
-        shared = 0 if previous is None else _common(keys[previous], key)
-        if previous is not None and shared and _pays(trees[-1], shared, len(key), most, width):
+        shared = 0 if previous is None else _common_prefix(keys[previous], key)
+        if (
+            previous is not None
+            and shared
+            and _is_cheaper(trees[-1], shared, len(key), max_tokens, attention_break_even)
+        ):
             tree = trees[-1]
         else:
-            tree, shared = Tree(length=0, tokens=[], paths={}), 0
+            tree, shared = PrefixTree(length=0, tokens=[], paths={}), 0
             trees.append(tree)
-        begin = tree.paths[previous][:shared] if shared and previous is not None else key[:0]
+        prefix = tree.paths[previous][:shared] if shared and previous is not None else key[:0]
         own = np.arange(tree.length, tree.length + len(key) - shared)
-        tree.paths[index] = np.concatenate([begin, own])
+        tree.paths[index] = np.concatenate([prefix, own])
         tree.tokens.append((index, shared))
         tree.length += len(own)
         previous = index
     return trees
 
 
-def alone(index: int, length: int) -> Tree:
-    """A tree of one sample."""
-    return Tree(length=length, tokens=[(index, 0)], paths={index: np.arange(length)})
+def single(index: int, length: int) -> PrefixTree:
+    """A tree of one sequence."""
+    return PrefixTree(length=length, tokens=[(index, 0)], paths={index: np.arange(length)})
 
 
-def _common(one: Tokens, other: Tokens) -> int:
-    """How many tokens both begin with."""
-    size = min(len(one), len(other))
-    differing = np.flatnonzero(one[:size] != other[:size])
+def _common_prefix(first: Tokens, second: Tokens) -> int:
+    """Length of the common prefix."""
+    size = min(len(first), len(second))
+    differing = np.flatnonzero(first[:size] != second[:size])
     return int(differing[0]) if len(differing) else size
 
 
-def _pays(tree: Tree, shared: int, length: int, most: int, width: float) -> bool:
+def _is_cheaper(
+    tree: PrefixTree, shared: int, length: int, max_tokens: int, attention_break_even: float
+) -> bool:
     together = tree.length + length - shared
-    if together > most:
+    if together > max_tokens:
         return False
-    apart = _cost(tree.length, width) + _cost(length, width)
-    return width == np.inf or _cost(together, width) < apart
+    if attention_break_even == np.inf:
+        return True
+    separate = _cost(tree.length, attention_break_even) + _cost(length, attention_break_even)
+    return _cost(together, attention_break_even) < separate
 
 
-def _cost(length: int, width: float) -> float:
-    return length * (width + length)
+def _cost(length: int, attention_break_even: float) -> float:
+    return length * (attention_break_even + length)
 
 
-def rows(trees: Sequence[Tree], most: int, fill: bool = True) -> list[list[list[Tree]]]:
-    """Micro-batches of rows of trees, the longest first.
+def pack_rows(
+    trees: Sequence[PrefixTree], max_tokens: int, fill: bool = True
+) -> list[list[list[PrefixTree]]]:
+    """Pack trees into rows and rows into micro-batches, the longest first.
 
-    The longest tree decides how long the rows of a micro-batch are; shorter trees share a row while
+    The longest tree determines the row length of a micro-batch; shorter trees share a row while
     they fit.
 
     Args:
         trees: any number.
-        most: tokens of a micro-batch with its padding; a tree that is longer goes alone.
-        fill: whether trees share rows; else each has its own.
+        max_tokens: of a micro-batch, including padding; a longer tree is packed alone.
+        fill: whether trees share rows; otherwise each has its own.
 
     Returns:
-        [micro-batches][rows][trees]; a job that runs out of memory does so at the first. The same
-        trees always give the same split.
+        [micro-batches][rows][trees]; if memory does not suffice, the first one fails already.
+        Deterministic.
     """
-    batches: list[list[list[Tree]]] = []
+    batches: list[list[list[PrefixTree]]] = []
     free: list[int] = []
     width = 0
     for tree in sorted(trees, key=lambda tree: -tree.length):
-        place = next((i for i, space in enumerate(free) if fill and space >= tree.length), None)
-        if place is not None:
-            batches[-1][place].append(tree)
-            free[place] -= tree.length
-        elif batches and (len(batches[-1]) + 1) * width <= most:
+        row = next((i for i, space in enumerate(free) if fill and space >= tree.length), None)
+        if row is not None:
+            batches[-1][row].append(tree)
+            free[row] -= tree.length
+        elif batches and (len(batches[-1]) + 1) * width <= max_tokens:
             batches[-1].append([tree])
             free.append(width - tree.length)
         else:
@@ -128,24 +140,24 @@ def rows(trees: Sequence[Tree], most: int, fill: bool = True) -> list[list[list[
     return batches
 
 
-def lines(trees: Sequence[Tree], most: int) -> list[list[list[Tree]]]:
-    """Micro-batches of a single row without padding, the longest trees first.
+def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[list[PrefixTree]]]:
+    """Pack trees into micro-batches of a single row without padding, the longest first.
 
     Args:
         trees: any number.
-        most: tokens of a row; a tree that is longer goes alone.
+        max_tokens: of a row; a longer tree is packed alone.
 
     Returns:
-        [micro-batches][1][trees]; the same trees always give the same split.
+        [micro-batches][1][trees]. Deterministic.
     """
-    batches: list[list[list[Tree]]] = []
+    batches: list[list[list[PrefixTree]]] = []
     free: list[int] = []
     for tree in sorted(trees, key=lambda tree: -tree.length):
-        place = next((i for i, space in enumerate(free) if space >= tree.length), None)
-        if place is None:
+        row = next((i for i, space in enumerate(free) if space >= tree.length), None)
+        if row is None:
             batches.append([[tree]])
-            free.append(most - tree.length)
+            free.append(max_tokens - tree.length)
         else:
-            batches[place][0].append(tree)
-            free[place] -= tree.length
+            batches[row][0].append(tree)
+            free[row] -= tree.length
     return batches

@@ -1,6 +1,5 @@
 """Evaluate a model or a scripted player on held-out seeds."""
 
-import asyncio
 import io
 import logging
 import time
@@ -14,28 +13,29 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from agentrl import event_loop
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.rollout.collector import tickets_of_step
+from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
 from agentrl.training import plan, seeds
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.monitoring.console import Display
-from agentrl.training.monitoring.eta import Amounts
-from agentrl.training.monitoring.rollout_progress import watching
+from agentrl.training.monitoring.console import ConsoleDisplay
+from agentrl.training.monitoring.eta import PlannedWork
+from agentrl.training.monitoring.rollout_progress import show_progress
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.run_target import (
-    asked_name,
-    check_kept,
+    check_checkpoint,
     checkpoint_of,
     is_served,
     model_folder,
     open_target,
-    steps_of,
-    with_own_model,
+    overridden_name,
+    trained_steps,
+    with_run_model,
     with_served_model,
 )
 from agentrl.types import ScoredEpisode
@@ -46,23 +46,38 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Evaluation:
-    """Means over the valid episodes; `metrics` includes the environment's own."""
+    """Result of playing episodes on held-out seeds."""
 
     metrics: dict[str, float]
+    """Means over the valid episodes: `reward`, `turns` and the environment's own metrics."""
     episodes: int
+    """Number of valid episodes."""
     void: int
+    """Number of episodes that failed and are in no mean."""
     seconds: float
     by_seed: dict[int, dict[str, float]]
+    """Metrics of each episode, by its seed."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Agreement per fact, for an environment that checks its screen reading against the truth."""
+    """For an environment that checks its screen reading against the truth: for each fact how often
+    it `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
+    run: Path | None = None
+    """Folder with the recorded episodes, for `agentrl.replay.open`."""
+    model: str | None = None
+    """The model's name on the server, if a server's model played."""
 
     def summary(self) -> dict[str, Any]:
         """The means and counts without the results per seed, as written to `summary.json`."""
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
         return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts}
 
+    def record(self, name: str, step: int) -> dict[str, Any]:
+        """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
+        left_out = {"run", "model"} if self.audit else {"run", "model", "audit"}
+        kept = {key: value for key, value in asdict(self).items() if key not in left_out}
+        return {"name": name, "step": step, **kept}
 
-def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
+
+def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
     """Metrics of one episode: return, length, and `info["metrics"]` of its last turn.
 
     If the reward has several components, each is included, unweighted, as `reward/NAME`.
@@ -80,14 +95,14 @@ def metrics_of(scored: ScoredEpisode) -> dict[str, float]:
     }
 
 
-def means(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+def mean_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     """The mean of each metric over the valid episodes; empty if there are none."""
-    rows = [metrics_of(e) for e in episodes if not e.episode.outcome.void]
+    rows = [episode_metrics(e) for e in episodes if not e.episode.outcome.void]
     keys = dict.fromkeys(key for row in rows for key in row)
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
 
-def audited(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
+def sum_audits(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
     """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
     audit = VisionAudit()
     for episode in (e.episode for e in episodes if not e.episode.outcome.void):
@@ -129,18 +144,18 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    chosen = (seeds.demonstration if demos else seeds.evaluation)(config, episodes)
-    tickets = tickets_of_step("demo" if demos else "eval", step, chosen, 1, label)
-    played = await rollouts.collect(tickets, player, greedy)
+    chosen = (seeds.demonstration_seeds if demos else seeds.evaluation_seeds)(config, episodes)
+    requests = requests_of_step("demo" if demos else "eval", step, chosen, 1, label)
+    played = await rollouts.collect(requests, player, greedy)
     check(played)
     valid = [e for e in played if not e.episode.outcome.void]
     return Evaluation(
-        metrics=means(played),
+        metrics=mean_metrics(played),
         episodes=len(valid),
         void=len(played) - len(valid),
         seconds=time.perf_counter() - started,
-        by_seed={e.episode.seed: metrics_of(e) for e in valid},
-        audit=audited(played).summary(),
+        by_seed={e.episode.seed: episode_metrics(e) for e in valid},
+        audit=sum_audits(played).summary(),
     )
 
 
@@ -153,7 +168,7 @@ def evaluate(
     checkpoint: str | None = None,
     demos: bool = False,
     overrides: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Evaluation:
     """Evaluate the model of a run, the start model of a configuration, or a scripted player.
 
     Progress goes to standard error if `logging` includes `console`.
@@ -170,11 +185,7 @@ def evaluate(
         overrides: `key=value` settings.
 
     Returns:
-        The environment's own metrics, `reward`, `episodes`, `void` and `seconds`; `run` is the
-        folder with the recorded episodes, for `agentrl view`. With a server's model, `model` is
-        its name there. If the environment checks its screen reading against the truth, `audit`
-        has for each fact how often it `agreed`, `of` how many, and the 95% interval of that
-        share, from `low` to `high`.
+        The means of all metrics, the results per seed, and the folder of the recorded episodes.
 
     Raises:
         ConfigError: something named does not exist, or the server does not answer.
@@ -187,17 +198,17 @@ def evaluate(
     config = replace(
         config,
         eval=replace(config.eval, episodes=count),
-        run=replace(config.run, name=asked_name(config, overrides)),
+        run=replace(config.run, name=overridden_name(config, overrides)),
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
     served = player is None and is_served(config, checkpoint)
     if run is not None and player is None and not served:
-        config = with_own_model(config, run, kept)
+        config = with_run_model(config, run, kept)
     config = transports.without_learner(config)
     plan.check_player(config, player)
     if player is None:
-        check_kept(config, kept)
+        check_checkpoint(config, kept)
     if served:
         config = with_served_model(config)
     name = "run" if isinstance(target, Config) else Path(target).stem
@@ -219,12 +230,19 @@ def evaluate(
         else None,
         "greedy": greedy,
     }
-    step = 0 if player is not None or served else steps_of(run, kept)
+    step = 0 if player is not None or served else trained_steps(run, kept)
     with lock_folder(folder.path):
         folder.write_summary(header)  # the viewer shows it while episodes are played
-        found = asyncio.run(_evaluate(config, folder.path, who, step, kept, player, greedy, demos))
-        folder.write_summary({**header, **found})
-    return {**found, **model, "run": str(folder.path)}
+        try:
+            found = event_loop.run(
+                _evaluate(config, folder.path, who, step, kept, player, greedy, demos)
+            )
+        except BaseException:
+            folder.remove_if_empty()
+            raise
+        audit = {"audit": found.audit} if found.audit else {}
+        folder.write_summary({**header, **found.summary(), **audit})
+    return replace(found, run=folder.path, model=model.get("model"))
 
 
 def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
@@ -245,7 +263,7 @@ async def _evaluate(
     player: str | None,
     greedy: bool,
     demos: bool,
-) -> dict[str, Any]:
+) -> Evaluation:
     count = config.eval.episodes
     needs_no_model = player is not None or is_served(config)
     with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
@@ -253,8 +271,8 @@ async def _evaluate(
         rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")
-            async with watching(rollouts, display.progress, count, who):
-                found = await play_held_out(
+            async with show_progress(rollouts, display.progress, count, who):
+                return await play_held_out(
                     rollouts,
                     config,
                     count,
@@ -267,23 +285,16 @@ async def _evaluate(
         finally:
             await rollouts.close()
             ray_cluster.leave_cluster()
-    return {**found.summary(), "audit": found.audit} if found.audit else found.summary()
 
 
 @contextmanager
-def _shown(config: Config, folder: Path) -> Iterator[Display]:
+def _shown(config: Config, folder: Path) -> Iterator[ConsoleDisplay]:
     """Show progress on standard error; standard output is for the result."""
     is_shown = "console" in {name.removesuffix("?") for name in config.logging}
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
-    display = Display(folder, Amounts(), console)
+    display = ConsoleDisplay(folder, PlannedWork(), console)
     display.stage("start")
     try:
         yield display
     finally:
         display.close()
-
-
-def as_record(name: str, step: int, evaluation: Evaluation) -> dict[str, Any]:
-    """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
-    record = {"name": name, "step": step, **asdict(evaluation)}
-    return record if record["audit"] else {k: v for k, v in record.items() if k != "audit"}

@@ -1,33 +1,33 @@
 """Play one episode interactively: by a person, a scripted player or a model."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
 from agentrl.policies.watched_policy import HumanPolicy, WatchedPolicy
-from agentrl.rollout.episode_request import Split, Ticket
-from agentrl.rollout.make_env import open_translator
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.env_components import open_translator
+from agentrl.rollout.episode_request import EpisodeRequest, Split
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.run_target import (
-    asked_name,
-    check_kept,
+    check_checkpoint,
     checkpoint_of,
     is_served,
     model_folder,
     open_target,
-    steps_of,
-    with_own_model,
+    overridden_name,
+    trained_steps,
+    with_run_model,
     with_served_model,
 )
-from agentrl.training.supervised.action_phrasing import untagged, ways, worded
+from agentrl.training.supervised.action_phrasing import available_gestures, to_reply, without_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
 
@@ -36,26 +36,26 @@ _A_DAY_S = 86_400.0
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Audience:
+class PlayInterface:
     """Callbacks of a user interface that shows an episode and asks a person for actions."""
 
-    told: Callable[[str], None]
+    show_instructions: Callable[[str], None]
     """Called with the instructions before the episode starts."""
-    complains: Callable[[str], None]
+    show_error: Callable[[str], None]
     """Called with the reason why a person's input is not an action."""
-    sees: Callable[[Message], None]
+    show_message: Callable[[Message], None]
     """Called with each message to the player before it answers, and with the final state."""
-    hears: Callable[[Turn], None]
+    show_turn: Callable[[Turn], None]
     """Called with each turn when it ends."""
-    asked: Callable[[], str | None]
+    read_input: Callable[[], str | None]
     """Returns a person's input; None to stop."""
-    takes: Callable[[Sequence[str]], None] = lambda ways: None
+    show_gestures: Callable[[Sequence[str]], None] = lambda available_gestures: None
     """Called with the gestures and keys that a person may use, as in `action_phrasing.WAYS`."""
 
 
 def play(
     target: Config | str | Path,
-    audience: Audience,
+    interface: PlayInterface,
     *,
     policy: str = HUMAN,
     seed: int = 0,
@@ -68,7 +68,7 @@ def play(
 
     Args:
         target: a run's folder, a configuration, or its file or name.
-        audience: shows the episode, and reads a person's input.
+        interface: shows the episode, and reads a person's input.
         policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
             scripted player.
         seed: of the episode.
@@ -88,27 +88,27 @@ def play(
     kept = checkpoint_of(run, checkpoint)
     served = policy == MODEL and is_served(config, checkpoint)
     if run is not None and policy == MODEL and not served:
-        config = with_own_model(config, run, kept)
+        config = with_run_model(config, run, kept)
     rollout = replace(config.rollout, launcher="local", concurrency=1)
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
-    own = replace(config.run, name=asked_name(config, overrides))
+    own = replace(config.run, name=overridden_name(config, overrides))
     config = transports.without_learner(replace(config, rollout=rollout, run=own))
     if policy == MODEL:
         plan.check_player(config, None)
-        check_kept(config, kept)
+        check_checkpoint(config, kept)
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
     if served:
         config = with_served_model(config)
     of_run = policy == MODEL and not served
-    version = steps_of(run, kept) if of_run else 0
+    version = trained_steps(run, kept) if of_run else 0
     folder = RunFolder.create(config, f"play-{REMOTE if served else policy}")
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config, Path(scratch), kept) if of_run else None
-        scored = asyncio.run(
-            _play(config, model, version, folder.path, audience, policy, seed, greedy)
+        scored = event_loop.run(
+            _play(config, model, version, folder.path, interface, policy, seed, greedy)
         )
     return scored, folder.path
 
@@ -118,35 +118,35 @@ async def _play(
     model: Path | None,
     version: int,
     folder: Path,
-    audience: Audience,
+    interface: PlayInterface,
     policy: str,
     seed: int,
     greedy: bool,
 ) -> ScoredEpisode:
     translator = open_translator(config.env)
-    audience.told(_instructions(translator, is_human=policy == HUMAN))
+    interface.show_instructions(_instructions(translator, is_human=policy == HUMAN))
     if policy == HUMAN:
-        audience.takes(ways(translator))
+        interface.show_gestures(available_gestures(translator))
 
     def ends(seen: Observation) -> None:
         if seen.images or seen.text:
             text = IMAGE * len(seen.images) + seen.text
-            audience.sees(Message(role="user", text=text, images=seen.images))
+            interface.show_message(Message(role="user", text=text, images=seen.images))
 
-    rollouts = Rollouts(config, model, folder, version=version)
+    rollouts = RolloutWorker(config, model, folder, version=version)
     try:
         await rollouts.start()
         # A held-out seed is recorded as such, also when a person plays it.
         split: Split = "eval" if seed >= config.eval.first_seed else "demo"
         player: Policy = (
-            HumanPolicy(_reader(config, audience))
+            HumanPolicy(_reader(config, interface))
             if policy == HUMAN
             else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
         )
         label = REMOTE if policy == MODEL and is_served(config) else policy
-        ticket = Ticket(split=split, step=0, group=0, member=0, seed=seed, label=label)
-        watched = WatchedPolicy(player, audience.sees)
-        return await rollouts.play(ticket, watched, audience.hears, ends)
+        request = EpisodeRequest(split=split, step=0, group=0, member=0, seed=seed, label=label)
+        watched = WatchedPolicy(player, interface.show_message)
+        return await rollouts.play(request, watched, interface.show_turn, ends)
     finally:
         await rollouts.close()
 
@@ -156,19 +156,19 @@ def _instructions(translator: Translator, *, is_human: bool) -> str:
     instructions = translator.instructions()
     how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     needs_how = is_human and not instructions and how is not None
-    return untagged(how()) if needs_how and how is not None else instructions
+    return without_tags(how()) if needs_how and how is not None else instructions
 
 
-def _reader(config: Config, audience: Audience) -> Callable[[], str | None]:
+def _reader(config: Config, interface: PlayInterface) -> Callable[[], str | None]:
     """Asks until the input is an action; the tags around it may be left out."""
     translator = open_translator(config.env)
 
     def ask() -> str | None:
-        while (said := audience.asked()) is not None:
+        while (said := interface.read_input()) is not None:
             try:
-                return worded(translator, said)
+                return to_reply(translator, said)
             except ActionError as error:
-                audience.complains(str(error))
+                interface.show_error(str(error))
         return None
 
     return ask

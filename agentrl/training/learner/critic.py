@@ -8,15 +8,15 @@ from torch import Tensor
 
 from agentrl.config import AlgorithmConfig
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.batches import Packing
-from agentrl.training.learner import token_scores
-from agentrl.training.learner.metric_accumulator import Tally
-from agentrl.training.learner.micro_batches import Weighed, share
+from agentrl.training.batching.batches import loss_inputs
+from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.logprob_model import ValueModel
+from agentrl.training.learner.metric_accumulator import MetricAccumulator
+from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import Rank
-from agentrl.training.learner.sharded_model import Sharded
-from agentrl.training.learner.token_scorer import ValueScorer
-from agentrl.types import Sample
+from agentrl.training.learner.sharded_model import ShardedModel
+from agentrl.types import TokenSequence, TrainingSample
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
@@ -45,7 +45,7 @@ class Critic:
 
     def __init__(
         self,
-        model: Sharded[ValueScorer],
+        model: ShardedModel[ValueModel],
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
@@ -53,48 +53,57 @@ class Critic:
         rank: Rank,
     ) -> None:
         self._model, self.optimizer = model, optimizer
-        self._config, self._packing, self._model_adapter, self._rank = (
-            config,
-            packing,
-            model_adapter,
-            rank,
-        )
-        self.began = False
+        self._config, self._packing = config, packing
+        self._model_adapter, self._rank = model_adapter, rank
+        self.initialized = False
         """Whether its weights have been initialized from the policy."""
 
-    def judge(self, samples: Sequence[Sample]) -> tuple[list[tuple[float, ...]], list[float]]:
-        """The values before each sampled token, and after the last token of each sample."""
-        return token_scores.per_token(
-            self._model.look, samples, self._packing, self._model_adapter, self._rank
+    def score_tokens(
+        self, sequences: Sequence[TokenSequence]
+    ) -> tuple[list[tuple[float, ...]], list[float]]:
+        """The values before each sampled token, and after the last token of each sequence."""
+        return score_per_token(
+            self._model.forward_only, sequences, self._packing, self._model_adapter, self._rank
         )
 
-    def step(self, weighed: Sequence[Weighed], tally: Tally) -> tuple[float, float]:
+    def step(
+        self, samples: Sequence[tuple[TrainingSample, float]], metrics: MetricAccumulator
+    ) -> tuple[float, float]:
         """One optimizer step toward the samples' returns.
+
+        Args:
+            samples: with their loss weights; the same on every rank.
+            metrics: gets `value_error`.
 
         Returns:
             Loss and gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weighed, self._packing, self._model_adapter, self._rank):
-            values, _ = self._model.scorer(part.batch)
-            columns = part.batch.columns
-            loss = part.loss(
-                value_loss(values, columns["values"], columns["returns"], self._config.critic_clip)
+        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
+            inputs = loss_inputs(micro.samples, self._rank.device)
+            assert inputs.values is not None, "score_tokens computed them"
+            assert inputs.returns is not None, "the algorithm's advantages have returns"
+            values, _ = self._model.module(micro.batch)
+            loss = micro.loss(
+                value_loss(values, inputs.values, inputs.returns, self._config.critic_clip)
             )
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * part.told
-            error = (values.detach() - columns["returns"]).square()
-            tally.add({"value_error": error}, part.told, count="values")
+            total += loss.detach() * micro.counts_in_metrics
+            error = (values.detach() - inputs.returns).square()
+            metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
         return self.optimizer.step(self._config.critic_lr, total)
 
-    def begin_as(self, policy: Sharded[Any]) -> None:
+    def copy_from(self, policy: ShardedModel[Any]) -> None:
         """Copy the policy's backbone; the value head keeps its zeros."""
-        self._model.begin_as(policy)
-        self.began = True
+        self._model.copy_from(policy)
+        self.initialized = True
 
-    def live(self) -> dict[str, Tensor]:
+    def state_tensors(self) -> dict[str, Tensor]:
         """All tensors of its state by name, sharing their memory."""
         return {
-            **{f"model/{name}": tensor for name, tensor in self._model.live().items()},
-            **{f"optimizer/{name}": tensor for name, tensor in self.optimizer.live().items()},
+            **{f"model/{name}": tensor for name, tensor in self._model.state_tensors().items()},
+            **{
+                f"optimizer/{name}": tensor
+                for name, tensor in self.optimizer.state_tensors().items()
+            },
         }

@@ -8,17 +8,16 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import AlgorithmConfig
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.batches import Packing
-from agentrl.training.learner import token_scores
-from agentrl.training.learner.micro_batches import Weighed, share
+from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import Rank
-from agentrl.training.learner.sharded_model import Sharded
-from agentrl.training.learner.token_scorer import TokenScorer
-from agentrl.types import Batch, Sample
+from agentrl.training.learner.sharded_model import ShardedModel
+from agentrl.types import Batch, TokenSequence
 
 
-def slopes(
+def bce_gradients(
     ratios: Sequence[float], labels: Sequence[float], beta: float
 ) -> tuple[list[float], float]:
     """Binary cross-entropy of predicted outcomes, and its gradient.
@@ -54,7 +53,7 @@ class ImplicitReward:
 
     def __init__(
         self,
-        model: Sharded[TokenScorer],
+        model: ShardedModel[LogprobModel],
         optimizer: Optimizer,
         config: AlgorithmConfig,
         packing: Packing,
@@ -66,40 +65,43 @@ class ImplicitReward:
         self._packing, self._model_adapter, self._rank = packing, model_adapter, rank
         self._temperature = temperature
 
-    def judge(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each sample's sampled tokens."""
+    def score_tokens(self, sequences: Sequence[TokenSequence]) -> list[tuple[float, ...]]:
+        """Log-probabilities of each sequence's sampled tokens."""
 
-        def look(batch: Batch) -> tuple[Tensor, None]:
-            return self._model.look(batch, self._temperature).logprobs, None
+        def forward(batch: Batch) -> tuple[Tensor, None]:
+            return self._model.forward_only(batch, self._temperature).logprobs, None
 
-        return token_scores.per_token(
-            look, samples, self._packing, self._model_adapter, self._rank
-        )[0]
+        return score_per_token(forward, sequences, self._packing, self._model_adapter, self._rank)[
+            0
+        ]
 
-    def step(self, weighed: Sequence[Weighed]) -> tuple[float, float]:
+    def step(self, samples: Sequence[tuple[TokenSequence, float]]) -> tuple[float, float]:
         """One optimizer step on the cross-entropy of outcomes.
 
         Args:
-            weighed: samples, each with the gradient of its episode; see `slopes`.
+            samples: each with the gradient of its episode; see `bce_gradients`.
 
         Returns:
             A surrogate loss, which has the gradient of the cross-entropy but not its value, and
             the gradient norm.
         """
         total = torch.zeros((), device=self._rank.device)
-        for part in share(weighed, self._packing, self._model_adapter, self._rank):
-            loss = part.loss(self._model.scorer(part.batch, self._temperature).logprobs)
+        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
+            loss = micro.loss(self._model.module(micro.batch, self._temperature).logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * part.told
+            total += loss.detach() * micro.counts_in_metrics
         return self.optimizer.step(self._config.prime_lr, total)
 
-    def begin_as(self, policy: Sharded[TokenScorer]) -> None:
+    def copy_from(self, policy: ShardedModel[LogprobModel]) -> None:
         """Copy the policy's weights."""
-        self._model.begin_as(policy)
+        self._model.copy_from(policy)
 
-    def live(self) -> dict[str, Tensor]:
+    def state_tensors(self) -> dict[str, Tensor]:
         """All tensors of its state by name, sharing their memory."""
         return {
-            **{f"model/{name}": tensor for name, tensor in self._model.live().items()},
-            **{f"optimizer/{name}": tensor for name, tensor in self.optimizer.live().items()},
+            **{f"model/{name}": tensor for name, tensor in self._model.state_tensors().items()},
+            **{
+                f"optimizer/{name}": tensor
+                for name, tensor in self.optimizer.state_tensors().items()
+            },
         }

@@ -62,7 +62,7 @@ class LearnerGroup:
             ]
         )
 
-    judge = _on_all(Learner.judge)
+    score_tokens = _on_all(Learner.score_tokens)
     update = _on_all(Learner.update)
     begin_cloning = _on_all(Learner.begin_cloning)
     clone = _on_all(Learner.clone)
@@ -126,7 +126,7 @@ class LearnerGroup:
             raise LearnerError(f"rank {rank} of the learner failed: {error}") from error
         except ray.exceptions.RayActorError as error:
             raise LearnerError(
-                f"rank {rank} of the learner died: {ray_cluster.reason(error)} "
+                f"rank {rank} of the learner died: {ray_cluster.short_reason(error)} "
                 "Continue the run with --resume."
             ) from None
 
@@ -158,7 +158,7 @@ class LearnerActor:
     ) -> None:
         """Create the learner; see `Learner`."""
         if run is not None:
-            ray_cluster.keep_words(run, f"learner{rank}")
+            ray_cluster.redirect_output(run, f"learner{rank}")
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
         config = configuration.from_dict(tree)

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from agentrl.algorithms import requirements
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.policies.models import adapter_for
-from agentrl.training.batching.batches import Packing
+from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.critic import Critic
 from agentrl.training.learner.implicit_reward import ImplicitReward
+from agentrl.training.learner.logprob_model import LogprobModel, ValueModel
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import Rank
-from agentrl.training.learner.sharded_model import Sharded
-from agentrl.training.learner.supervised_step import Cloner
-from agentrl.training.learner.token_scorer import TokenScorer, ValueScorer
+from agentrl.training.learner.sharded_model import ShardedModel
+from agentrl.training.learner.supervised_step import SupervisedTrainer
 
 
-class Parts:
+class LearnerModels:
     """The policy and the other models that the algorithm needs, each with its optimizer.
 
     Args:
@@ -37,15 +37,15 @@ class Parts:
         self.policy = self._policy(frozen=False)
         self.packing = Packing(
             max_tokens=config.train.micro_batch_tokens,
-            width=self.policy.width,
-            share=config.train.share_prefixes,
-            masks=self.policy.scorer.masks,
-            lasts=False,
+            attention_break_even=self.policy.attention_break_even,
+            share_prefixes=config.train.share_prefixes,
+            attention_masks=self.policy.module.supports_masks,
+            read_last_tokens=False,
         )
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
-        self.cloner: Cloner | None = None
-        self.reference: Sharded[TokenScorer] | None = None
+        self.cloner: SupervisedTrainer | None = None
+        self.reference: ShardedModel[LogprobModel] | None = None
         self.critic = self._make_critic() if requirements.critic(config.algorithm) else None
         self.implicit: ImplicitReward | None = None
 
@@ -60,16 +60,18 @@ class Parts:
             self.reference.take(self.policy.masters())
         if requirements.implicit(settings) and self.implicit is None:
             self.implicit = self.make_implicit()
-            self.implicit.begin_as(self.policy)
-        if self.critic is not None and not self.critic.began:
-            self.critic.begin_as(self.policy)
+            self.implicit.copy_from(self.policy)
+        if self.critic is not None and not self.critic.initialized:
+            self.critic.copy_from(self.policy)
 
     def begin_cloning(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer."""
         optimizer = self._optimizer_of(self.policy, config)
-        self.cloner = Cloner(self.policy, optimizer, self.model_adapter, self.rank, self.packing)
+        self.cloner = SupervisedTrainer(
+            self.policy, optimizer, self.model_adapter, self.rank, self.packing
+        )
 
-    def make_reference(self) -> Sharded[TokenScorer]:
+    def make_reference(self) -> ShardedModel[LogprobModel]:
         """A frozen policy, with the weights of the starting model."""
         return self._policy(frozen=True)
 
@@ -88,22 +90,22 @@ class Parts:
 
     def _make_critic(self) -> Critic:
         config = self.config
-        model = Sharded(ValueScorer, config, self._folder, self.rank)
+        model = ShardedModel(ValueModel, config, self._folder, self.rank)
         optimizer = self._optimizer_of(model, config.optim)
-        packing = replace(self.packing, lasts=True)
+        packing = replace(self.packing, read_last_tokens=True)
         return Critic(model, optimizer, config.algorithm, packing, self.model_adapter, self.rank)
 
-    def _policy(self, frozen: bool) -> Sharded[TokenScorer]:
-        def scorer(policy: nn.Module) -> TokenScorer:
-            return TokenScorer(policy, self.model_adapter.banned_token_ids)
+    def _policy(self, frozen: bool) -> ShardedModel[LogprobModel]:
+        def wrap(policy: nn.Module) -> LogprobModel:
+            return LogprobModel(policy, self.model_adapter.banned_token_ids)
 
-        return Sharded(scorer, self.config, self._folder, self.rank, frozen)
+        return ShardedModel(wrap, self.config, self._folder, self.rank, frozen)
 
     def _optimizer_of(
-        self, model: Sharded[Any], config: OptimConfig | WarmStartConfig
+        self, model: ShardedModel[Any], config: OptimConfig | WarmStartConfig
     ) -> Optimizer:
         return Optimizer(
-            dict(model.scorer.named_parameters()),
+            dict(model.module.named_parameters()),
             self.rank,
             betas=config.betas,
             weight_decay=config.weight_decay,
@@ -122,17 +124,17 @@ class Parts:
                 found[part] = holder.optimizer
         return found
 
-    def live(self) -> dict[str, Tensor]:
+    def state_tensors(self) -> dict[str, Tensor]:
         """All tensors of the state by name, sharing their memory."""
-        parts = {"policy": self.policy.live(), "optimizer": self.optimizer.live()}
+        parts = {"policy": self.policy.state_tensors(), "optimizer": self.optimizer.state_tensors()}
         if self.cloner is not None:
-            parts["cloning"] = self.cloner.optimizer.live()
+            parts["cloning"] = self.cloner.optimizer.state_tensors()
         if self.reference is not None:
-            parts["reference"] = self.reference.live()
+            parts["reference"] = self.reference.state_tensors()
         if self.critic is not None:
-            parts["critic"] = self.critic.live()
+            parts["critic"] = self.critic.state_tensors()
         if self.implicit is not None:
-            parts["implicit"] = self.implicit.live()
+            parts["implicit"] = self.implicit.state_tensors()
         return {
             f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
         }

@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
 from agentrl.training.checkpoints import tensor_shards
 from agentrl.training.learner import lora_adapters, qlora
-from agentrl.training.learner.learner_models import Parts
+from agentrl.training.learner.learner_models import LearnerModels
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ POLICY = "policy/"
 _LORA = "model.lora"
 
 
-def save(parts: Parts, version: int, folder: Path) -> None:
+def save(parts: LearnerModels, version: int, folder: Path) -> None:
     """Write the state; a collective call, each rank writes its shards.
 
     Args:
@@ -39,15 +39,15 @@ def save(parts: Parts, version: int, folder: Path) -> None:
         "parts": sorted(parts.optimizers()),
         "reference": parts.reference is not None,
         "steps": {part: optimizer.steps for part, optimizer in parts.optimizers().items()},
-        "critic_began": parts.critic is not None and parts.critic.began,
+        "critic_began": parts.critic is not None and parts.critic.initialized,
         "optimizer_steps": parts.optimizer_steps,
         "version": version,
     }
-    tensors = parts.live() | {"rng": torch.get_rng_state()}
+    tensors = parts.state_tensors() | {"rng": torch.get_rng_state()}
     tensor_shards.write(folder, tensors, plain, main=parts.rank.number == 0)
 
 
-def restore(parts: Parts, folder: Path) -> int:
+def restore(parts: LearnerModels, folder: Path) -> int:
     """Read the state, with any number of ranks; a collective call.
 
     Returns:
@@ -64,7 +64,7 @@ def restore(parts: Parts, folder: Path) -> int:
         raise _not_whole(folder, error) from error
 
 
-def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
+def _restore(parts: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
     for key, value in _identity(parts.config).items():
         _check_same(plain, key, value)
     trained = set(plain["parts"])
@@ -87,12 +87,12 @@ def _restore(parts: Parts, folder: Path, plain: Mapping[str, Any]) -> int:
     if "implicit" in trained and parts.implicit is None:
         parts.implicit = parts.make_implicit()
     rng = torch.get_rng_state()
-    tensor_shards.read_into(folder, parts.live() | {"rng": rng}, POLICY)
+    tensor_shards.read_into(folder, parts.state_tensors() | {"rng": rng}, POLICY)
     for part, optimizer in parts.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
     if parts.critic is not None:
-        parts.critic.began = plain["critic_began"]
+        parts.critic.initialized = plain["critic_began"]
     parts.optimizer_steps = _count(plain["optimizer_steps"])
     torch.set_rng_state(rng)
     return _count(plain["version"])

@@ -6,13 +6,12 @@ import torch
 
 from agentrl.algorithms.kl import k3, log_ratio
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching import batches
-from agentrl.training.batching.batches import Packing
-from agentrl.training.learner.micro_batches import share, weigh
+from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.micro_batches import shard_microbatches, weighted
 from agentrl.training.learner.parallel import Rank
-from agentrl.training.learner.sharded_model import Sharded
-from agentrl.training.learner.token_scorer import TokenScorer
-from agentrl.types import Sample
+from agentrl.training.learner.sharded_model import ShardedModel
+from agentrl.types import TokenSequence
 
 MAX_SAMPLES = 32
 MAX_TOKENS = 16_384
@@ -20,8 +19,8 @@ MAX_TOKENS = 16_384
 
 
 def measure(
-    samples: Sequence[Sample],
-    model: Sharded[TokenScorer],
+    samples: Sequence[TokenSequence],
+    model: ShardedModel[LogprobModel],
     model_adapter: ModelAdapter,
     rank: Rank,
     *,
@@ -47,14 +46,16 @@ def measure(
     """
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
-    for part in share(weigh(_first(samples), "token_mean"), packing, model_adapter, rank):
-        logprobs, entropy, _ = model.look(part.batch, temperature)
-        engine = part.batch.columns["logprobs"]
+    for micro in shard_microbatches(
+        weighted(_first(samples), "token_mean"), packing, model_adapter, rank
+    ):
+        logprobs, entropy, _ = model.forward_only(micro.batch, temperature)
+        engine = micro.batch.logprobs
         ratio = log_ratio(engine, logprobs)
         # The engine sampled the tokens: k3 estimates KL(engine | learner).
         found = torch.stack([ratio, k3(engine, logprobs), entropy, torch.ones_like(ratio)])
-        sums += found.double().sum(-1) * part.told
-        peak = torch.maximum(peak, ratio.abs().max() * part.told)
+        sums += found.double().sum(-1) * micro.counts_in_metrics
+        peak = torch.maximum(peak, ratio.abs().max() * micro.counts_in_metrics)
     first, third, entropies, count = rank.sum(sums).tolist()
     if not count:
         return {}
@@ -67,12 +68,12 @@ def measure(
     }
 
 
-def _first(samples: Sequence[Sample]) -> list[Sample]:
+def _first(samples: Sequence[TokenSequence]) -> list[TokenSequence]:
     """The first samples with sampled tokens, as many as the bounds allow."""
-    found: list[Sample] = []
+    found: list[TokenSequence] = []
     tokens = 0
     for sample in samples:
-        if not batches.num_sampled(sample):
+        if not sample.num_sampled:
             continue
         tokens += len(sample.token_ids)
         if found and (tokens > MAX_TOKENS or len(found) == MAX_SAMPLES):

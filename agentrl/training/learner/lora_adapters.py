@@ -1,6 +1,6 @@
 """Low-rank adapters (LoRA, arXiv:2106.09685), by PEFT: insert, merge, write.
 
-Only this module imports PEFT (`pip install 'agentrl[lora]'`).
+Only this module imports PEFT (`pip install 'agentrl-screens[lora]'`).
 """
 
 import json
@@ -20,7 +20,7 @@ from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import qlora
-from agentrl.training.learner.token_scorer import is_vision
+from agentrl.training.learner.logprob_model import is_vision
 from agentrl.weight_sync import weight_files
 
 _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."

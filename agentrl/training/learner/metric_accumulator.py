@@ -9,7 +9,7 @@ from torch import Tensor
 from agentrl.training.learner.parallel import Rank
 
 
-class Tally:
+class MetricAccumulator:
     """Sums over sampled tokens; every rank must add the same names in the same order.
 
     Args:
@@ -26,20 +26,20 @@ class Tally:
         self._rates: list[float] = []
         self._skipped = 0
 
-    def add(self, values: Mapping[str, Tensor], told: float, count: str = "count") -> None:
+    def add(self, values: Mapping[str, Tensor], counts: float, count: str = "count") -> None:
         """Add per-token values of one micro-batch.
 
         Args:
             values: [N] each, by name.
-            told: 0.0 for a micro-batch that another rank counts, else 1.0.
+            counts: 0.0 for a micro-batch that another rank counts, else 1.0.
             count: name of the token count that the means divide by; values over other tokens need
                 another name.
         """
         for name, tensor in values.items():
-            self._put(name, tensor.detach().double().sum() * told)
+            self._put(name, tensor.detach().double().sum() * counts)
             self._counts[name] = count
         tokens = max((tensor.numel() for tensor in values.values()), default=0)
-        self._put(count, torch.tensor(tokens * told))
+        self._put(count, torch.tensor(tokens * counts))
 
     def add_step(self, lr: float, loss: float, grad_norm: float) -> bool:
         """Record one optimizer step.

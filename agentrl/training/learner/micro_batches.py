@@ -1,7 +1,9 @@
-"""What one rank computes of a batch: its micro-batches, and what their tokens weigh."""
+"""The micro-batches that each rank computes, and the loss weights of their tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -9,84 +11,130 @@ from torch import Tensor
 from agentrl.algorithms.losses import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import batches, prefix_tree
-from agentrl.training.batching.batches import Packing
-from agentrl.training.batching.prefix_tree import Tree
+from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner.parallel import Rank
-from agentrl.types import Batch, Sample
+from agentrl.types import Batch, TokenSequence
 
-Weighed = tuple[Sample, float]
-"""A sample, and what each of its sampled tokens weighs in the loss."""
+S = TypeVar("S", bound=TokenSequence)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Share:
+class MicroBatch(Generic[S]):
     """One forward and backward pass of one rank."""
 
     batch: Batch
-    rows: Sequence[Sequence[Tree]]
-    """Of the samples that were shared out."""
-    real: float
-    """0.0 where the rank has nothing left to do and only keeps step with the others."""
-    told: float
-    """1.0 on the one rank that tells of these tokens; the others that share the rows, or keep step,
-    compute the same loss."""
+    indices: list[int]
+    """Of its samples among those that were sharded."""
+    samples: list[S]
+    """In the order of the batch's sampled tokens."""
+    is_real: float
+    """0.0 if the rank has no micro-batch left and only takes part in collective operations."""
+    counts_in_metrics: float
+    """1.0 on the one rank that counts these tokens; 0.0 if the pass is not real, and on the other
+    ranks that share its rows, which compute the same loss."""
 
     def loss(self, token_losses: Tensor) -> Tensor:
-        """This pass's part of the loss over the global batch; see `told` for who adds it up.
+        """This pass's part of the loss over the global batch, for the backward pass.
 
         Args:
             token_losses: [N]
         """
-        return (token_losses * self.batch.columns["weights"]).sum() * self.real
+        return (token_losses * self.batch.weights).sum() * self.is_real
 
 
-def weigh(samples: Sequence[Sample], aggregate: str, constant: float = 1.0) -> list[Weighed]:
-    """Samples that have tokens to learn from, with the weight of each of these tokens."""
-    counts = [batches.num_sampled(sample) for sample in samples]
+def weighted(samples: Sequence[S], aggregate: str, constant: float = 1.0) -> list[tuple[S, float]]:
+    """The samples with sampled tokens, each with the loss weight of its tokens."""
+    counts = [sample.num_sampled for sample in samples]
     weights = token_weights(counts, [sample.episode for sample in samples], aggregate, constant)
     return [
-        (sample, weight) for sample, weight in zip(samples, weights, strict=True) if sample.places
+        (sample, weight)
+        for sample, weight in zip(samples, weights, strict=True)
+        if sample.num_sampled
     ]
 
 
-def share(
-    weighed: Sequence[Weighed], packing: Packing, model_adapter: ModelAdapter, rank: Rank
-) -> Iterator[Share]:
-    """This rank's passes over samples that every rank is given.
+def shard_microbatches(
+    samples: Sequence[tuple[S, float]], packing: Packing, model_adapter: ModelAdapter, rank: Rank
+) -> Iterator[MicroBatch[S]]:
+    """This rank's micro-batches of samples that every rank has.
 
-    All ranks make the same number of passes, as they wait for each other in each; a rank with
-    nothing left repeats the last micro-batch and counts it as 0. Ranks that share rows make the
-    same passes.
+    All ranks make the same number of passes, as they synchronize in each; a rank with nothing left
+    repeats the last micro-batch and counts it as 0. Ranks that share rows make the same passes.
 
     Args:
-        weighed: the same on every rank.
+        samples: with their loss weights; the same on every rank.
         packing: how they are laid out.
         model_adapter: the model family's.
         rank: this rank.
     """
-    samples, weights = [s for s, _ in weighed], [weight for _, weight in weighed]
-    parts = batches.micro_batches(samples, packing, model_adapter.image_token_id)
-    for start in range(0, len(parts), rank.groups):
+    plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
+    packed = pack_micro_batches(plain, packing, model_adapter.image_token_id)
+    for start in range(0, len(packed), rank.groups):
         mine = start + rank.group
-        real = 1.0 if mine < len(parts) else 0.0
-        rows = parts[min(mine, len(parts) - 1)]
-        yield Share(
-            batch=batches.to_batch(
-                samples, rows, model_adapter, weights=weights, device=rank.device
+        is_real = 1.0 if mine < len(packed) else 0.0
+        rows = packed[min(mine, len(packed) - 1)]
+        indices = batches.order_in(rows)
+        yield MicroBatch(
+            batch=batches.build_batch(
+                plain, rows, model_adapter, weights=weights, device=rank.device
             ),
-            rows=rows,
-            real=real,
-            told=real if rank.speaks else 0.0,
+            indices=indices,
+            samples=[plain[index] for index in indices],
+            is_real=is_real,
+            counts_in_metrics=is_real if rank.is_group_leader else 0.0,
         )
 
 
-def whole(
-    samples: Sequence[Sample], model_adapter: ModelAdapter, device: torch.device | str = "cpu"
+def score_per_token(
+    forward: Callable[[Batch], tuple[Tensor, Tensor | None]],
+    sequences: Sequence[TokenSequence],
+    packing: Packing,
+    model_adapter: ModelAdapter,
+    rank: Rank,
+) -> tuple[list[tuple[float, ...]], list[float]]:
+    """Compute one number per sampled token and, optionally, one per sequence.
+
+    A collective call; every rank computes its micro-batches and gets all results.
+
+    Args:
+        forward: [N] numbers of a batch's sampled tokens, and [S] of its sequences or None; without
+            gradient.
+        sequences: S, the same on every rank, each with n sampled tokens.
+        packing: how they are laid out.
+        model_adapter: the model family's.
+        rank: this rank.
+
+    Returns:
+        [S][n], and [S].
+    """
+    counts = [sequence.num_sampled for sequence in sequences]
+    offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
+    tokens = torch.zeros(offsets[-1], device=rank.device)
+    totals = torch.zeros(len(sequences), device=rank.device)
+    for micro in shard_microbatches(weighted(sequences, "token_sum"), packing, model_adapter, rank):
+        per_token, per_sequence = forward(micro.batch)
+        at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
+        tokens[at.to(rank.device)] += per_token * micro.counts_in_metrics
+        if per_sequence is not None:
+            index = torch.tensor(micro.indices, device=rank.device)
+            totals[index] += per_sequence * micro.counts_in_metrics
+    values = rank.sum(tokens).tolist()
+    return (
+        [tuple(values[begin:end]) for begin, end in pairwise(offsets)],
+        rank.sum(totals).tolist(),
+    )
+
+
+def single_batch(
+    sequences: Sequence[TokenSequence],
+    model_adapter: ModelAdapter,
+    device: torch.device | str = "cpu",
 ) -> Batch:
-    """One batch of some samples, each in a row of its own."""
-    longest = max(len(sample.token_ids) for sample in samples)
+    """One batch of all sequences, each in a row of its own."""
+    longest = max(len(sequence.token_ids) for sequence in sequences)
     trees = [
-        prefix_tree.alone(index, len(sample.token_ids)) for index, sample in enumerate(samples)
+        prefix_tree.single(index, len(sequence.token_ids))
+        for index, sequence in enumerate(sequences)
     ]
-    (rows,) = prefix_tree.rows(trees, longest * len(samples), fill=False)
-    return batches.to_batch(samples, rows, model_adapter, device=device)
+    (rows,) = prefix_tree.pack_rows(trees, longest * len(sequences), fill=False)
+    return batches.build_batch(sequences, rows, model_adapter, device=device)

@@ -93,7 +93,7 @@ class Optimizer:
             parameter.grad = None
         return gradients, names
 
-    def live(self) -> dict[str, Tensor]:
+    def state_tensors(self) -> dict[str, Tensor]:
         """The moments by parameter name, sharded like the parameters, sharing their memory."""
         result = {}
         for name, parameter in self._parameters.items():

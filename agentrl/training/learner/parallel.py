@@ -52,7 +52,7 @@ class Rank:
         return self.world_size // (self.slice.count if self.slice else 1)
 
     @property
-    def speaks(self) -> bool:
+    def is_group_leader(self) -> bool:
         """True on one rank of each group, which counts what all of its ranks computed."""
         return self.slice is None or self.slice.number == 0
 

@@ -1,6 +1,6 @@
 """Frozen base weights in 4 bits (QLoRA, arXiv:2305.14314), by bitsandbytes.
 
-Only this module imports bitsandbytes (`pip install 'agentrl[qlora]'`). The weights are replicated,
+Only this module imports bitsandbytes (extra `qlora`). The weights are replicated,
 not sharded.
 """
 
@@ -87,7 +87,7 @@ def take(parameter: nn.Parameter, full: Tensor) -> None:
 def opened(
     tensors: Mapping[str, Tensor], shape_of_name: Callable[[str], Sequence[int]]
 ) -> dict[str, Tensor]:
-    """Dequantize the tensors that `live` named, to float32.
+    """Dequantize the tensors that `state_tensors` named, to float32.
 
     Args:
         tensors: by name; those that are not in 4 bits are returned unchanged.
@@ -106,7 +106,7 @@ def shapes(
     """The shapes that `opened` would return.
 
     Args:
-        kept: shapes of the tensors that `live` named.
+        kept: shapes of the tensors that `state_tensors` named.
         shape_of_name: the shape of a weight before quantization, by name. A byte holds two
             weights: where the sizes do not match, the shape in bytes is kept.
     """
@@ -142,6 +142,6 @@ def rounded(full: Tensor) -> Tensor:
     return _opened(data, state.absmax, full.shape)
 
 
-def live(name: str, parameter: nn.Parameter) -> dict[str, Tensor]:
+def state_tensors(name: str, parameter: nn.Parameter) -> dict[str, Tensor]:
     """The tensors that a 4-bit weight consists of, by name, sharing their memory."""
     return {name: parameter.data, f"{name}{_SCALES}": state_of(parameter).absmax}

@@ -13,8 +13,8 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
+from agentrl.training.learner.logprob_model import Backbone, is_vision
 from agentrl.training.learner.parallel import Rank, local, reshard, scatter, shard, spread, whole
-from agentrl.training.learner.token_scorer import Backbone, is_vision
 from agentrl.weight_sync import weight_files
 
 _PREFIX = "policy."
@@ -22,11 +22,11 @@ _PREFIX = "policy."
 S = TypeVar("S", bound=Backbone)
 
 
-class Sharded(Generic[S]):
+class ShardedModel(Generic[S]):
     """A model sharded over the ranks.
 
     Args:
-        scorer: wraps the loaded Hugging Face model in the module to call.
+        wrap: wraps the loaded Hugging Face model in the module to call.
         config: the whole job's.
         folder: the model to start from, in the Hugging Face format.
         rank: this rank.
@@ -38,7 +38,7 @@ class Sharded(Generic[S]):
 
     def __init__(
         self,
-        scorer: Callable[[nn.Module], S],
+        wrap: Callable[[nn.Module], S],
         config: Config,
         folder: Path,
         rank: Rank,
@@ -63,24 +63,24 @@ class Sharded(Generic[S]):
                 parameter.requires_grad_(parameter.requires_grad and not is_vision(name))
         if self._lora is not None:
             lora_adapters.insert(policy, self._lora, config.seed)
-        self.scorer = scorer(policy.to(rank.device))
-        self.scorer.slice = rank.slice
+        self.module = wrap(policy.to(rank.device))
+        self.module.slice = rank.slice
         masters: torch.dtype = getattr(torch, config.train.master_dtype)
-        for parameter in self.scorer.parameters():
+        for parameter in self.module.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(masters)
         checkpointing = config.train.gradient_checkpointing and not frozen
-        self.scorer.train(checkpointing)
+        self.module.train(checkpointing)
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
-        self.width = self.scorer.width()
-        shard(self.scorer, self.scorer.layers(), rank, self._dtype, offload=config.train.offload)
+        self.attention_break_even = self.module.attention_break_even()
+        shard(self.module, self.module.layers(), rank, self._dtype, offload=config.train.offload)
 
     @torch.no_grad()
-    def look(self, *args: Any) -> Any:
+    def forward_only(self, *args: Any) -> Any:
         """A forward pass without gradient, after which the model is sharded as before."""
-        found = self.scorer(*args)
-        reshard(self.scorer)
+        found = self.module(*args)
+        reshard(self.module)
         return found
 
     def masters(self) -> dict[str, Tensor]:
@@ -168,22 +168,22 @@ class Sharded(Generic[S]):
                 local(parameter).detach().zero_()
 
     @torch.no_grad()
-    def begin_as(self, other: "Sharded[Any]") -> None:
+    def copy_from(self, other: "ShardedModel[Any]") -> None:
         """Copy the weights, adapters included, of a model that is sharded in the same way.
 
         Weights that only one of the two models has are left alone.
         """
-        theirs = other.live()
-        for name, tensor in self.live().items():
+        theirs = other.state_tensors()
+        for name, tensor in self.state_tensors().items():
             if name in theirs:
                 local(tensor).copy_(local(theirs[name]))
 
-    def live(self) -> dict[str, Tensor]:
+    def state_tensors(self) -> dict[str, Tensor]:
         """The sharded master weights by name, sharing their memory."""
         found: dict[str, Tensor] = {}
         for name, p in self._named().items():
             plain = qlora.state_of(p) is None
-            found |= {name: p.detach()} if plain else qlora.live(name, p)
+            found |= {name: p.detach()} if plain else qlora.state_tensors(name, p)
         return found
 
     def weights(self) -> dict[str, Tensor]:
@@ -211,7 +211,7 @@ class Sharded(Generic[S]):
             weight_files.export(self._folder, folder, full)
 
     def _named(self) -> dict[str, nn.Parameter]:
-        return {n.removeprefix(_PREFIX): p for n, p in self.scorer.named_parameters()}
+        return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}
 
 
 def _check_fit(own: Mapping[str, tuple[int, ...]], full: Mapping[str, Tensor]) -> None:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 import torch
 
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.batches import Packing
-from agentrl.training.learner.metric_accumulator import Tally
-from agentrl.training.learner.micro_batches import share, weigh
+from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.metric_accumulator import MetricAccumulator
+from agentrl.training.learner.micro_batches import shard_microbatches, weighted
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import Rank
-from agentrl.training.learner.sharded_model import Sharded
-from agentrl.training.learner.token_scorer import TokenScorer
-from agentrl.types import Sample
+from agentrl.training.learner.sharded_model import ShardedModel
+from agentrl.types import TokenSequence
 
 
-class Cloner:
+class SupervisedTrainer:
     """Supervised training of the policy, with its own optimizer.
 
     Args:
@@ -29,7 +29,7 @@ class Cloner:
 
     def __init__(
         self,
-        model: Sharded[TokenScorer],
+        model: ShardedModel[LogprobModel],
         optimizer: Optimizer,
         model_adapter: ModelAdapter,
         rank: Rank,
@@ -41,21 +41,21 @@ class Cloner:
         self._rank = rank
         self._packing = packing
 
-    def step(self, samples: Sequence[Sample], lr: float) -> dict[str, float]:
+    def step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
         """See `Learner.clone`."""
         started = time.perf_counter()
-        tally = Tally(self._rank)
+        metrics = MetricAccumulator(self._rank)
         total = torch.zeros((), device=self._rank.device)
-        for part in share(
-            weigh(samples, "token_mean"), self._packing, self._model_adapter, self._rank
+        for micro in shard_microbatches(
+            weighted(sequences, "token_mean"), self._packing, self._model_adapter, self._rank
         ):
-            logprobs, entropy, hits = self._model.scorer(part.batch, 1.0)
-            loss = part.loss(-logprobs)
+            logprobs, entropy, hits = self._model.module(micro.batch, 1.0)
+            loss = micro.loss(-logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * part.told
-            tally.add({"token_accuracy": hits, "entropy": entropy}, part.told)
-        tally.add_step(lr, *self.optimizer.step(lr, total))
-        metrics = tally.means()
-        metrics["tokens"] = metrics.pop("count")
-        metrics["seconds"] = time.perf_counter() - started
-        return metrics
+            total += loss.detach() * micro.counts_in_metrics
+            metrics.add({"token_accuracy": hits, "entropy": entropy}, micro.counts_in_metrics)
+        metrics.add_step(lr, *self.optimizer.step(lr, total))
+        result = metrics.means()
+        result["tokens"] = result.pop("count")
+        result["seconds"] = time.perf_counter() - started
+        return result

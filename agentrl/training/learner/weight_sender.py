@@ -8,12 +8,12 @@ from torch import Tensor
 
 from agentrl.policies.engines.weight_digest import join_digests, tensor_digest
 from agentrl.policies.models import torch_companions
-from agentrl.training.learner.sharded_model import Sharded
+from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import Link
 
 
-class Sender:
+class WeightSender:
     """One rank's end of the transfer; stays connected between publishes.
 
     Args:
@@ -24,7 +24,9 @@ class Sender:
         host: this machine's address, for `nccl`.
     """
 
-    def __init__(self, kind: str, model: Sharded[Any], link: Link, *, rank: int, host: str) -> None:
+    def __init__(
+        self, kind: str, model: ShardedModel[Any], link: Link, *, rank: int, host: str
+    ) -> None:
         torch_companions.patch_broken_imports()
         from agentrl.policies.engines.vllm_transfer import open_trainer
 
@@ -55,7 +57,7 @@ class Sender:
 class _ChecksummedWeights:
     """Yields a model's weights one by one and records their checksums."""
 
-    def __init__(self, model: Sharded[Any]) -> None:
+    def __init__(self, model: ShardedModel[Any]) -> None:
         self._model = model
         self._checked = False
         self.digests: dict[str, str] = {}
@@ -66,15 +68,15 @@ class _ChecksummedWeights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `Sharded.dtype`."""
+        """See `ShardedModel.dtype`."""
         return self._model.dtype
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `Sharded.shapes`."""
+        """See `ShardedModel.shapes`."""
         return self._model.shapes()
 
     def each(self) -> Iterator[tuple[str, Tensor]]:
-        """See `Sharded.each`."""
+        """See `ShardedModel.each`."""
         for name, tensor in self._model.each():
             if self._checked:
                 self.digests[name] = tensor_digest(tensor)

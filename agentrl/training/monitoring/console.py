@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.training.monitoring.eta import TRAINING, Amounts, Outlook
-from agentrl.training.monitoring.number_format import flat, headline, span
+from agentrl.training.monitoring.eta import TRAINING, PlannedWork, TimeEstimate
+from agentrl.training.monitoring.number_format import flatten_results, format_duration, headline
 
 _LOG_WIDTH = 120
 _PLAIN_EVERY_S = 15.0
@@ -29,7 +29,7 @@ def _console() -> Console:
     return console if is_sized else Console(width=_LOG_WIDTH)
 
 
-class Display:
+class ConsoleDisplay:
     """Shows stage, step, reward, success, tokens/s, episodes/s and the time left.
 
     Args:
@@ -38,11 +38,11 @@ class Display:
         console: where to draw; standard output if None.
     """
 
-    def __init__(self, run: Path, amounts: Amounts, console: Console | None = None) -> None:
+    def __init__(self, run: Path, amounts: PlannedWork, console: Console | None = None) -> None:
         self._console = console or _console()
         self._run = run
         self._total_steps = amounts.steps
-        self._outlook = Outlook(amounts)
+        self._outlook = TimeEstimate(amounts)
         self._started = self._spoke = time.monotonic()
         self._stage = self._note = ""
         self._trained = False
@@ -87,19 +87,19 @@ class Display:
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Show a table of all results, and how long each stage took."""
-        if rows := flat(results):
-            self._console.print(table_of(rows, f"{self._run}"))
+        if rows := flatten_results(results):
+            self._console.print(results_table(rows, f"{self._run}"))
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():
-            self._console.print(Text(f"{stage:20} {span(seconds):>8}"))
+            self._console.print(Text(f"{stage:20} {format_duration(seconds):>8}"))
         if spent:
-            self._console.print(Text(f"{'together':20} {span(sum(spent.values())):>8}"))
+            self._console.print(Text(f"{'together':20} {format_duration(sum(spent.values())):>8}"))
 
     def close(self) -> None:
         """Stop; the last panel stays on the screen."""
         if self._live is not None:
             self._live.stop()
-        self._say(f"ended after {span(time.monotonic() - self._started)}")
+        self._say(f"ended after {format_duration(time.monotonic() - self._started)}")
 
     def _is_due(self) -> bool:
         """Whether the last line of plain output is long enough ago."""
@@ -108,7 +108,7 @@ class Display:
     def _say(self, line: str) -> None:
         self._spoke = time.monotonic()
         if self._live is None:
-            clock = span(self._spoke - self._started)
+            clock = format_duration(self._spoke - self._started)
             self._console.print(Text(f"[{clock:>7}] {line}"), soft_wrap=True)
 
     def _left_text(self) -> str:
@@ -119,14 +119,14 @@ class Display:
         times = [("left", self._outlook.stage_left())]
         if self._total_steps:
             times.append(("job left", self._outlook.job_left()))
-        return [(name, "?" if left is None else span(left)) for name, left in times]
+        return [(name, "?" if left is None else format_duration(left)) for name, left in times]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The panel; no line is wider than the console."""
         width = options.max_width
         title = Text.assemble(
             (f" {self._stage or 'start'} ", "bold reverse"),
-            f"  {span(time.monotonic() - self._started)} elapsed  {self._run}",
+            f"  {format_duration(time.monotonic() - self._started)} elapsed  {self._run}",
         )
         note = Text(self._note, style="dim")
         for line in (title, note):
@@ -154,7 +154,7 @@ class Display:
         return facts
 
 
-def table_of(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
+def results_table(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
     """A column for each player, and a row for each metric that any of them has."""
     # Names of metrics and players come from an environment and may look like markup.
     table = Table("", *map(escape, players), title=Text(title))

@@ -11,7 +11,7 @@ _AFTER = "evaluation after"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Amounts:
+class PlannedWork:
     """The planned work of a job."""
 
     steps: int = 0
@@ -20,14 +20,14 @@ class Amounts:
     """Episodes of the evaluation after training."""
 
 
-class Outlook:
+class TimeEstimate:
     """Follows a job's progress and estimates the time left.
 
     Args:
         amounts: the planned work of the job.
     """
 
-    def __init__(self, amounts: Amounts) -> None:
+    def __init__(self, amounts: PlannedWork) -> None:
         self.step = 0
         """The last finished training step."""
         self._amounts = amounts

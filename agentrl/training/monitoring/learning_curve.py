@@ -52,16 +52,16 @@ def draw_curve(run: Path) -> Path | None:
     if not curves:
         return None
     if find_spec("matplotlib") is None:
-        log.info("no learning curve: install matplotlib (pip install 'agentrl[plot]')")
+        log.info("no learning curve: install matplotlib (pip install 'agentrl-screens[plot]')")
         return None
-    figure = figure_of(curves)
+    figure = plot_curves(curves)
     figure.suptitle(run.name)
     with atomic_replace(run / CURVE_FILE) as partial:
         figure.savefig(partial, format="png")
     return run / CURVE_FILE
 
 
-def figure_of(curves: Mapping[str, Mapping[str, Points]]) -> Any:
+def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:
     """A panel for each of the first two metrics, with a common legend below.
 
     Args:

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TextIO
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text import did_you_mean
-from agentrl.training.monitoring.console import Display
-from agentrl.training.monitoring.eta import TRAINING, Amounts
+from agentrl.training.monitoring.console import ConsoleDisplay
+from agentrl.training.monitoring.eta import TRAINING, PlannedWork
 
 METRICS_FILE = "metrics.jsonl"
 EVALUATION = "evaluation"
@@ -62,7 +62,7 @@ class _Quiet:
 class FileLogger(_Quiet):
     """Appends one JSON object per step to `metrics.jsonl`, flushed at once."""
 
-    def __init__(self, run: Path, amounts: Amounts) -> None:
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
         self._path = run / METRICS_FILE
         self._file: TextIO = self._path.open("a", encoding="utf-8")
         self.rewind(sys.maxsize)
@@ -89,7 +89,7 @@ class FileLogger(_Quiet):
 class TensorBoardLogger(_Quiet):
     """Writes TensorBoard events below `RUN/tensorboard`."""
 
-    def __init__(self, run: Path, amounts: Amounts) -> None:
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(str(run / "tensorboard"), flush_secs=10)
@@ -107,7 +107,7 @@ class TensorBoardLogger(_Quiet):
 class WandbLogger(_Quiet):
     """Logs to Weights & Biases; `WANDB_MODE=offline` needs neither account nor network."""
 
-    def __init__(self, run: Path, amounts: Amounts) -> None:
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
         import wandb
 
         self._run: Any = wandb.init(
@@ -131,7 +131,7 @@ class WandbLogger(_Quiet):
 class SwanLabLogger(_Quiet):
     """Logs to SwanLab, in `RUN/swanlab`; `SWANLAB_MODE=online` sends it to an account."""
 
-    def __init__(self, run: Path, amounts: Amounts) -> None:
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
         import swanlab
 
         folder = run / "swanlab"
@@ -157,7 +157,7 @@ class MLflowLogger(_Quiet):
     A resumed run continues the same MLflow run, whose id is stored in `RUN/mlflow.run`.
     """
 
-    def __init__(self, run: Path, amounts: Amounts) -> None:
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
         from mlflow import MlflowClient
 
         own = f"sqlite:///{(run / 'mlflow.db').absolute()}"
@@ -207,8 +207,8 @@ def _tag(name: str) -> str:
     return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
 
 
-LOGGERS: dict[str, Callable[[Path, Amounts], Logger]] = {
-    "console": Display,
+LOGGERS: dict[str, Callable[[Path, PlannedWork], Logger]] = {
+    "console": ConsoleDisplay,
     "file": FileLogger,
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
@@ -234,7 +234,8 @@ def check_loggers(names: Sequence[str]) -> None:
         if name == given and not _is_installed(name):
             raise ConfigError(
                 f"logging: {_LIBRARIES[name]} is not installed. Install it with pip install "
-                f"'agentrl[{_LIBRARIES[name]}]', or write '{name}?' to skip it where it is missing."
+                f"'agentrl-screens[{_LIBRARIES[name]}]', or write '{name}?' to skip it where it "
+                "is missing."
             )
 
 
@@ -242,7 +243,7 @@ def _is_installed(name: str) -> bool:
     return name not in _LIBRARIES or find_spec(_LIBRARIES[name]) is not None
 
 
-def open_loggers(run: Path, names: Sequence[str], amounts: Amounts) -> list[Logger]:
+def open_loggers(run: Path, names: Sequence[str], amounts: PlannedWork) -> list[Logger]:
     """Open the named loggers, each once; `NAME?` only if it is installed.
 
     Raises:

@@ -11,7 +11,7 @@ HEADLINE = (
 """Metrics shown on the console, in this order; all others are only in the files."""
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration, such as `42 s`, `3:05` or `1:02:05`."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
@@ -39,7 +39,7 @@ def _text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def flat(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Results of several players as rows of numbers; anything else is left out.
 
     `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
@@ -51,5 +51,5 @@ def flat(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
         if numbers:
             rows[name] = numbers
-        rows |= {f"{name} {inner}": row for inner, row in flat(value).items()}
+        rows |= {f"{name} {inner}": row for inner, row in flatten_results(value).items()}
     return rows

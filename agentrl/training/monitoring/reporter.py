@@ -6,10 +6,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agentrl.training.monitoring.eta import TRAINING, Amounts
+from agentrl.training.monitoring.eta import TRAINING, PlannedWork
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.loggers import EVALUATION, open_loggers, read_metrics
-from agentrl.training.monitoring.number_format import flat
+from agentrl.training.monitoring.number_format import flatten_results
 from agentrl.training.monitoring.watchdogs import Watchdogs
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Reporter:
         ConfigError: a logger does not exist or is not installed.
     """
 
-    def __init__(self, run: Path, names: Sequence[str], amounts: Amounts) -> None:
+    def __init__(self, run: Path, names: Sequence[str], amounts: PlannedWork) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._loggers = open_loggers(run, names, amounts)
@@ -80,7 +80,7 @@ class Reporter:
             name: of a scripted player, or `before` or `after`.
             result: its metrics, or those of `sampled` and `greedy`.
         """
-        for row, numbers in flat({name: result}).items():
+        for row, numbers in flatten_results({name: result}).items():
             label = row.rpartition(" ")[2]
             metrics = {f"{label}/{key}": value for key, value in numbers.items()}
             self._log(EVALUATION, self._step, metrics)

@@ -9,12 +9,14 @@ from agentrl.rollout.rollout_group import AnyRollouts
 
 LOOK_EVERY_S = 0.5
 
-Tell = Callable[[float, float, str], None]
+OnProgress = Callable[[float, float, str], None]
 """Takes the amount done, the total and a note."""
 
 
 @asynccontextmanager
-async def watching(rollouts: AnyRollouts, tell: Tell, total: int, note: str) -> AsyncIterator[None]:
+async def show_progress(
+    rollouts: AnyRollouts, tell: OnProgress, total: int, note: str
+) -> AsyncIterator[None]:
     """Report how many of `total` episodes have been played, until the block ends."""
     over = asyncio.Event()
     watcher = asyncio.create_task(_watch(over, rollouts, tell, total, note))
@@ -27,12 +29,12 @@ async def watching(rollouts: AnyRollouts, tell: Tell, total: int, note: str) -> 
 
 
 async def _watch(
-    over: asyncio.Event, rollouts: AnyRollouts, tell: Tell, total: int, note: str
+    over: asyncio.Event, rollouts: AnyRollouts, tell: OnProgress, total: int, note: str
 ) -> None:
     while not over.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_EVERY_S):
                 await over.wait()
         with suppress(WorldError):  # the collection itself raises it
-            progress = await rollouts.look()
+            progress = await rollouts.get_progress()
             tell(min(progress.episodes, total), total, f"{note}: {progress.turns} turns")

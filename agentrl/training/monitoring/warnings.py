@@ -9,7 +9,7 @@ _UNREADABLE = 0.9
 """Share of a model's turns without a valid action, beyond which little can be learned."""
 
 
-def disagreement(step: int, learned: Mapping[str, float]) -> str | None:
+def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
     """Warn if engine and learner assign different log-probabilities to the same tokens.
 
     Args:
@@ -30,7 +30,7 @@ def disagreement(step: int, learned: Mapping[str, float]) -> str | None:
     )
 
 
-def unreadable(metrics: Mapping[str, float]) -> str | None:
+def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
     """Warn about a model whose replies hardly ever contain a valid action.
 
     Args:

@@ -178,7 +178,7 @@ _SIGNS: Mapping[str, Callable[[Watchdogs], str | None]] = {
 }
 
 
-def repetition(replies: Iterable[Sequence[int]], size: int = 4) -> float:
+def repetition_share(replies: Iterable[Sequence[int]], size: int = 4) -> float:
     """Share of the n-grams of `size` tokens that occur earlier in the same reply; 0 without any."""
     total = repeated = 0
     for reply in replies:

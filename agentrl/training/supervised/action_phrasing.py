@@ -15,7 +15,7 @@ from agentrl.types import Episode, Turn
 
 _TOOL = "tool_call"
 _TAGS = ("action", "answer", _TOOL)
-WAYS = {
+GESTURES = {
     "tap": "tap(0.50, 0.50)",
     "swipe": "swipe(0.50, 0.70, 0.50, 0.30)",
     **{arrow: arrow for arrow in ("up", "down", "left", "right")},
@@ -25,7 +25,7 @@ _NO_ACTION = "qzx"
 _TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
 
 
-def worded(translator: Translator, said: str) -> str:
+def to_reply(translator: Translator, said: str) -> str:
     """The reply for what a person typed; the tags around an action may be left out.
 
     Args:
@@ -47,22 +47,22 @@ def worded(translator: Translator, said: str) -> str:
     raise ActionError(next(specific, errors[0]))
 
 
-def ways(translator: Translator) -> list[str]:
-    """Which of `WAYS` are actions of an environment; none if it accepts any text."""
+def available_gestures(translator: Translator) -> list[str]:
+    """Which of `GESTURES` are actions of an environment; none if it accepts any text."""
     if _is_action(translator, _NO_ACTION):
         return []
-    return [way for way, said in WAYS.items() if _is_action(translator, said)]
+    return [way for way, said in GESTURES.items() if _is_action(translator, said)]
 
 
 def _is_action(translator: Translator, said: str) -> bool:
     try:
-        worded(translator, said)
+        to_reply(translator, said)
     except Exception:  # only a trial: errors of a user's translator are not reported here
         return False
     return True
 
 
-def replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
+def convert_replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
     """The replies of a recorded episode in the action format of this job's translator.
 
     Replies that were not actions stay as they are.
@@ -86,7 +86,7 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                 try:
                     translator.to_action(reply)
                 except ActionError:
-                    reply = worded(translator, unworded(reply))
+                    reply = to_reply(translator, bare_action(reply))
             action = to_plain(translator.to_action(reply))
         except ActionError as error:
             if turn.parse_error is not None:
@@ -106,12 +106,12 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
     return reply
 
 
-def untagged(words: str) -> str:
+def without_tags(words: str) -> str:
     """A description of the answer format without tags, which a person need not type."""
     return _TAGGED.sub(lambda match: _form(match[2]) if match[1] == _TOOL else match[2], words)
 
 
-def unworded(reply: str) -> str:
+def bare_action(reply: str) -> str:
     """The action of a reply, without the tags around it."""
     for tag in _TAGS:
         try:

@@ -12,11 +12,11 @@ from agentrl import env, replay
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import label_of
-from agentrl.rollout.make_env import instructions_of, open_translator
+from agentrl.rollout.env_components import instructions_for, open_translator
 from agentrl.text import pluralize
 from agentrl.training import seeds
 from agentrl.training.run_folder import RunFolder
-from agentrl.training.supervised.action_phrasing import replies
+from agentrl.training.supervised.action_phrasing import convert_replies
 from agentrl.types import IMAGE, Episode, Turn
 
 _HUMAN = "human"
@@ -24,7 +24,7 @@ _HUMAN = "human"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Chosen:
+class SelectedEpisode:
     """One recorded episode of T turns to train on."""
 
     run: replay.Run
@@ -34,42 +34,44 @@ class Chosen:
     """[T] the replies, in the action format of the job's translator."""
     by_player: bool
     """Whether the warm start's scripted player played it, so that it can be relabeled."""
-    told_otherwise: bool
+    has_other_instructions: bool
     """Whether it was played with other instructions."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Choice:
+class DemonstrationSelection:
     """The selected episodes of some runs, and counts of the skipped ones."""
 
-    episodes: list[Chosen] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    episodes: list[SelectedEpisode] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
     """Number of skipped episodes by reason."""
 
     @property
-    def told_otherwise(self) -> int:
+    def has_other_instructions(self) -> int:
         """Number of selected episodes that were played with other instructions."""
-        return sum(chosen.told_otherwise for chosen in self.episodes)
+        return sum(chosen.has_other_instructions for chosen in self.episodes)
 
     @property
-    def only_shown(self) -> int:
+    def context_turns(self) -> int:
         """Number of turns that appear only as context, because their reply was not an action."""
         turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
         return sum(turn.parse_error is not None for turn in turns)
 
     def __str__(self) -> str:
         turns = sum(len(chosen.episode.turns) for chosen in self.episodes)
-        trained = pluralize(turns - self.only_shown, "turn")
+        trained = pluralize(turns - self.context_turns, "turn")
         text = f"{pluralize(len(self.episodes), 'episode')} with {trained}"
-        if self.only_shown:
-            text += f", and {self.only_shown} used only as context: their replies are not actions"
-        if self.left_out:
-            skipped = ", ".join(f"{count} {why}" for why, count in self.left_out.items())
+        if self.context_turns:
+            text += (
+                f", and {self.context_turns} used only as context: their replies are not actions"
+            )
+        if self.skipped:
+            skipped = ", ".join(f"{count} {why}" for why, count in self.skipped.items())
             text += f"; skipped: {skipped}"
         return text
 
 
-class Judge:
+class DemonstrationFilter:
     """Decides for each recorded episode whether the warm start can train on it.
 
     Args:
@@ -80,12 +82,12 @@ class Judge:
     def __init__(self, config: Config, warm: WarmStartConfig) -> None:
         self._config, self._warm = config, warm
         self._translator = open_translator(config.env)
-        self._told = instructions_of(config.env, self._translator)
+        self._told = instructions_for(config.env, self._translator)
         most = max(config.eval.episodes, config.eval.episodes_during)
-        self._held_out = frozenset(seeds.evaluation(config, most))
+        self._held_out = frozenset(seeds.evaluation_seeds(config, most))
         self._names = {config.env.id, env.find_env(config.env.id).id}
 
-    def judge(self, path: str, where: replay.Filter) -> Iterator[Chosen | str]:
+    def judge(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:
         """Yield, for each episode of one run, what to train on or the reason for skipping it.
 
         Raises:
@@ -128,7 +130,7 @@ class Judge:
 
     def _opened(
         self, run: replay.Run, summary: replay.Summary, settings: Mapping[str, Any]
-    ) -> Chosen | str:
+    ) -> SelectedEpisode | str:
         episode = run.episode(summary.id).episode
         if episode.turns and not any(turn.shown for turn in episode.turns):
             raise ConfigError(
@@ -139,13 +141,13 @@ class Judge:
             self._check_pictures(run.path, settings)
         if (why := _lack(run, episode.turns)) is not None:
             return why
-        said = replies(self._translator, episode, by_human=summary.label == _HUMAN)
-        return Chosen(
+        said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
+        return SelectedEpisode(
             run=run,
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),
             replies=tuple(said),
             by_player=self._is_players(summary, settings),
-            told_otherwise=episode.instructions != self._told,
+            has_other_instructions=episode.instructions != self._told,
         )
 
     def _check_pictures(self, path: Path, settings: Mapping[str, Any]) -> None:

@@ -13,31 +13,35 @@ from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
-from agentrl.training.supervised.demonstration_filter import Choice, Chosen, Judge
+from agentrl.training.supervised.demonstration_filter import (
+    DemonstrationFilter,
+    DemonstrationSelection,
+    SelectedEpisode,
+)
 
 log = logging.getLogger(__name__)
 
 
-def check(config: Config) -> Choice:
-    """Select as `choose` does, and log what was skipped.
+def select_and_report(config: Config) -> DemonstrationSelection:
+    """Select as `select_demonstrations` does, and log what was skipped.
 
     Raises:
-        ConfigError: as `choose`.
+        ConfigError: as `select_demonstrations`.
     """
-    choice = choose(config)
-    if choice.left_out or choice.only_shown:
+    choice = select_demonstrations(config)
+    if choice.skipped or choice.context_turns:
         log.warning("warm_start.recorded: %s", choice)
-    if choice.told_otherwise:
+    if choice.has_other_instructions:
         log.warning(
             "warm_start.recorded: %d of %d episodes were played with other instructions; they are "
             "used with the instructions of this job",
-            choice.told_otherwise,
+            choice.has_other_instructions,
             len(choice.episodes),
         )
     return choice
 
 
-def choose(config: Config) -> Choice:
+def select_demonstrations(config: Config) -> DemonstrationSelection:
     """The recorded episodes that a job's warm start trains on.
 
     Skipped are void episodes, those with a turn that shows nothing or without any valid action,
@@ -47,7 +51,7 @@ def choose(config: Config) -> Choice:
         ConfigError: there is no such run, none of its episodes qualifies, or they cannot be used:
             they are of another environment, lack texts or images, or are in another format.
     """
-    choice = Choice()
+    choice = DemonstrationSelection()
     warm = config.warm_start
     if warm is None or not warm.recorded:
         return choice
@@ -55,13 +59,13 @@ def choose(config: Config) -> Choice:
         where = replay.Filter(**asdict(warm.recorded_filter))
     except ConfigError as error:
         raise ConfigError(f"warm_start.recorded_filter.{error}") from None
-    judge = Judge(config, warm)
+    judge = DemonstrationFilter(config, warm)
     for path in warm.recorded:
         for judged in judge.judge(path, where):
-            if isinstance(judged, Chosen):
+            if isinstance(judged, SelectedEpisode):
                 choice.episodes.append(judged)
             else:
-                choice.left_out[judged] += 1
+                choice.skipped[judged] += 1
     if not choice.episodes:
         filters = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
@@ -72,7 +76,7 @@ def choose(config: Config) -> Choice:
     return choice
 
 
-def digest(taught: Sequence[Chosen]) -> str:
+def demonstrations_digest(taught: Sequence[SelectedEpisode]) -> str:
     """Hex SHA-256 over the recorded episodes."""
     content = hashlib.sha256()
     for chosen in taught:

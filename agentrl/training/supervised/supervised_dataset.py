@@ -16,11 +16,11 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.make_env import instructions_of, open_translator
-from agentrl.training.batching.batches import evenly, to_samples
-from agentrl.training.monitoring.rollout_progress import Tell
-from agentrl.training.supervised.demonstration_filter import Chosen
-from agentrl.types import Episode, Image, Message, Sample, Turn
+from agentrl.rollout.env_components import instructions_for, open_translator
+from agentrl.training.batching.token_sequences import token_sequences
+from agentrl.training.monitoring.rollout_progress import OnProgress
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.types import Episode, Image, Message, TokenSequence, Turn
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -32,11 +32,11 @@ class Demonstration:
     """Whether the scripted player played it, so that it can be relabeled."""
 
 
-def retold(
+def rerender_demonstrations(
     config: Config,
     folder: Path,
-    chosen: Sequence[Chosen],
-    tell: Tell = lambda done, total, note: None,
+    chosen: Sequence[SelectedEpisode],
+    tell: OnProgress = lambda done, total, note: None,
 ) -> list[Demonstration]:
     """Render recorded episodes as this job's model would have seen them.
 
@@ -53,7 +53,7 @@ def retold(
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
     encoder = open_encoder(config.model, folder)
-    instructions = instructions_of(config.env, open_translator(config.env))
+    instructions = instructions_for(config.env, open_translator(config.env))
     demonstrations: list[Demonstration] = []
     for selected in chosen:
         conversation = Conversation(encoder, instructions, parse_history(config.env.history))
@@ -107,7 +107,7 @@ def _only_actions(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
     return replace(episode, turns=tuple(turn for turn, _ in both)), [info for _, info in both]
 
 
-class Lessons:
+class SupervisedDataset:
     """An endless, seeded stream of supervised samples drawn from demonstrations.
 
     A reply that was not an action is no training target; it only appears in later prompts.
@@ -133,13 +133,13 @@ class Lessons:
         self._player = player
         self._encoder = encoder
         self._rng = np.random.default_rng(seed)
-        self._samples: list[Sample] = []
+        self._samples: list[TokenSequence] = []
         self._infos: list[dict[str, object] | None] = []
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
             episode, before = _only_actions(demonstration.episode)
-            samples = to_samples(episode, evenly(episode, [1.0] * len(before)))
+            samples = token_sequences(episode)
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player
             num_turns += len(before)
@@ -154,24 +154,25 @@ class Lessons:
         total = sum(weights)
         self._probabilities = [w / total for w in weights]
 
-    def draw(self, turns: int) -> list[Sample]:
+    def draw(self, turns: int) -> list[TokenSequence]:
         """Draw samples that contain about `turns` turns in total."""
         count = max(1, round(turns / self._turns_per_sample))
         indices = self._rng.choice(len(self._samples), size=count, p=self._probabilities)
         return [self._sample(int(index)) for index in indices]
 
-    def _sample(self, index: int) -> Sample:
+    def _sample(self, index: int) -> TokenSequence:
         sample, info = self._samples[index], self._infos[index]
         if info is None or self._player is None:
             return sample
         with boundary(EnvError, "the player's answer"):
             reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
-        prompt = sample.token_ids[: sample.places[0]]
-        return Sample(
+        prompt = sample.token_ids[: sample.sampled_positions[0]]
+        return TokenSequence(
             token_ids=(*prompt, *reply),
-            places=tuple(range(len(prompt), len(prompt) + len(reply))),
+            sampled_positions=tuple(range(len(prompt), len(prompt) + len(reply))),
             logprobs=(0.0,) * len(reply),
-            advantages=(1.0,) * len(reply),
-            images=sample.images,
+            versions=(0,) * len(reply),
             turns=(0,) * len(reply),
+            images=sample.images,
+            episode=0,
         )

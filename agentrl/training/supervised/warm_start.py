@@ -18,15 +18,15 @@ from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import AgentRLError, EnvError
 from agentrl.policies.open_model import open_encoder
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.env_arguments import game_of, kind_of
-from agentrl.rollout.make_env import instructions_of, load_player, open_translator
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_arguments import configured_game, environment_class
+from agentrl.rollout.env_components import instructions_for, load_player, open_translator
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.supervised import recorded_demonstrations, warm_start_marker
-from agentrl.training.supervised.demonstration_filter import Chosen
-from agentrl.training.supervised.supervised_dataset import Demonstration, Lessons
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.worker_threads import Worker
 
 _OURS = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ Report = Callable[[int, dict[str, float], int], None]
 """Takes a step, its metrics and the total number of steps."""
 
 
-def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
+def cache_folder(config: Config, taught: Sequence[SelectedEpisode] = ()) -> Path | None:
     """The folder in which the result of this warm start is cached; None if it is not cached.
 
     A model with 4-bit base weights is not cached: what its adapters learn is finer than a 4-bit
@@ -60,7 +60,7 @@ def cache_folder(config: Config, taught: Sequence[Chosen] = ()) -> Path | None:
         "devices": [*config.devices.effect_delay_ms, *config.devices.size],
     }
     parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
-    parts |= {"recorded": recorded_demonstrations.digest(taught)}
+    parts |= {"recorded": recorded_demonstrations.demonstrations_digest(taught)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
@@ -71,10 +71,10 @@ def _code(config: Config, warm: WarmStartConfig) -> str:
     These are the folders of the environment's modules, the files that its arguments name (such as
     a data set), our own model and training code, and the files of a model that is a local folder.
     """
-    game = game_of(config.env)
+    game = configured_game(config.env)
     named = [game.translator, game.players.get(warm.player or ""), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
-    modules.add(kind_of(game).__module__)
+    modules.add(environment_class(game).__module__)
     files = {registry.import_module(module).__file__ for module in modules}
     folders = {Path(file).parent for file in files if file}
     folders.add(Path(config.model.path).expanduser())
@@ -108,7 +108,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _instructions(config: Config) -> str:
-    return instructions_of(config.env, open_translator(config.env))
+    return instructions_for(config.env, open_translator(config.env))
 
 
 def learning_rate(config: WarmStartConfig, step: int) -> float:
@@ -120,7 +120,7 @@ def learning_rate(config: WarmStartConfig, step: int) -> float:
     return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * cosine)
 
 
-async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
+async def play_demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
     """Play the demonstrations with the warm start's scripted player.
 
     Raises:
@@ -129,8 +129,8 @@ async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstr
     warm = config.warm_start
     assert warm is not None
     assert warm.player is not None
-    tickets = tickets_of_step("demo", 0, seeds.demonstration(config, warm.episodes), 1)
-    played = await rollouts.collect(tickets, warm.player)
+    requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config, warm.episodes), 1)
+    played = await rollouts.collect(requests, warm.player)
     return [
         Demonstration(episode=scored.episode, by_player=True)
         for scored in played
@@ -138,7 +138,7 @@ async def demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstr
     ]
 
 
-async def clone(
+async def train_on_demonstrations(
     config: Config,
     taught: Sequence[Demonstration],
     learner: AnyLearner,
@@ -158,7 +158,7 @@ async def clone(
     assert warm is not None
     player = None if warm.player is None else load_player(config.env, warm.player)
     encoder = open_encoder(config.model, folder)
-    lessons = Lessons(taught, warm, player, encoder, config.seed)
+    lessons = SupervisedDataset(taught, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
     relabeler = Worker("relabeler")  # the player relabels samples, and may hang
     try:
@@ -177,7 +177,7 @@ async def clone(
     learner.end_cloning()
 
 
-def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
+def save_to_cache(folder: Path, config: Config, learner: AnyLearner) -> bool:
     """Put the trained model into the cache, atomically; a failure is only a warning.
 
     Returns:
@@ -187,7 +187,7 @@ def keep(folder: Path, config: Config, learner: AnyLearner) -> bool:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         learner.export(partial)
-        warm_start_marker.mark(config, partial)
+        warm_start_marker.write_marker(config, partial)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
         if not folder.is_dir():  # another run may have cached it meanwhile

@@ -17,7 +17,7 @@ _FILE = "agentrl.json"
 _KEY = "warm_starts"
 
 
-def is_warm(config: Config, folder: Path) -> bool:
+def has_warm_start(config: Config, folder: Path) -> bool:
     """Whether a job skips its warm start, because the model in this folder has had one.
 
     Raises:
@@ -27,10 +27,10 @@ def is_warm(config: Config, folder: Path) -> bool:
     return warm is not None and not warm.repeat and _game(config) in _read(folder)
 
 
-def mark(config: Config, folder: Path) -> None:
+def write_marker(config: Config, folder: Path) -> None:
     """Record the job's warm start, if it has one, in the folder of the resulting model."""
     warm = config.warm_start
-    if warm is not None and not is_warm(config, folder):
+    if warm is not None and not has_warm_start(config, folder):
         record: dict[str, Any] = {
             "player": warm.player,
             "episodes": warm.episodes,

@@ -66,10 +66,10 @@ class Retention:
             )  # fmt: skip
         if pruned.is_short and not self._warned:
             self._warned = True
-            log.warning("%s", short_of_room(pruned))
+            log.warning("%s", size_limit_warning(pruned))
 
 
-def short_of_room(pruned: Pruned) -> str:
+def size_limit_warning(pruned: Pruned) -> str:
     """Why a run uses more than its limit."""
     return (
         f"evaluations and demonstrations, which are never removed, use {pruned.kept_bytes / GB:.3f}"

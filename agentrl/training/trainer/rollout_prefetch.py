@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class RolloutPrefetcher(Generic[T]):
     """Plays step after step in a background task, at most `lag` updates ahead of the learner.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agentrl.algorithms import episode_selection, requirements
 from agentrl.config import Config
-from agentrl.rollout.collector import Progress, tickets_of_step
+from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.types import ScoredEpisode
@@ -17,13 +17,13 @@ Watched = Callable[[int, str], AbstractAsyncContextManager[None]]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Played:
+class StepEpisodes:
     """The episodes of one training step."""
 
     groups: list[list[ScoredEpisode]]
     greedy: list[float] | None
     """Return of the greedy policy on each group's seed; None if the algorithm does not need it."""
-    progress: Progress
+    progress: CollectionProgress
     """Counts over all groups, replaced ones included."""
     dropped: int
     """Groups without a learning signal, which were replaced."""
@@ -42,26 +42,26 @@ class StepPlayer:
     def __init__(self, config: Config, rollouts: AnyRollouts, watched: Watched) -> None:
         self._config, self._rollouts, self._watched = config, rollouts, watched
 
-    async def play(self, step: int) -> Played:
+    async def play(self, step: int) -> StepEpisodes:
         """Play everything that one step trains on.
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
         """
         started, settings = time.perf_counter(), self._config.algorithm
-        wanted, progress = self._config.rollout.groups, Progress()
+        wanted, progress = self._config.rollout.groups, CollectionProgress()
         played: list[list[ScoredEpisode]] = []
         kept: list[list[ScoredEpisode]] = []
         for attempt in range(settings.filter_refills + 1):
-            chosen = seeds.training(self._config, step, attempt)[: wanted - len(kept)]
+            chosen = seeds.training_seeds(self._config, step, attempt)[: wanted - len(kept)]
             played += await self._groups(step, attempt, chosen)
-            progress += await self._rollouts.look()
-            kept = [group for group in played if episode_selection.is_open(group, self._config)]
-            if not episode_selection.filters(self._config) or len(kept) >= wanted:
+            progress += await self._rollouts.get_progress()
+            kept = [g for g in played if episode_selection.has_learning_signal(g, settings)]
+            if not episode_selection.filters(settings) or len(kept) >= wanted:
                 break
         # Out of refills: groups without a learning signal make an empty step, not an error.
         groups = (kept or played)[:wanted]
-        return Played(
+        return StepEpisodes(
             groups=groups,
             greedy=await self._greedily(step, groups) if requirements.greedy(settings) else None,
             progress=progress,
@@ -74,15 +74,15 @@ class StepPlayer:
     ) -> list[list[ScoredEpisode]]:
         size = self._config.rollout.group_size
         first = attempt * self._config.rollout.groups
-        tickets = tickets_of_step("train", step, chosen, size, first=first)
-        async with self._watched(len(tickets), f"step {step}"):
-            episodes = await self._rollouts.collect(tickets)
+        requests = requests_of_step("train", step, chosen, size, first=first)
+        async with self._watched(len(requests), f"step {step}"):
+            episodes = await self._rollouts.collect(requests)
         return [episodes[start : start + size] for start in range(0, len(episodes), size)]
 
     async def _greedily(self, step: int, groups: Sequence[Sequence[ScoredEpisode]]) -> list[float]:
         """The greedy policy's return on each group's seed; 0 for a void episode."""
         chosen = [group[0].episode.seed for group in groups]
-        tickets = tickets_of_step("train", step, chosen, 1, "greedy")
-        async with self._watched(len(tickets), f"step {step}, greedy"):
-            episodes = await self._rollouts.collect(tickets, greedy=True)
+        requests = requests_of_step("train", step, chosen, 1, "greedy")
+        async with self._watched(len(requests), f"step {step}, greedy"):
+            episodes = await self._rollouts.collect(requests, greedy=True)
         return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]

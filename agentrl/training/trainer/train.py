@@ -1,6 +1,5 @@
 """Entry point of a training run: warm start, evaluation, reinforcement learning, evaluation."""
 
-import asyncio
 import json
 import logging
 import signal
@@ -13,24 +12,25 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from agentrl import config as configuration
+from agentrl import event_loop, replay
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin, resolve_model
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.env_arguments import baselines
+from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_group import open_rollouts
 from agentrl.training import plan
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.monitoring.eta import Amounts
+from agentrl.training.monitoring.eta import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
-from agentrl.training.supervised.demonstration_filter import Chosen
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.trainer.retention import Retention
 
 if TYPE_CHECKING:
-    from agentrl.training.trainer.trainer import Job
+    from agentrl.training.trainer.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def train(
     overrides: Sequence[str] = (),
     resume: str | Path | None = None,
     begun: Callable[[Config], None] | None = None,
-) -> Path:
+) -> replay.Run:
     """Run a whole training job, or resume one.
 
     Args:
@@ -52,7 +52,7 @@ def train(
         begun: called with the configuration of a new run after all checks and before any work.
 
     Returns:
-        The run's folder.
+        The run: its summary, checkpoints, episodes and model.
 
     Raises:
         ConfigError: something that the configuration names does not exist, or another process
@@ -74,18 +74,19 @@ def train(
         if resume is not None:
             if _is_finished(settings, folder):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
-                return run
+                return replay.open(run)
             demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
             _check_model(settings, folder)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
         try:
-            asyncio.run(
+            event_loop.run(
                 _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
             )
         except BaseException as error:
             cannot_resume = resume is not None or checkpoint_store.latest(run) is None
             if isinstance(error, ConfigError) and cannot_resume:
+                folder.remove_if_empty()
                 raise  # resuming with this configuration would fail in the same way
             log.warning(
                 "%s; resume with: agentrl train --resume %s%s",
@@ -94,7 +95,7 @@ def train(
                 f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else "",
             )
             raise
-    return run
+    return replay.open(run)
 
 
 def _check_model(config: Config, folder: RunFolder) -> None:
@@ -125,7 +126,7 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     if not isinstance(summary, dict):
         log.warning("%s: cannot be read; it will be rewritten", file)
         return False
-    played = {*baselines(config), "before", "after"} <= summary.keys()
+    played = {*baseline_players(config), "before", "after"} <= summary.keys()
     return played and bool(summary.get("steps", 0) >= config.train.steps)
 
 
@@ -139,7 +140,7 @@ def _kept(run: Path) -> str:
 
 
 async def _train(
-    config: Config, folder: RunFolder, demonstrations: Sequence[Chosen], *, resumed: bool
+    config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
 ) -> None:
     with _announced_interrupts():
         await _all_stages(config, folder, demonstrations, resumed=resumed)
@@ -169,7 +170,7 @@ def _announced_interrupts() -> Iterator[None]:
 
 
 async def _all_stages(
-    config: Config, folder: RunFolder, demonstrations: Sequence[Chosen], *, resumed: bool
+    config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
 ) -> None:
     async with _open_job(config, folder) as job:
         if resumed:
@@ -185,15 +186,15 @@ async def _all_stages(
 
 
 @asynccontextmanager
-async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
+async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Trainer"]:
     """Open everything that training needs; close it in reverse order however training ends."""
     # Both import torch, which may be missing; the plan has reported that by now.
     from agentrl.training.learner.learner_group import open_learner
-    from agentrl.training.trainer.trainer import Job
+    from agentrl.training.trainer.trainer import Trainer
 
     state = folder.load_state()
     # The evaluation after training is played twice: sampled and greedy.
-    amounts = Amounts(steps=config.train.steps, games_after=2 * config.eval.episodes)
+    amounts = PlannedWork(steps=config.train.steps, games_after=2 * config.eval.episodes)
     reporter = Reporter(folder.path, config.logging, amounts)
     started = time.perf_counter()
     try:
@@ -207,7 +208,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Job"]:
             learner = open_learner(config, start, folder.path)
             recorder = Recorder(folder.path, frames="none", writer="trainer")
             try:
-                job = Job(
+                job = Trainer(
                     config, folder, start, state, rollouts, learner, reporter, recorder, retention
                 )
                 job.restore()

@@ -9,34 +9,34 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentrl.algorithms.advantages import check_states
+from agentrl.algorithms.advantages import check_state_keys
 from agentrl.algorithms.kl import adapted
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.env_arguments import baselines
+from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.evaluation.evaluate import Evaluation, as_record, means, play_held_out
+from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring import warnings
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.monitoring.rollout_progress import watching
-from agentrl.training.monitoring.watchdogs import repetition
-from agentrl.training.run_folder import RunFolder, State
+from agentrl.training.monitoring.rollout_progress import show_progress
+from agentrl.training.monitoring.watchdogs import repetition_share
+from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.supervised import warm_start, warm_start_marker
-from agentrl.training.supervised.demonstration_filter import Chosen
-from agentrl.training.supervised.supervised_dataset import retold
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.supervised.supervised_dataset import rerender_demonstrations
 from agentrl.training.trainer.publisher import Publisher
 from agentrl.training.trainer.retention import Retention
-from agentrl.training.trainer.rollout_prefetch import Ahead
-from agentrl.training.trainer.step_player import Played, StepPlayer
-from agentrl.training.trainer.training_samples import Lesson, lesson
+from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
+from agentrl.training.trainer.step_player import StepEpisodes, StepPlayer
+from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
 
 
-class Job:
+class Trainer:
     """Runs the stages of a training run.
 
     Args:
@@ -56,7 +56,7 @@ class Job:
         config: Config,
         folder: RunFolder,
         start: Path,
-        state: State,
+        state: RunState,
         rollouts: AnyRollouts,
         learner: AnyLearner,
         reporter: Reporter,
@@ -74,7 +74,7 @@ class Job:
         self._retention = retention
         self._publisher = Publisher(config, learner, rollouts)
         self._player = StepPlayer(config, rollouts, self._watched)
-        self._ahead: Ahead[Played] | None = None
+        self._ahead: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()
         """Prefetched steps and evaluations never play at the same time."""
 
@@ -108,13 +108,13 @@ class Job:
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
-        for player in baselines(self.config):
+        for player in baseline_players(self.config):
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)
                 self._keep_result(player, found.summary())
 
-    async def warm_up(self, recorded: Sequence[Chosen] = ()) -> None:
+    async def warm_up(self, recorded: Sequence[SelectedEpisode] = ()) -> None:
         """Train on demonstrations, or load the cached result.
 
         Args:
@@ -127,8 +127,8 @@ class Job:
             self._checkpoint(best=False)
         await self._publish()
 
-    async def _clone(self, config: WarmStartConfig, recorded: Sequence[Chosen]) -> None:
-        if warm_start_marker.is_warm(self.config, self._start):
+    async def _clone(self, config: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
+        if warm_start_marker.has_warm_start(self.config, self._start):
             log.warning(
                 "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
@@ -142,16 +142,18 @@ class Job:
             return
         with self._stage("demonstrations"):
             demonstrations = await asyncio.to_thread(
-                retold, self.config, self._start, recorded, self._reporter.progress
+                rerender_demonstrations, self.config, self._start, recorded, self._reporter.progress
             )
             if config.player is not None:
                 async with self._watched(config.episodes, "demonstrations"):
-                    demonstrations += await warm_start.demonstrations(self.config, self._rollouts)
+                    demonstrations += await warm_start.play_demonstrations(
+                        self.config, self._rollouts
+                    )
         with self._stage("warm start"):
-            await warm_start.clone(
+            await warm_start.train_on_demonstrations(
                 self.config, demonstrations, self._learner, self._start, self._reporter.cloning
             )
-        if cached is not None and warm_start.keep(cached, self.config, self._learner):
+        if cached is not None and warm_start.save_to_cache(cached, self.config, self._learner):
             # The same weights that later runs load from the cache, rounded to `model.dtype`.
             self._learner.load_weights(cached / "model.safetensors")
 
@@ -165,7 +167,7 @@ class Job:
                 evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
                 found[name] = evaluation.summary()
         self._keep_result(when, found)
-        warning = warnings.unreadable(found["sampled"])
+        warning = warnings.invalid_replies_warning(found["sampled"])
         if when == "before" and warning is not None:
             log.warning("%s", warning)
 
@@ -176,13 +178,12 @@ class Job:
             played = await self._next(step)
             groups, started = played.groups, time.perf_counter()
             await self._publisher.make_room()
-            taught = await asyncio.to_thread(self._credit, groups, step, played.greedy)
+            built = await asyncio.to_thread(self._build_samples, groups, step, played.greedy)
             learned = await asyncio.to_thread(
                 self._learner.update,
-                taught.samples,
+                built.samples,
                 step,
                 kl_coefficient=self._kl_coefficient,
-                slopes=taught.slopes,
             )
             self._adapt(learned)
             updated = time.perf_counter()
@@ -196,8 +197,8 @@ class Job:
                 "update": updated - started,
                 "publish": time.perf_counter() - updated,
             }
-            self._log(step, played, taught.metrics, learned, seconds)
-            if (warning := warnings.disagreement(step, learned)) is not None:
+            self._log(step, played, built.metrics, learned, seconds)
+            if (warning := warnings.mismatch_warning(step, learned)) is not None:
                 log.warning("%s", warning)
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
@@ -207,7 +208,7 @@ class Job:
     def finish(self) -> None:
         """Export the final model and write the summary."""
         self._learner.export(self._folder.model)
-        warm_start_marker.mark(self.config, self._folder.model)
+        warm_start_marker.write_marker(self.config, self._folder.model)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {"steps": self.state.step, "seconds": seconds}
         self._folder.write_summary(results)
@@ -219,39 +220,40 @@ class Job:
 
     # --- parts of a step ------------------------------------------------------------------
 
-    async def _next(self, step: int) -> Played:
+    async def _next(self, step: int) -> StepEpisodes:
         """The episodes of this step: played now, or prefetched during earlier updates."""
         if self.config.train.mode == "sync":
             return await self._step_played(step)
         if self._ahead is None:
-            self._ahead = Ahead(
+            self._ahead = RolloutPrefetcher(
                 self._step_played, step, self.config.train.steps, self.config.train.lag
             )
         return await self._ahead.take()
 
-    async def _step_played(self, step: int) -> Played:
+    async def _step_played(self, step: int) -> StepEpisodes:
         async with self._rollouts_lock:
             return await self._player.play(step)
 
-    def _credit(
+    def _build_samples(
         self,
         groups: Sequence[Sequence[ScoredEpisode]],
         step: int,
         greedy: Sequence[float] | None,
-    ) -> Lesson:
-        taught = lesson(
+    ) -> StepSamples:
+        built = build_training_samples(
             groups,
-            self.config,
-            self._learner.judge,
+            self.config.algorithm,
+            self._learner.score_tokens,
+            max_new_tokens=self.config.rollout.max_new_tokens,
             version=self.state.step,
             seed=self.config.seed * 1_000_003 + step,
             greedy=greedy,
             kl_coefficient=self._kl_coefficient,
         )
         episodes = [scored for group in groups for scored in group]
-        for scored, credits in zip(episodes, taught.advantages, strict=True):
-            self._recorder.record_advantages(scored, credits, step=step)
-        return taught
+        for scored, advantages in zip(episodes, built.advantages, strict=True):
+            self._recorder.record_advantages(scored, advantages, step=step)
+        return built
 
     def _adapt(self, learned: Mapping[str, float]) -> None:
         """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
@@ -312,9 +314,9 @@ class Job:
                 player=player,
                 greedy=greedy,
                 # Fails in the first evaluation instead of after the first training step.
-                check=lambda played: check_states([played], self.config.algorithm),
+                check=lambda played: check_state_keys([played], self.config.algorithm),
             )
-        self._folder.add_evaluation(as_record(name, self.state.step, found))
+        self._folder.add_evaluation(found.record(name, self.state.step))
         return found
 
     # --- bookkeeping ----------------------------------------------------------------------
@@ -322,8 +324,8 @@ class Job:
     def _log(
         self,
         step: int,
-        played: Played,
-        taught: dict[str, float],
+        played: StepEpisodes,
+        built: dict[str, float],
         learned: dict[str, float],
         seconds: dict[str, float],
     ) -> None:
@@ -333,15 +335,15 @@ class Job:
         self._reporter.log(
             step,
             {
-                **{f"train/{k}": v for k, v in means(episodes).items()},
+                **{f"train/{k}": v for k, v in mean_metrics(episodes).items()},
                 **{f"learner/{k}": v for k, v in learned.items()},
                 **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
-                "rollout/company": taught["company"],
+                "rollout/state_match_fraction": built["state_match_fraction"],
                 "rollout/dropped_groups": float(played.dropped),
-                **{f"learner/{k}": v for k, v in taught.items() if k != "company"},
+                **{f"learner/{k}": v for k, v in built.items() if k != "state_match_fraction"},
                 "rollout/tokens_per_turn": tokens / max(1, turns),
-                "rollout/repetition": repetition(
+                "rollout/repetition": repetition_share(
                     turn.reply_ids for e in episodes for turn in e.episode.turns
                 ),
                 "rollout/turns_per_s": turns / played.seconds,
@@ -383,7 +385,7 @@ class Job:
     @asynccontextmanager
     async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
         """Show the progress of a collection, then count its void episodes by cause."""
-        async with watching(self._rollouts, self._reporter.progress, total, note):
+        async with show_progress(self._rollouts, self._reporter.progress, total, note):
             yield
-        for cause, count in (await self._rollouts.look()).void.items():
+        for cause, count in (await self._rollouts.get_progress()).void.items():
             self.state.void[cause] = self.state.void.get(cause, 0) + count

@@ -1,174 +1,207 @@
-"""From a step's scored episodes to samples: who is asked, what is credited, what is left out."""
+"""From a step's scored episodes to training samples: score tokens, compute advantages, build."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import torch
 from torch import Tensor
 
 from agentrl.algorithms import episode_selection, importance_correction, requirements
-from agentrl.algorithms.advantages import check_states, company, credit
+from agentrl.algorithms.advantages import (
+    AdvantageResult,
+    check_state_keys,
+    compute_advantages,
+    state_match_fraction,
+    zero_advantage_groups,
+)
 from agentrl.algorithms.kl import ESTIMATES
-from agentrl.algorithms.trajectories import Judgement, split, trajectories
-from agentrl.config import Config
-from agentrl.training.batching.batches import evenly, only, teaches, to_samples
-from agentrl.training.learner.implicit_reward import slopes
-from agentrl.training.learner.token_scores import Judged
-from agentrl.types import Sample, ScoredEpisode
+from agentrl.algorithms.trajectories import EpisodeScores, build_trajectories, split_by_turn
+from agentrl.config import AlgorithmConfig
+from agentrl.training.batching.token_sequences import token_sequences
+from agentrl.training.learner.implicit_reward import bce_gradients
+from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 
-Judge = Callable[[Sequence[Sample]], list[Judged]]
+ScoreTokens = Callable[[Sequence[TokenSequence]], list[TokenScores]]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Lesson:
-    """What one training step teaches."""
+class StepSamples:
+    """What one training step learns from."""
 
-    samples: list[Sample]
+    samples: list[TrainingSample]
     advantages: list[list[list[float]]]
     """[E][T][R], of all episodes, group after group."""
-    slopes: list[float]
-    """Of each sample, for an implicit reward model; empty without one."""
     metrics: dict[str, float]
 
 
-def lesson(
+def build_training_samples(
     groups: Sequence[Sequence[ScoredEpisode]],
-    config: Config,
-    judge: Judge,
+    settings: AlgorithmConfig,
+    score_tokens: ScoreTokens,
     *,
+    max_new_tokens: int,
     version: int,
     seed: int,
     greedy: Sequence[float] | None = None,
     kl_coefficient: float = 0.0,
-) -> Lesson:
-    """Credit the episodes of a step.
+) -> StepSamples:
+    """Score the tokens of a step's episodes, compute advantages, and build samples.
 
     Args:
-        groups: siblings, scored.
-        config: the whole job's.
-        judge: see `Learner.judge`; asked only where the algorithm needs it.
+        groups: siblings, with rewards.
+        settings: the algorithm's.
+        score_tokens: see `Learner.score_tokens`; called only if the algorithm requires scores.
+        max_new_tokens: limit of a reply.
         version: of the weights that are to be updated.
-        seed: of what is drawn.
-        greedy: the greedy policy's return on each group's seed, where that is asked for.
-        kl_coefficient: what the divergence costs where it is part of the reward.
+        seed: of random draws.
+        greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
+        kl_coefficient: of the KL in the reward, if `algorithm.kl` is `reward`.
 
     Raises:
-        ConfigError: the algorithm needs names of states, and there are none.
+        ConfigError: the algorithm requires state keys, and there are none.
     """
-    settings = config.algorithm
-    check_states(groups, settings)
-    groups = [episode_selection.shaped(group, config) for group in groups]
+    check_state_keys(groups, settings)
+    groups = [episode_selection.shaped(group, settings, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
-    plain = [
-        sample
-        for number, scored in enumerate(episodes)
-        for sample in to_samples(
-            scored.episode, evenly(scored.episode, [0.0] * len(scored.episode.turns)), number=number
-        )
+    sequences = [
+        sequence
+        for index, scored in enumerate(episodes)
+        for sequence in token_sequences(scored.episode, index)
     ]
-    judged = judge(plain) if requirements.judgement(settings) and plain else [Judged()] * len(plain)
-    judgements = [Judgement()] * len(episodes)
-    by_episode = _by_episode(plain, judged)
-    for number, own in by_episode.items():
-        judgements[number] = _judgement(own, config)
-    in_reward = kl_coefficient if settings.kl == "reward" else 0.0
-    played = trajectories(groups, judgements, greedy, in_reward)
-    found = credit(played, settings)
-    versions, bound = _versions(episodes, played.tokens, version), settings.max_staleness
-    fresh = importance_correction.fresh(versions, version, bound) if bound >= 0 else played.tokens
-    # What is recorded tells that these tokens count for nothing.
-    advantages = split(torch.where(fresh, found.advantages, 0.0), groups)
-    returns = None if found.returns is None else split(found.returns, groups)
-    taught = [
-        replace(
-            sample,
-            # Without a correction the ratio is to what the engine sampled with.
-            old_logprobs=told.old_logprobs if requirements.correction(settings) else (),
-            reference_logprobs=told.reference_logprobs,
-            values=told.values,
-        )
-        for number, scored in enumerate(episodes)
-        for sample, told in zip(
-            to_samples(
-                scored.episode,
-                advantages[number],
-                None if returns is None else returns[number],
-                number=number,
-            ),
-            by_episode.get(number, []),
-            strict=True,
-        )
-    ]
-    metrics = {
-        "company": company(played),
-        "dead_groups": _dead(found.advantages, played.group),
+    scores = [TokenScores()] * len(sequences)
+    if sequences and requirements.token_scores(settings):
+        scores = score_tokens(sequences)
+    kl_in_reward = kl_coefficient if settings.kl == "reward" else 0.0
+    played = build_trajectories(
+        groups, _by_episode(sequences, scores, len(episodes), settings), greedy, kl_in_reward
+    )
+    result = compute_advantages(played, settings)
+    versions = _versions(episodes, played.tokens, version)
+    fresh = played.tokens
+    if settings.max_staleness >= 0:
+        fresh = importance_correction.fresh(versions, version, settings.max_staleness)
+    # Stale tokens are recorded with the advantage that they count with: 0.
+    advantages = torch.where(fresh, result.advantages, 0.0)
+    gradients, metrics = None, {}
+    if requirements.implicit(settings):
+        gradients, loss = _episode_gradients(groups, sequences, scores, settings.prime_beta)
+        metrics["implicit_loss"] = loss
+    samples = build_samples(
+        sequences,
+        scores,
+        AdvantageResult(advantages=advantages, returns=result.returns),
+        fresh=fresh,
+        use_old_logprobs=settings.importance_correction != "none",
+        gradients=gradients,
+    )
+    if settings.resample_power > 0:
+        returns = played.returns.tolist()
+        drawn = episode_selection.resampled(returns, settings.resample_power, seed)
+        samples = _resampled(samples, drawn)
+    metrics |= {
+        "state_match_fraction": state_match_fraction(played),
+        "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
         "stale": _mean(~fresh[played.tokens]),
         "lag": _mean(version - versions[played.tokens]),
+        "nonzero_advantage_fraction": sum(s.has_advantage for s in samples) / max(1, len(samples)),
     }
-    gradients: list[float] = []
-    if requirements.implicit(settings):
-        gradients, metrics["implicit_loss"] = _slopes(groups, plain, judged, config)
-    if bound >= 0:
-        taught, gradients = _fresh(taught, gradients, version, bound)
-    if settings.resample_power > 0:
-        drawn = episode_selection.resampled(played.returns.tolist(), settings.resample_power, seed)
-        taught, gradients = _drawn(taught, gradients, drawn)
-    metrics["teaching"] = sum(map(teaches, taught)) / max(1, len(taught))
-    return Lesson(samples=taught, advantages=advantages, slopes=gradients, metrics=metrics)
+    return StepSamples(
+        samples=samples, advantages=split_by_turn(advantages, groups), metrics=metrics
+    )
 
 
-def _by_episode(samples: Sequence[Sample], judged: Sequence[Judged]) -> dict[int, list[Judged]]:
-    found: dict[int, list[Judged]] = {}
-    for sample, told in zip(samples, judged, strict=True):
-        found.setdefault(sample.episode, []).append(told)
-    return found
+def build_samples(
+    sequences: Sequence[TokenSequence],
+    scores: Sequence[TokenScores],
+    result: AdvantageResult,
+    *,
+    fresh: Tensor,
+    use_old_logprobs: bool,
+    gradients: Mapping[int, float] | None,
+) -> list[TrainingSample]:
+    """Combine sequences, scores and advantages, without stale tokens.
+
+    A stale token becomes part of the prompt, so that it is in no loss: neither the policy's, nor
+    its entropy or KL, nor the critic's. Samples without any other token are dropped.
+
+    Args:
+        sequences: of the step's episodes, in order.
+        scores: of each sequence.
+        result: of all episodes.
+        fresh: bool[E, N], False for stale tokens.
+        use_old_logprobs: whether the losses compare with the learner before the update; otherwise
+            with the engine.
+        gradients: of the implicit reward's loss, by episode, 0 for others; None without one.
+    """
+    advantages, keep = result.advantages.tolist(), fresh.tolist()
+    returns = None if result.returns is None else result.returns.tolist()
+    offsets = dict.fromkeys((sequence.episode for sequence in sequences), 0)
+    samples = []
+    for sequence, score in zip(sequences, scores, strict=True):
+        episode, begin = sequence.episode, offsets[sequence.episode]
+        offsets[episode] = end = begin + sequence.num_sampled
+        kept = keep[episode][begin:end]
+        old = score.old_logprobs if use_old_logprobs else sequence.logprobs
+        assert old is not None, "score_tokens computed them"
+        if any(kept):
+            sample = TrainingSample(
+                token_ids=sequence.token_ids,
+                sampled_positions=tuple(compress(sequence.sampled_positions, kept)),
+                logprobs=tuple(compress(sequence.logprobs, kept)),
+                versions=tuple(compress(sequence.versions, kept)),
+                turns=tuple(compress(sequence.turns, kept)),
+                images=sequence.images,
+                episode=episode,
+                advantages=tuple(compress(advantages[episode][begin:end], kept)),
+                old_logprobs=tuple(compress(old, kept)),
+                reference_logprobs=_kept(score.reference_logprobs, kept),
+                values=_kept(score.values, kept),
+                returns=_kept(returns and returns[episode][begin:end], kept),
+                bce_gradient=None if gradients is None else gradients.get(episode, 0.0),
+            )
+            samples.append(sample)
+    return samples
 
 
-def _judgement(judged: Sequence[Judged], config: Config) -> Judgement:
-    """Of one episode, by its samples in the order of their tokens."""
-    settings = config.algorithm
+def _kept(values: Sequence[float] | None, kept: Sequence[bool]) -> tuple[float, ...] | None:
+    return None if values is None else tuple(compress(values, kept))
 
-    def joined(name: str) -> Tensor:
-        return torch.tensor([v for told in judged for v in getattr(told, name)])
 
-    old, reference = joined("old_logprobs"), joined("reference_logprobs")
-    divergence = implicit = torch.zeros(0)
+def _by_episode(
+    sequences: Sequence[TokenSequence],
+    scores: Sequence[TokenScores],
+    num_episodes: int,
+    settings: AlgorithmConfig,
+) -> list[EpisodeScores]:
+    """The scores that advantages depend on, of each episode's tokens in order."""
+    own: list[list[TokenScores]] = [[] for _ in range(num_episodes)]
+    for sequence, score in zip(sequences, scores, strict=True):
+        own[sequence.episode].append(score)
+    return [_episode_scores(scores, settings) if scores else EpisodeScores() for scores in own]
+
+
+def _episode_scores(scores: Sequence[TokenScores], settings: AlgorithmConfig) -> EpisodeScores:
+    def joined(values: Callable[[TokenScores], Sequence[float] | None]) -> Tensor:
+        return torch.tensor([value for score in scores for value in values(score) or ()])
+
+    reference = joined(lambda score: score.reference_logprobs)
+    kl = implicit = torch.zeros(0)
     if settings.kl == "reward":
-        divergence = ESTIMATES[settings.kl_estimate](old, reference)
+        kl = ESTIMATES[settings.kl_estimate](joined(lambda score: score.old_logprobs), reference)
     if requirements.implicit(settings):
-        implicit = settings.prime_beta * (joined("implicit_logprobs") - reference)
-    return Judgement(
-        values=tuple(joined("values").tolist()),
-        last_value=judged[-1].last_value,
-        divergence=tuple(divergence.tolist()),
+        implicit_logprobs = joined(lambda score: score.implicit_logprobs)
+        implicit = settings.prime_beta * (implicit_logprobs - reference)
+    return EpisodeScores(
+        values=tuple(joined(lambda score: score.values).tolist()),
+        last_value=scores[-1].last_value,
+        kl=tuple(kl.tolist()),
         implicit=tuple(implicit.tolist()),
     )
 
 
-def _fresh(
-    samples: Sequence[Sample], slopes: Sequence[float], version: int, bound: int
-) -> tuple[list[Sample], list[float]]:
-    """Without tokens that are older than the bound, and without samples that have no others.
-
-    No term of a loss sees them: not the policy's, not its entropy or divergence, not a critic's.
-    """
-    found = [
-        only(
-            sample,
-            importance_correction.fresh(torch.tensor(sample.versions), version, bound).tolist(),
-        )
-        for sample in samples
-    ]
-    left = [number for number, sample in enumerate(found) if sample.places]
-    return [found[n] for n in left], [slopes[n] for n in left] if slopes else []
-
-
-def _mean(values: Tensor) -> float:
-    return values.double().mean().item() if values.numel() else 0.0
-
-
 def _versions(episodes: Sequence[ScoredEpisode], tokens: Tensor, version: int) -> Tensor:
-    """int64[E, N], the weights that sampled each token; `version` where there is none."""
+    """int64[E, N], of the weights that sampled each token; `version` outside the mask."""
     versions = torch.full(tokens.shape, version)
     for row, scored in enumerate(episodes):
         own = [v for turn in scored.episode.turns for v in turn.reply_versions]
@@ -176,51 +209,44 @@ def _versions(episodes: Sequence[ScoredEpisode], tokens: Tensor, version: int) -
     return versions
 
 
-def _dead(advantages: Tensor, group: Tensor) -> float:
-    """Share of the groups that teach nothing."""
-    names = torch.unique(group)
-    dead = sum(not bool(advantages[group == name].any()) for name in names)
-    return dead / max(1, len(names))
-
-
-def _slopes(
+def _episode_gradients(
     groups: Sequence[Sequence[ScoredEpisode]],
-    samples: Sequence[Sample],
-    judged: Sequence[Judged],
-    config: Config,
-) -> tuple[list[float], float]:
-    """Of each sample its episode's, over how many episodes say anything; and the loss of all."""
+    sequences: Sequence[TokenSequence],
+    scores: Sequence[TokenScores],
+    beta: float,
+) -> tuple[dict[int, float], float]:
+    """The gradient of the implicit reward's loss by episode, and the loss.
+
+    Labels are returns scaled to [0, 1] within a group; groups with equal returns have none.
+    """
     labels: dict[int, float] = {}
-    number = 0
+    index = 0
     for group in groups:
         returns = [scored.total for scored in group if not scored.episode.outcome.void]
         for scored in group:
             if not scored.episode.outcome.void and len(set(returns)) > 1:
                 low, high = min(returns), max(returns)
-                labels[number] = (scored.total - low) / (high - low)
-            number += 1
+                labels[index] = (scored.total - low) / (high - low)
+            index += 1
     ratios = dict.fromkeys(labels, 0.0)
-    for sample, told in zip(samples, judged, strict=True):
-        if sample.episode in ratios:
-            own = zip(told.implicit_logprobs, told.reference_logprobs, strict=True)
-            ratios[sample.episode] += sum(one - other for one, other in own)
-    found, loss = slopes(list(ratios.values()), list(labels.values()), config.algorithm.prime_beta)
-    by_episode = {e: slope / len(labels) for e, slope in zip(labels, found, strict=True)}
-    return [by_episode.get(sample.episode, 0.0) for sample in samples], loss
+    for sequence, score in zip(sequences, scores, strict=True):
+        if sequence.episode in ratios:
+            pairs = zip(score.implicit_logprobs or (), score.reference_logprobs or (), strict=True)
+            ratios[sequence.episode] += sum(implicit - reference for implicit, reference in pairs)
+    gradients, loss = bce_gradients(list(ratios.values()), list(labels.values()), beta)
+    by_episode = zip(labels, gradients, strict=True)
+    return {episode: gradient / len(labels) for episode, gradient in by_episode}, loss
 
 
-def _drawn(
-    samples: Sequence[Sample], gradients: Sequence[float], episodes: Sequence[int]
-) -> tuple[list[Sample], list[float]]:
-    """The samples of episodes that were drawn, some of them more than once."""
-    chosen: list[int] = []
-    numbers: list[int] = []
-    for number, episode in enumerate(episodes):
-        own = [place for place, sample in enumerate(samples) if sample.episode == episode]
-        chosen += own
-        numbers += [number] * len(own)
-    taught = [
-        replace(samples[place], episode=number)
-        for place, number in zip(chosen, numbers, strict=True)
+def _resampled(samples: Sequence[TrainingSample], episodes: Sequence[int]) -> list[TrainingSample]:
+    """The samples of the drawn episodes; an episode drawn twice counts as two."""
+    return [
+        replace(sample, episode=index)
+        for index, episode in enumerate(episodes)
+        for sample in samples
+        if sample.episode == episode
     ]
-    return taught, [gradients[place] for place in chosen] if gradients else []
+
+
+def _mean(values: Tensor) -> float:
+    return values.double().mean().item() if values.numel() else 0.0

@@ -25,7 +25,7 @@ class Scores(NamedTuple):
     """float32[N], carries the gradient."""
     entropy: Tensor
     """float32[N], of the distribution that the token was drawn from, in nats."""
-    hits: Tensor
+    is_argmax: Tensor
     """bool[N], True where the token is the most probable one."""
 
 
@@ -47,7 +47,7 @@ class Backbone(nn.Module):
         been prepared; None computes whole rows."""
 
     @property
-    def masks(self) -> bool:
+    def supports_masks(self) -> bool:
         """Whether the decoder's attention supports masks: flash-attn's kernels do not."""
         settings: Any = self.policy.config.get_text_config()
         return "flash" not in str(settings._attn_implementation)
@@ -58,7 +58,7 @@ class Backbone(nn.Module):
         l is L, or under sequence parallelism the width of this rank's slice; see `Slice.mine`.
         """
         own = self.slice.of if self.slice is not None else _whole
-        seen = self._see(batch)
+        seen = self._image_arguments(batch)
         states: Tensor = self.policy.model(
             input_ids=own(batch.token_ids),
             position_ids=own(batch.positions),
@@ -71,16 +71,23 @@ class Backbone(nn.Module):
 
     def _attention(self, batch: Batch) -> dict[str, Any]:
         """Arguments of the forward pass that define which tokens attend to which."""
-        if batch.forked and not self.masks:
-            return _lengths(batch.ends)
+        if batch.has_branches and not self.supports_masks:
+            return _sequence_bounds(batch.subtree_ends)
         if self.slice is None:
-            return {"attention_mask": _sight(batch.ends) if batch.forked else None}
+            return {
+                "attention_mask": _attention_mask(batch.subtree_ends)
+                if batch.has_branches
+                else None
+            }
         # Padding columns get an end beyond all columns, which no token of a sample has.
-        length = self.slice.count * self.slice.width(batch.ends.shape[1])
-        ends = self.slice.padded(batch.ends, fill=length)
-        return {"attention_mask": _sight(ends) if batch.forked else None, "ulysses": self.slice}
+        length = self.slice.count * self.slice.width(batch.subtree_ends.shape[1])
+        ends = self.slice.padded(batch.subtree_ends, fill=length)
+        return {
+            "attention_mask": _attention_mask(ends) if batch.has_branches else None,
+            "ulysses": self.slice,
+        }
 
-    def _see(self, batch: Batch) -> dict[str, Any]:
+    def _image_arguments(self, batch: Batch) -> dict[str, Any]:
         """Arguments of the forward pass for images; empty without images.
 
         An image that occurs several times is encoded once; one outside this rank's slice is not
@@ -91,7 +98,7 @@ class Backbone(nn.Module):
         grid = batch.pixels["image_grid_thw"]
         index = batch.pixels.get("image_index")
         order = list(range(len(grid))) if index is None else index.tolist()
-        shown = self._shown(batch, grid[order]) if self.slice is not None else None
+        shown = self._tokens_in_slice(batch, grid[order]) if self.slice is not None else None
         if shown is not None:
             order = [place for place, own in zip(order, shown, strict=True) if own.any()]
             shown = [own for own in shown if own.any()]
@@ -119,7 +126,7 @@ class Backbone(nn.Module):
             seen.deepstack_features = [laid_out(layer) for layer in layers]
         return {"mm_encoder_outputs": {"image": seen}}
 
-    def _shown(self, batch: Batch, grid: Tensor) -> list[Tensor]:
+    def _tokens_in_slice(self, batch: Batch, grid: Tensor) -> list[Tensor]:
         """For each image in the rows, bool[its tokens] on the CPU: True for those in the slice.
 
         Args:
@@ -151,7 +158,7 @@ class Backbone(nn.Module):
         """The parameters of the vision tower; empty for a text-only model."""
         yield from (p for name, p in self.policy.named_parameters() if is_vision(name))
 
-    def width(self) -> float:
+    def attention_break_even(self) -> float:
         """Row length, in tokens, at which attention costs as much as the rest of the decoder."""
         layers = list(self.layers())
         size = sum(p.numel() for layer in layers for p in layer.parameters())
@@ -159,7 +166,7 @@ class Backbone(nn.Module):
         return size / max(1, 2 * hidden * len(layers))
 
 
-class TokenScorer(Backbone):
+class LogprobModel(Backbone):
     """A policy that computes log-probabilities of sampled tokens.
 
     Args:
@@ -186,24 +193,26 @@ class TokenScorer(Backbone):
         """
         hidden = self.hidden(batch)
         if self.slice is None:
-            return self._scores(hidden, batch.sources, batch.targets, temperature, entropy_gradient)
-        mine, own = self.slice.mine(batch.sources, batch.token_ids.shape[1])
+            return self._scores(
+                hidden, batch.logit_positions, batch.targets, temperature, entropy_gradient
+            )
+        mine, own = self.slice.mine(batch.logit_positions, batch.token_ids.shape[1])
         scores = self._scores(hidden, own, batch.targets[mine], temperature, entropy_gradient)
-        columns = torch.stack([scores.logprobs, scores.entropy, scores.hits.float()])
-        logprobs, entropy, hits = self.slice.joined(columns, mine)
+        columns = torch.stack([scores.logprobs, scores.entropy, scores.is_argmax.float()])
+        logprobs, entropy, is_argmax = self.slice.joined(columns, mine)
         # Copies: FSDP does not support views as outputs of a forward pass.
-        return Scores(logprobs.clone(), entropy.clone(), hits > 0.5)
+        return Scores(logprobs.clone(), entropy.clone(), is_argmax > 0.5)
 
     def _scores(
         self,
         hidden: Tensor,
-        sources: Tensor,
+        logit_positions: Tensor,
         targets: Tensor,
         temperature: float,
         entropy_gradient: bool,
     ) -> Scores:
         # Siblings with the same prefix share the logits of its positions.
-        positions, which = torch.unique(sources, return_inverse=True)
+        positions, which = torch.unique(logit_positions, return_inverse=True)
         rows = hidden[positions]
         size = max(1, _CHUNK // len(self.banned))
         if len(positions) <= size:
@@ -242,11 +251,11 @@ class TokenScorer(Backbone):
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = -(table.exp() * table.masked_fill(self.banned, 0)).sum(-1)[which]
         with torch.no_grad():
-            hits = table.argmax(-1)[which] == targets
-        return Scores(chosen, entropy, hits)
+            is_argmax = table.argmax(-1)[which] == targets
+        return Scores(chosen, entropy, is_argmax)
 
 
-class ValueScorer(Backbone):
+class ValueModel(Backbone):
     """A critic: a model of its own with a scalar head, one value per state.
 
     Args:
@@ -266,25 +275,27 @@ class ValueScorer(Backbone):
         """float32[N] values before the sampled tokens, and float32[S] after each last token."""
         values = self.head(self.hidden(batch)).squeeze(-1).float()
         if self.slice is None:
-            return values[batch.sources], values[batch.lasts]
-        positions = torch.cat([batch.sources, batch.lasts])
+            return values[batch.logit_positions], values[batch.last_positions]
+        positions = torch.cat([batch.logit_positions, batch.last_positions])
         mine, own = self.slice.mine(positions, batch.token_ids.shape[1])
         found = self.slice.joined(values[own], mine)
         # Copies: FSDP does not support views as outputs of a forward pass.
-        return found[: len(batch.sources)].clone(), found[len(batch.sources) :].clone()
+        return found[: len(batch.logit_positions)].clone(), found[
+            len(batch.logit_positions) :
+        ].clone()
 
 
 def _whole(rows: Tensor) -> Tensor:
     return rows
 
 
-def _sight(ends: Tensor) -> Tensor:
+def _attention_mask(ends: Tensor) -> Tensor:
     """bool[B, 1, L, L] attention mask: True where query (dim 2) attends to key (dim 3)."""
     columns = torch.arange(ends.shape[1], device=ends.device)
     return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
 
 
-def _lengths(ends: Tensor) -> dict[str, Any]:
+def _sequence_bounds(ends: Tensor) -> dict[str, Any]:
     """The bounds of each sample in a row, as transformers passes them to flash-attn.
 
     Args:

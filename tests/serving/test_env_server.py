@@ -25,9 +25,10 @@ from hypothesis.extra import numpy as hnp
 
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError, WorldError
-from agentrl.rollout.collector import tickets_of_step
-from agentrl.rollout.make_env import make_env, open_translator
-from agentrl.rollout.rollout_worker import Rollouts
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_components import open_translator
+from agentrl.rollout.make_env import make_env
+from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.serving import env_server
 from agentrl.serving.env_server import InvalidRequest, pack, unpack
 from agentrl.serving.remote_env import RemoteEnv
@@ -48,8 +49,8 @@ class Game(gymnasium.Env):
         self.named = [url, deadline_s, token]
     def look(self):
         screen = self.np_random.integers(256, size=(8, 6, 3), dtype=np.uint8)
-        told = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
-        return {"screen": screen, "n": self.steps}, told
+        info = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
+        return {"screen": screen, "n": self.steps}, info
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
@@ -141,17 +142,17 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
         )
     )
     config.rollout.max_refills = 100
-    rollouts = Rollouts(config, None, None)
+    rollouts = RolloutWorker(config, None, None)
     await rollouts.start()
     try:
-        tickets = tickets_of_step("train", 1, [1, 2], 2)
-        played = await rollouts.collect(tickets, "random")
+        requests = requests_of_step("train", 1, [1, 2], 2)
+        played = await rollouts.collect(requests, "random")
         assert all(len(e.episode.turns) == 3 for e in played)
-        assert rollouts.progress.void["EnvError"] == rollouts.progress.episodes - len(tickets) > 0
+        assert rollouts.progress.void["EnvError"] == rollouts.progress.episodes - len(requests) > 0
         config.rollout.max_refills = 0
         process.kill()
         with pytest.raises(WorldError, match="4 of 4 episodes are void"):
-            await rollouts.collect(tickets, "random")
+            await rollouts.collect(requests, "random")
     finally:
         await rollouts.close()
 

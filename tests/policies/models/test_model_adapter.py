@@ -189,7 +189,7 @@ def test_an_image_is_resized_by_averaging() -> None:
 _CHOICE = """
 import torch
 torch.cuda.is_available = lambda: True
-from agentrl.policies.models.model_adapter import _attention
+from agentrl.policies.models.model_loading import _attention
 asked = [("auto", "bfloat16"), ("auto", "float32"), ("eager", "bfloat16")]
 print(*(_attention(*choice) for choice in asked))
 torch.cuda.is_available = lambda: False
@@ -202,7 +202,7 @@ def chosen_attention(*search: Path) -> list[str]:
     path = os.pathsep.join([*map(str, search), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", _CHOICE],
-        cwd=Path(__file__).parents[2], env=os.environ | {"PYTHONPATH": path},
+        cwd=Path(__file__).parents[3], env=os.environ | {"PYTHONPATH": path},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

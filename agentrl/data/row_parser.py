@@ -1,0 +1,253 @@
+"""Parse the rows of a data set: find the columns, and read question, answer, options and images."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentrl.data import grading
+from agentrl.data.chat_messages import Question, read_messages
+from agentrl.data.prompt_templates import parse_template
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.errors import ConfigError, describe_error
+from agentrl.text import did_you_mean, quoted
+from agentrl.types import IMAGE, without_placeholders
+
+KEYS = {
+    "problem": ("problem", "question", "prompt"),
+    "answer": ("answer", "solution", "label"),
+    "images": ("images", "image"),
+    "options": ("options", "choices"),
+    "messages": ("messages", "message", "conversations"),
+}
+"""Default column names."""
+_WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ParsedRow:
+    """A parsed row whose images are not loaded yet."""
+
+    problem: str
+    accepted: tuple[str, ...]
+    images: tuple[Any, ...]
+    options: tuple[str, ...]
+
+
+class RowParser:
+    """Reads the rows of one table.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        keys: column names by content, where they differ from `KEYS`.
+        template: Jinja2 for the question's text; None uses the problem unchanged.
+        grade: how answers are graded; a row that no answer could satisfy is bad.
+
+    Raises:
+        ConfigError: a column is missing, or the template is invalid.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        keys: Mapping[str, str] | None,
+        template: str | None,
+        grade: str,
+    ) -> None:
+        self.columns = _columns(table, name, dict(keys or {}))
+        """Column names by content."""
+        self._grade = grade
+        self._template = (
+            None if template is None else parse_template(template, f"template={template!r:.80}")
+        )
+
+    def parse(self, row: Row) -> ParsedRow:
+        """Parse a row.
+
+        Raises:
+            BadRow: it cannot be used.
+        """
+        question = self._question(row)
+        images = _list(row.get(self.columns.get("images", "")))
+        in_messages = [image for image in question.images if image is not None]
+        if in_messages and images:
+            raise BadRow("it has images both in its messages and in a separate column")
+        images = in_messages or images
+        problem = self._rendered(row, question.problem)
+        placeholders = problem.count(IMAGE)
+        if not placeholders:
+            problem = IMAGE * len(images) + problem
+        elif placeholders != len(images):
+            raise BadRow(f"it has {placeholders} {IMAGE} placeholders for {len(images)} images")
+        if not without_placeholders(problem) and not images:
+            raise BadRow("the question is empty")
+        if not problem.isascii():
+            _check_unicode(problem)
+        options = _options(row.get(self.columns.get("options", "")))
+        if (option := grading.ambiguous_option(options)) is not None:
+            raise BadRow(f"its option {quoted(option)} is also the letter of another option")
+        accepted = _accepted(self._answer(row, question), options)
+        if (why := grading.why_ungradable(self._grade, accepted, options)) is not None:
+            raise BadRow(why)
+        return ParsedRow(
+            problem=problem,
+            accepted=accepted,
+            images=tuple(images),
+            options=options,
+        )
+
+    def _question(self, row: Row) -> Question:
+        if "messages" in self.columns:
+            return read_messages(row.get(self.columns["messages"]))
+        problem = row.get(self.columns["problem"])
+        if not isinstance(problem, str):
+            raise BadRow(f"{self.columns['problem']} is {_kind(problem)}, not text")
+        return Question(problem=problem, images=(), answer=None)
+
+    def _answer(self, row: Row, question: Question) -> Any:
+        if "answer" not in self.columns:
+            return question.answer
+        return row.get(self.columns["answer"])
+
+    def _rendered(self, row: Row, problem: str) -> str:
+        if self._template is None:
+            return problem
+        try:
+            return str(self._template.render({**row, "problem": problem})).strip()
+        except Exception as error:  # a template is code and may raise anything
+            raise BadRow(f"the template fails: {describe_error(error)}") from error
+
+
+def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
+    """The column of each content that the table has."""
+    if not len(table):
+        raise ConfigError(f"data={name}: it has no rows")
+    have = list(table.columns)
+    for content, column in keys.items():
+        if content not in KEYS:
+            raise ConfigError(f"keys.{content}: must be one of {', '.join(KEYS)}")
+        if column not in have:
+            raise ConfigError(
+                f"keys.{content}={column}: {name} has no such column{did_you_mean(column, have)}. "
+                f"It has: {', '.join(have)}"
+            )
+    found = {
+        content: keys.get(content) or next((n for n in names if n in have), None)
+        for content, names in KEYS.items()
+    }
+    columns = {content: column for content, column in found.items() if column is not None}
+    if "problem" in columns and "messages" in columns:
+        # A column named in `keys` wins; between two defaults, the plain text does.
+        del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
+    if "problem" not in columns and "messages" not in columns:
+        raise ConfigError(
+            f"data={name}: no column is named {_any_of('problem', 'messages')}; set the one with "
+            f"the question, as keys={{problem: ...}}. It has: {', '.join(have)}"
+        )
+    if "answer" not in columns and "messages" not in columns:
+        raise ConfigError(
+            f"data={name}: no column is named {_any_of('answer')}; set the one with the answer, as "
+            f"keys={{answer: ...}}. It has: {', '.join(have)}"
+        )
+    return columns
+
+
+def _any_of(*contents: str) -> str:
+    names = [name for content in contents for name in KEYS[content]]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate, which JSON can hold
+        raise BadRow(f"its text is not valid Unicode: {error}") from None
+
+
+def _list(value: Any) -> list[Any]:
+    """The values of a cell: zero, one or several; a list may be JSON text."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"{quoted(value)} is not a JSON list") from None
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _options(value: Any) -> tuple[str, ...]:
+    """The options in a cell, A first: a list, or a mapping from letters."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"its options {quoted(value)} are not valid JSON") from None
+    if isinstance(value, Mapping):
+        value = _in_order(value)
+    options = _list(value)
+    if len(options) == 1 and options[0] is value:
+        raise BadRow(f"its options are {quoted(value)}; they must be a list, or {{A: ..., B: ...}}")
+    for option in options:
+        if not isinstance(option, str | int | float):
+            raise BadRow(f"an option is {_kind(option)}, not text")
+    return tuple(map(str, options))
+
+
+def _in_order(options: Mapping[Any, Any]) -> list[Any]:
+    """The options of a mapping from letters; Parquet has null for those that a row lacks."""
+    given = {str(key).upper(): value for key, value in options.items() if value is not None}
+    letters = [chr(ord("A") + index) for index in range(len(given))]
+    if sorted(given) != letters:
+        raise BadRow(f"its options have the keys {', '.join(map(str, options))}, not A, B, ...")
+    return [given[letter] for letter in letters]
+
+
+def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
+    values = answer if isinstance(answer, list | tuple) else [answer]
+    if len(values) == 1 and (index := _option_index(values[0], options)) is not None:
+        values = [_option_at(index, options)]
+    texts = tuple(_as_text(value) for value in values)
+    if not texts or not all(texts):
+        raise BadRow(f"it has no answer: {answer!r:.40}")
+    return texts
+
+
+def _option_index(answer: Any, options: Sequence[str]) -> int | None:
+    """The index of the option that an answer gives; None for an answer in text.
+
+    An integer is an index, also where the format lacks integers and stores `1.0` or text. But text
+    equal to an option means that option.
+    """
+    if not options or type(answer) is int:  # a bool is text
+        return answer if options else None
+    text = _as_text(answer)
+    if not _WHOLE.fullmatch(text) or grading.normalize(text) in map(grading.normalize, options):
+        return None
+    return int(float(text))
+
+
+def _option_at(index: int, options: Sequence[str]) -> str:
+    if not 0 <= index < len(options):
+        raise BadRow(f"its answer {index} is not an index of its {len(options)} options (from 0)")
+    text = str(index)
+    if text in map(grading.normalize, options) and grading.normalize(options[index]) != text:
+        raise BadRow(f"its answer {index} is the index of one option and the text of another")
+    return options[index]
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return str(value).lower() if isinstance(value, bool) else ""
+    if isinstance(value, float) and not np.isfinite(value):
+        return ""
+    return str(value).strip()
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else type(value).__name__

@@ -1,0 +1,98 @@
+"""The names of `import agentrl`: complete, lazy, typed, and usable in a notebook."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import agentrl
+from agentrl import event_loop
+
+USER_FILE = """
+import agentrl
+from agentrl import Episode, Evaluation, Message, Observation, Run
+
+config: agentrl.Config = agentrl.load_config("frozen_lake", ["train.steps=1"])
+run: Run = agentrl.train(config)
+accuracy: float = run.summary["after"]["sampled"]["reward"]
+result: Evaluation = agentrl.evaluate(run.path, episodes=2)
+reward: float = result.metrics["reward"]
+episode: Episode = agentrl.replay.open(run.path).episode("id").episode
+words: list[str] = [turn.reply for turn in episode.turns]
+env = agentrl.make("FrozenLake-v1")
+translator = agentrl.make_translator("FrozenLake-v1")
+message: Message = translator.to_message(Observation(images=(), text=""))
+phone: agentrl.Device = agentrl.open_device("emulator-5554")
+"""
+
+
+def test_every_public_name_resolves_and_is_listed() -> None:
+    assert dir(agentrl) == sorted(agentrl.__all__)
+    for name in agentrl.__all__:
+        assert getattr(agentrl, name) is not None, name
+        assert name in agentrl.__doc__ or name in ("Evaluation", "__version__"), name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = agentrl.nothing
+
+
+@pytest.mark.slow
+def test_a_users_file_passes_a_strict_type_check(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(USER_FILE)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent",
+            "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache"), "job.py",
+        ],
+        cwd=tmp_path, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+async def test_evaluate_and_play_work_inside_a_running_event_loop(tmp_path: Path) -> None:
+    settings = [f"run.dir={tmp_path}", "rollout.launcher=local", "logging=[]"]
+    result = agentrl.evaluate("frozen_lake", policy="random", episodes=2, overrides=settings)
+    assert result.episodes == 2
+    assert result.run is not None
+    assert len(agentrl.replay.open(result.run).episodes()) == 2
+
+
+async def test_an_interrupt_inside_a_running_loop_cancels_and_cleans_up() -> None:
+    cleaned = threading.Event()
+
+    async def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            cleaned.set()
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        event_loop.run(work())
+    assert cleaned.is_set()
+    assert time.monotonic() - started < 30
+    assert not [t for t in threading.enumerate() if t.name.startswith("agentrl-loop")]
+
+
+def test_results_and_errors_pass_through() -> None:
+    async def result() -> int:
+        return 3
+
+    async def nested() -> int:
+        return event_loop.run(result())
+
+    async def failing() -> None:
+        raise ValueError("no")
+
+    async def nested_failure() -> None:
+        event_loop.run(failing())
+
+    assert event_loop.run(result()) == asyncio.run(nested()) == 3
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(nested_failure())
