@@ -37,7 +37,7 @@ def test_minimal_grpo_learns_in_150_lines(tmp_path):
 
 
 @pytest.mark.timeout(400)
-def test_reward_rises_on_an_environment_of_ones_own(tmp_path):
+def test_the_reward_rises_on_a_custom_environment(tmp_path):
     run(tmp_path, EXAMPLES / "own_environment.py")
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())

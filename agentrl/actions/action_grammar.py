@@ -89,7 +89,7 @@ class Grammar:
     style: str = "tag"
 
     def __post_init__(self) -> None:
-        self._spelling()
+        self._coordinates()
         if unknown := [name for name in self.actions if name not in FORMS]:
             raise ConfigError(f"unknown actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
         self._calls()
@@ -104,23 +104,23 @@ class Grammar:
         call = self._calls().parse(reply)
         name, given = call.name, list(call.arguments)
         if name in _POINTS:
-            return _POINTS[name](*self._spelling().parse(name, given, FORMS[name], 1))
+            return _POINTS[name](*self._coordinates().parse(name, given, FORMS[name], 1))
         if name in _PATHS:
-            return _PATHS[name](*self._spelling().parse(name, given, FORMS[name], 2))
+            return _PATHS[name](*self._coordinates().parse(name, given, FORMS[name], 2))
         return self._without_position(name, given)
 
     def format(self, action: Action) -> str:
         """The text of an action, in its tag."""
-        say = self._spelling().format
+        write = self._coordinates().format
         match action:
             case Tap(x, y):
-                call = ("tap", *say(x, y))
+                call = ("tap", *write(x, y))
             case LongPress(x, y):
-                call = ("long_press", *say(x, y))
+                call = ("long_press", *write(x, y))
             case Swipe(x1, y1, x2, y2):
-                call = ("swipe", *say(x1, y1, x2, y2))
+                call = ("swipe", *write(x1, y1, x2, y2))
             case Drag(x1, y1, x2, y2):
-                call = ("drag", *say(x1, y1, x2, y2))
+                call = ("drag", *write(x1, y1, x2, y2))
             case Type(text):
                 call = ("type", in_json(text))
             case Key(name):
@@ -131,7 +131,7 @@ class Grammar:
                 call = ("done",)
         return _calls(tuple(FORMS), self.style).format(*call)
 
-    def _spelling(self) -> CoordinateFormat:
+    def _coordinates(self) -> CoordinateFormat:
         return CoordinateFormat.named(self.positions, self.size, self.outside)
 
     def _calls(self) -> ActionSet:

@@ -25,20 +25,20 @@ from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
-_NAMED = 5
+_MAX_LISTED = 5
 """Bad rows that an error lists."""
 _THREADS = 8
-_LOOKED_AT = 20
+_ROWS_SEARCHED = 20
 """Rows that are searched for columns of images."""
-_PICTURES = re.compile(
+_IMAGE_COLUMN = re.compile(
     r"(img|image|pic|picture|photo|figure|screenshot)s?"
     r"([ _-]?(path|file|name|filename|bytes|data|base64|b64|url|uri)s?)*",
     re.IGNORECASE,
 )
-_PICTURE_FILE = re.compile(
+_IMAGE_FILE = re.compile(
     r"^(data:image/.*|[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?))$", re.ASCII | re.IGNORECASE
 )
-_AT_ONCE = 256
+_IMAGES_AT_ONCE = 256
 """Images held in memory at once while they are checked."""
 
 
@@ -161,7 +161,7 @@ class Dataset:
 
         broken: dict[int, str] = {}
         with ThreadPoolExecutor(_THREADS) as pool:
-            while some := list(itertools.islice(cells, _AT_ONCE)):
+            while some := list(itertools.islice(cells, _IMAGES_AT_ONCE)):
                 broken |= dict(bad for bad in pool.map(check, some) if bad is not None)
         return broken
 
@@ -170,8 +170,8 @@ class Dataset:
             raise ConfigError(f"on_bad={on_bad!r}: must be refuse or skip")
         if not self.bad:
             return
-        named = "; ".join(f"{row}: {why}" for row, why in list(self.bad.items())[:_NAMED])
-        more = f"; and {len(self.bad) - _NAMED} more" if len(self.bad) > _NAMED else ""
+        named = "; ".join(f"{row}: {why}" for row, why in list(self.bad.items())[:_MAX_LISTED])
+        more = f"; and {len(self.bad) - _MAX_LISTED} more" if len(self.bad) > _MAX_LISTED else ""
         rows = len(self._table)
         what = f"data={self._name}: {len(self.bad)} of {rows} rows are bad: {named}{more}"
         if on_bad == "refuse":
@@ -202,11 +202,11 @@ class Dataset:
         if not unused:
             return
         warning = f"data={self._name}: unused columns: {', '.join(map(quoted, unused))}"
-        some = [self._table.row(int(index)) for index in self._kept[:_LOOKED_AT]]
+        some = [self._table.row(int(index)) for index in self._kept[:_ROWS_SEARCHED]]
         if "images" not in self._parser.columns and not any(
             self._parser.parse(row).images for row in some
         ):
-            likely = [name for name in unused if _seems_pictures(name, some)]
+            likely = [name for name in unused if _seems_images(name, some)]
             if likely:
                 warning += (
                     f". The questions have no images, but {quoted(likely[0])} seems to hold some: "
@@ -220,13 +220,13 @@ def _warn_once(message: str) -> None:
     log.warning("%s", message)
 
 
-def _seems_pictures(column: str, rows: Sequence[Row]) -> bool:
+def _seems_images(column: str, rows: Sequence[Row]) -> bool:
     """Whether a column is named like one of images, or holds names of image files."""
-    if _PICTURES.fullmatch(column):
+    if _IMAGE_COLUMN.fullmatch(column):
         return True
     cells = (row.get(column) for row in rows)
     firsts = (cell[0] if isinstance(cell, list) and cell else cell for cell in cells)
-    return any(isinstance(cell, str) and _PICTURE_FILE.search(cell) for cell in firsts)
+    return any(isinstance(cell, str) and _IMAGE_FILE.search(cell) for cell in firsts)
 
 
 def _share(row: ParsedRow) -> float:

@@ -17,7 +17,7 @@ import PIL.ImageOps
 from agentrl.text import quoted
 from agentrl.types import Image
 
-_MOST_PIXELS = 64_000_000
+_MAX_PIXELS = 64_000_000
 """Maximum of one image; a larger one is a mistake or an attack."""
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
 """The formats decoded here: some others, such as EPS, are programs that PIL would run."""
@@ -138,12 +138,10 @@ def _unpacked(text: str, value: Any) -> bytes:
         raise ImageError(f"{quoted(value, 80)}: broken base64: {error}") from None
 
 
-def _decoded(picture: PIL.Image.Image) -> Image:
-    if picture.width * picture.height > _MOST_PIXELS:
-        raise ImageError(
-            f"{picture.width}x{picture.height} pixels; the maximum is {_MOST_PIXELS:,}"
-        )
-    upright = PIL.ImageOps.exif_transpose(picture)
+def _decoded(image: PIL.Image.Image) -> Image:
+    if image.width * image.height > _MAX_PIXELS:
+        raise ImageError(f"{image.width}x{image.height} pixels; the maximum is {_MAX_PIXELS:,}")
+    upright = PIL.ImageOps.exif_transpose(image)
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         shown = upright.convert("RGBA")
         ground = PIL.Image.new("RGBA", shown.size, "white")
@@ -153,12 +151,12 @@ def _decoded(picture: PIL.Image.Image) -> Image:
     return _checked(np.array(upright.convert("RGB")))
 
 
-def _checked(picture: Any) -> Image:
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+def _checked(image: Any) -> Image:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise ImageError(
-            f"{picture.dtype}{list(picture.shape)} is not an image; it must be uint8[H, W, 3]"
+            f"{image.dtype}{list(image.shape)} is not an image; it must be uint8[H, W, 3]"
         )
-    return np.asarray(picture, np.uint8)
+    return np.asarray(image, np.uint8)
 
 
 def _of(error: Exception) -> str:

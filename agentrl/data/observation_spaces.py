@@ -80,4 +80,4 @@ class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Pictures({self.most})"
+        return f"ImageTuple({self.most})"

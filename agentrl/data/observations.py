@@ -62,7 +62,7 @@ def images_in(observation: Any) -> list[Image]:
     if isinstance(observation, Mapping):
         observation = list(observation.values())
     if isinstance(observation, tuple | list):
-        return [picture for part in observation for picture in images_in(part)]
+        return [image for part in observation for image in images_in(part)]
     if isinstance(observation, np.ndarray) and is_image(observation):
         return [to_rgb(observation)]
     return []
@@ -74,10 +74,10 @@ def is_image(value: "np.ndarray[Any, Any]") -> bool:
     return has_channels and value.dtype == np.uint8 and min(value.shape[:2]) >= _LEAST_SIDE
 
 
-def to_rgb(picture: "np.ndarray[Any, Any]") -> Image:
+def to_rgb(image: "np.ndarray[Any, Any]") -> Image:
     """uint8[H, W, 3] of an image in color or grayscale."""
-    if picture.ndim == 2:
-        picture = picture[:, :, None]
-    if picture.shape[2] == 1:
-        picture = np.repeat(picture, 3, axis=2)
-    return np.ascontiguousarray(picture, dtype=np.uint8)
+    if image.ndim == 2:
+        image = image[:, :, None]
+    if image.shape[2] == 1:
+        image = np.repeat(image, 3, axis=2)
+    return np.ascontiguousarray(image, dtype=np.uint8)

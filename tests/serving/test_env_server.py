@@ -26,7 +26,8 @@ from hypothesis.extra import numpy as hnp
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError, WorldError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.make_env import make_env, open_translator
+from agentrl.rollout.env_components import open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.serving import env_server
 from agentrl.serving.env_server import InvalidRequest, pack, unpack
@@ -48,8 +49,8 @@ class Game(gymnasium.Env):
         self.named = [url, deadline_s, token]
     def look(self):
         screen = self.np_random.integers(256, size=(8, 6, 3), dtype=np.uint8)
-        told = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
-        return {"screen": screen, "n": self.steps}, told
+        info = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
+        return {"screen": screen, "n": self.steps}, info
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0

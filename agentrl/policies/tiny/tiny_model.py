@@ -123,12 +123,12 @@ def _sizes(sizes: dict[str, Any]) -> TinySizes:
                 f"model.tiny.{name}: no such size{did_you_mean(name, known)}. "
                 f"Known: {', '.join(known)}"
             )
-        whole = isinstance(getattr(TinySizes(), name), int)
-        value, kind = sizes[name], int if whole else int | float
+        is_integer = isinstance(getattr(TinySizes(), name), int)
+        value, kind = sizes[name], int if is_integer else int | float
         if name != "words" and not (
             type(value) is not bool and isinstance(value, kind) and value > 0
         ):
-            what = "a whole number" if whole else "a number"
+            what = "a whole number" if is_integer else "a number"
             raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
     chosen = TinySizes(**sizes)
     if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
@@ -215,7 +215,7 @@ def _initialize(model: torch.nn.Module, sizes: TinySizes) -> None:
 
 def _save_processor(folder: Path, sizes: TinySizes) -> None:
     token = (sizes.patch * sizes.merge) ** 2
-    picture = {
+    image = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",
         "patch_size": sizes.patch,
@@ -225,7 +225,7 @@ def _save_processor(folder: Path, sizes: TinySizes) -> None:
         "image_std": [sizes.image_std] * 3,
         "size": {"shortest_edge": token, "longest_edge": 1024 * token},
     }
-    video = {**picture, "video_processor_type": "Qwen2VLVideoProcessor"}
+    video = {**image, "video_processor_type": "Qwen2VLVideoProcessor"}
     del video["image_processor_type"]
     ids = tiny_tokenizer.ids()
     generation = {
@@ -236,7 +236,7 @@ def _save_processor(folder: Path, sizes: TinySizes) -> None:
         "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
     }
     for name, content in (
-        ("preprocessor_config", picture),
+        ("preprocessor_config", image),
         ("video_preprocessor_config", video),
         ("generation_config", generation),
     ):
