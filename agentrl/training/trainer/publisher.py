@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.transports import WeightTransport
@@ -18,7 +18,7 @@ class Publisher:
     """
 
     def __init__(
-        self, transport: WeightTransport, learner: AnyLearner, rollouts: RolloutGroup
+        self, transport: WeightTransport, learner: AnyLearner, rollouts: AnyRollouts
     ) -> None:
         self._transport, self._learner, self._rollouts = transport, learner, rollouts
         self._kind = transport.kind()
