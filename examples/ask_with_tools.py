@@ -92,7 +92,7 @@ class AskTranslator:
     def instructions(self):
         if not self.instruct:
             return ""
-        return f"Use a tool, then answer. Each reply is one of {self.calls.told()}."
+        return f"Use a tool, then answer. Each reply is one of {self.calls.describe()}."
 
     def to_observation(self, observation, info):
         return Observation(images=tuple(observation["images"]), text=observation["text"])
@@ -102,7 +102,7 @@ class AskTranslator:
         return Message(role="user", text=marks + observation.text, images=observation.images)
 
     def to_action(self, reply):
-        call = self.calls.read(reply)
+        call = self.calls.parse(reply)
         argument = call.arguments[0]
         if argument.startswith('"'):
             try:
@@ -125,11 +125,11 @@ class Expert:
 
     def reply(self, info, rng):
         if info["uses"]:
-            return self.calls.say("answer", self.answer(info, rng))
+            return self.calls.format("answer", self.answer(info, rng))
         if info["kind"] == "sum":
-            return self.calls.say("calculate", json.dumps(info["tool"]))
+            return self.calls.format("calculate", json.dumps(info["tool"]))
         box = info["tool"] if rng.random() < self.looks else str(rng.integers(1, 5))
-        return self.calls.say("zoom", box)
+        return self.calls.format("zoom", box)
 
     def answer(self, info, rng):
         return info["answer"]

@@ -28,7 +28,7 @@ def test_one_game_is_played_on_a_virtual_phone(adb_server, tmp_path):
 
 
 @pytest.mark.timeout(400)
-def test_reward_rises_on_an_environment_of_ones_own(tmp_path):
+def test_the_reward_rises_on_a_custom_environment(tmp_path):
     run(tmp_path, EXAMPLES / "own_environment.py")
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())

@@ -73,7 +73,10 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("model.lora.rank=99999999", ["model.lora.rank", "10000 at most"]),
         ("model.lora.base=nf4", ["model.lora.base=nf4", "model.lora.rank is 0"]),
         ("model.lora.targets=[q_proj]", ["model.lora.targets=['q_proj']", "lora.rank is 0"]),
-        ("model.attention=flash_attention_2", ["needs flash-attn, not inst", "agentrl[gpu]"]),
+        (
+            "model.attention=flash_attention_2",
+            ["needs flash-attn, not inst", "agentrl-screens[gpu]"],
+        ),
         (
             "algorithm.kl_coefficient=0.1",
             ["kl_coefficient=0.1: has no effect", "kl=loss or"],

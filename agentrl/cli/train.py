@@ -53,6 +53,7 @@ def train(
 
     path = train_job(config, overrides=settings, resume=run, begun=_print_budget).path
     typer.echo(f"run: {path}")
+    typer.echo(f"See it: agentrl view {path}   Evaluate it: agentrl eval {path}")
 
 
 def _print_budget(job: "Config") -> None:

@@ -21,7 +21,7 @@ from agentrl.rollout.env_arguments import (
     env_config_of,
     with_allowed_apps,
 )
-from agentrl.rollout.make_env import instructions_for, load_player, open_translator
+from agentrl.rollout.env_components import instructions_for, load_player, open_translator
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.budget import budget
 from agentrl.training.monitoring.loggers import check_loggers

@@ -71,7 +71,7 @@ def _draw(touched: NumberGameRules, width: int, height: int) -> Image:
     return drawing.render(touched.game, width, height)
 
 
-def _words(level: NumberGameLevel) -> str:
+def _prompt(level: NumberGameLevel) -> str:
     """The rules of this level for the prompt; the distractor line is not mentioned."""
     lamp = "One lamp is lit."
     if level.memory:
@@ -96,7 +96,7 @@ GAME = PhoneGame(
     draw=_draw,
     level=NumberGameLevel,
     calls={"select(i)": 3},
-    words=_words,
+    prompt=_prompt,
     scale=1 / STAKE,
 )
 

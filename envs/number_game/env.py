@@ -93,7 +93,7 @@ class NumberGame(GameEnv):
             distractor=distractor,
             timed=timed,
         )
-        self._told = FactSource(truth, level)
+        self._facts = FactSource(truth, level)
         super().__init__(device, mode, allow, render_mode, **asdict(level))
 
     def calls(self) -> NamedCalls:
@@ -119,17 +119,17 @@ class NumberGame(GameEnv):
 
     def begin(self, seed: int) -> None:
         """Clear what was read in the previous game."""
-        self._told.begin(seed)
+        self._facts.begin(seed)
 
     def begins(self, shown: Settled) -> bool:
         """Whether a screen without published state shows the start of a game."""
-        return self._told.begins(in_layout(shown, self.device.app_area()))
+        return self._facts.begins(in_layout(shown, self.device.app_area()))
 
     def facts(self, shown: Settled) -> _Facts:
         """The true state behind a screen, from the source that `truth` selects."""
         # An allowed app may cover the game.
         in_front = shown.front in (None, self.game.package)
-        return self._told.of(in_layout(shown, self.device.app_area()), in_front=in_front)
+        return self._facts.of(in_layout(shown, self.device.app_area()), in_front=in_front)
 
     def lowest(self, facts: _Facts) -> float:
         """All remaining picks are lost."""
@@ -149,8 +149,8 @@ class NumberGame(GameEnv):
     def metrics(self, facts: _Facts) -> dict[str, float]:
         """The share of right picks among all rounds, the score, and the misread facts."""
         right = {"accuracy": facts["right"] / self.rounds, "score": facts["score"]}
-        return {**right, **self._told.metrics()}
+        return {**right, **self._facts.metrics()}
 
-    def also_told(self) -> dict[str, Any]:
+    def extra_info(self) -> dict[str, Any]:
         """The audit of facts read from the screen."""
-        return self._told.told()
+        return self._facts.extra_info()

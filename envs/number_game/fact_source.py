@@ -73,7 +73,7 @@ class FactSource:
             self._misread += len(self._audit["differs"])
         return self._facts
 
-    def told(self) -> _Facts:
+    def extra_info(self) -> _Facts:
         """Additional entries of `info`, once per screen: the audit of the facts read."""
         audit, self._audit = self._audit, None
         return {} if audit is None else {"audit": audit}

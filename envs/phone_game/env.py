@@ -217,7 +217,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
     def begin(self, seed: int) -> None:
         """Called before a new game is launched."""
 
-    def also_told(self) -> Info:
+    def extra_info(self) -> Info:
         """Additional entries of `info`."""
         return {}
 
@@ -272,7 +272,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             "state_key": self.state_key(self.known),
             "changed": self._changed,
             "metrics": self.metrics(self.known),
-            **self.also_told(),
+            **self.extra_info(),
         }
 
 

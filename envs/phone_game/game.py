@@ -31,7 +31,7 @@ class PhoneGame:
     of `GameRules.places`."""
     swipes: bool = False
     """Whether the game takes swipes; if not, every touch is a tap."""
-    words: str | Callable[[Any], str]
+    prompt: str | Callable[[Any], str]
     """The rules for the prompt, or a function of the level: the aim, and what the screen hides."""
     score: str = "score"
     """The published number whose change is the reward."""
@@ -43,9 +43,9 @@ class PhoneGame:
     metrics: tuple[str, ...] = field(default=("score",))
     """The published numbers that are copied to `info["metrics"]`."""
 
-    def told(self, level: LevelSettings) -> str:
+    def prompt_for(self, level: LevelSettings) -> str:
         """The rules for the prompt at a level."""
-        return self.words if isinstance(self.words, str) else self.words(level)
+        return self.prompt if isinstance(self.prompt, str) else self.prompt(level)
 
 
 class NamedCalls:

@@ -8,18 +8,18 @@ from typing import Any, Self
 from agentrl.errors import ConfigError
 
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
-_CHOICES, _TOLD = "choices", "told"
+_CHOICES, _DESCRIPTION = "choices", "description"
 
 
-def one_of(default: Any, choices: Container[Any], told: str) -> Any:
+def one_of(default: Any, choices: Container[Any], description: str) -> Any:
     """A field of `LevelSettings` with a fixed set of valid values.
 
     Args:
         default: its value at the plain level.
         choices: contains every valid value; all have the default's type.
-        told: describes them in error messages, after "it must be".
+        description: describes them in error messages, after "it must be".
     """
-    return field(default=default, metadata={_CHOICES: choices, _TOLD: told})
+    return field(default=default, metadata={_CHOICES: choices, _DESCRIPTION: description})
 
 
 def switch(default: bool = False) -> Any:
@@ -41,7 +41,7 @@ class LevelSettings:
             choices = setting.metadata[_CHOICES]
             if type(value) is not type(setting.default) or value not in choices:
                 raise ValueError(
-                    f"{setting.name} is {value!r}; it must be {setting.metadata[_TOLD]}."
+                    f"{setting.name} is {value!r}; it must be {setting.metadata[_DESCRIPTION]}."
                 )
 
     def extras(self) -> dict[str, str]:

@@ -54,7 +54,7 @@ class GameTranslator:
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""
-        return f"{self.game.told(self.level)} {self.answer_format()}" if self.instruct else ""
+        return f"{self.game.prompt_for(self.level)} {self.answer_format()}" if self.instruct else ""
 
     def answer_format(self) -> str:
         """The format of replies in this mode."""

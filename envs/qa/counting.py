@@ -94,7 +94,7 @@ class Counting:
         picture = _draw(things, level, self._pixels)
         return Task(
             name=f"counting {seed}",
-            problem=f"<image>How many {_told(wanted)} are there?",
+            problem=f"<image>How many {_phrase(wanted)} are there?",
             accepted=(str(sum(t.fits(wanted) for t in things)),),
             images=(picture,),
             guesses=tuple(map(str, range(10))),
@@ -188,7 +188,7 @@ def _draw(things: list[Thing], level: CountingLevel, pixels: int) -> Image:
     return canvas.picture()
 
 
-def _told(wanted: dict[str, str]) -> str:
+def _phrase(wanted: dict[str, str]) -> str:
     """`small red circles`, `red shapes`."""
     words = [wanted[name] for name in ("size", "color") if name in wanted]
     return " ".join([*words, f"{wanted.get('shape', 'shape')}s"])

@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 OBSERVATIONS = ("text", "image", "both")
-DEADLOCKS = ("off", "tell", "end")
+DEADLOCKS = ("off", "report", "end")
 STEP, BOX_ON, BOX_OFF, SOLVED = -0.1, 1.0, -1.0, 10.0
 """The usual rewards, as in gym-sokoban."""
 
@@ -53,7 +53,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         observation: `text`, `image` or `both`.
         cell: side of a cell in pixels.
         max_steps: the episode is truncated after this many steps.
-        deadlock: `tell`: report in `info` whether the board is certainly lost. `end`: end the
+        deadlock: `report`: say in `info` whether the board is certainly lost. `end`: end the
             episode there and charge for the remaining steps, so that losing early is not better
             than losing late. `off`: do not check.
         solver_states: search limit for the shortest solution of a level from a file, in states; 0
@@ -80,7 +80,7 @@ class Sokoban(gymnasium.Env[_Observation, Any]):
         observation: str = "text",
         cell: int = 28,
         max_steps: int = 120,
-        deadlock: str = "tell",
+        deadlock: str = "report",
         solver_states: int = 20_000,
         render_mode: str | None = None,
     ) -> None:

@@ -29,7 +29,7 @@ def _draw(program: MiniProgram, width: int, height: int) -> Image:
     return picture
 
 
-def _words(level: TreeGameLevel) -> str:
+def _prompt(level: TreeGameLevel) -> str:
     """The rules of this level for the prompt."""
     chops = "one chop" if level.chops == 1 else f"{level.chops} chops"
     rules = (
@@ -52,7 +52,7 @@ GAME = PhoneGame(
     draw=_draw,
     level=TreeGameLevel,
     calls={"chop()": 1, "replace()": 1, "decompose()": 1},
-    words=_words,
+    prompt=_prompt,
 )
 
 

@@ -228,7 +228,7 @@ def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
     for name in ("ppadb.connection", "agentrl.devices.adb.drivers.ppadb_link"):
         monkeypatch.setitem(sys.modules, name, None)
     socket_class.cache_clear()
-    with pytest.raises(ConfigError, match=r"pip install 'agentrl\[ppadb\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[ppadb\]'"):
         open_device("virtual", driver="ppadb")
 
 

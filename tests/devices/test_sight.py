@@ -255,7 +255,7 @@ def test_without_ocr_one_error_says_how_to_get_it(monkeypatch):
     with pytest.raises(ConfigError) as told:
         OcrReader()
     assert str(told.value) == extras.NO_OCR
-    assert "pip install 'agentrl[ocr]'" in extras.NO_OCR
+    assert "pip install 'agentrl-screens[ocr]'" in extras.NO_OCR
 
 
 @pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""Every level of the number game, and games of it that are played in this process."""
+"""All levels of the number game, and helpers to play it in this process."""
 
 import itertools
 from typing import Any
@@ -33,13 +33,13 @@ def launched(seed: int, rounds: int = 3, **level: Any) -> NumberGameApp:
 
 
 def tap(app: NumberGameApp, place: list[float]) -> bool:
-    """Tap where the truth says that something lies."""
+    """Tap at a published place."""
     x, y = place
     return app.touch(x, to_app(y))
 
 
 def play(app: NumberGameApp, player: NumberGameExpert, turns: int, seed: int = 0) -> dict[str, Any]:
-    """The truth after so many turns, or at the end of the game."""
+    """The state after some turns, or at the end of the game."""
     rng, translator = np.random.default_rng(seed), NumberGameTranslator()
     for _ in range(turns):
         if app.state()["done"]:

@@ -1,4 +1,4 @@
-"""The six small games, each with a level of few turns."""
+"""Short levels of the six minigames, and helpers to play them."""
 
 import copy
 from collections.abc import Mapping
@@ -31,26 +31,26 @@ def player(id: str, name: str, **kwargs: Any) -> Any:
 
 
 def extras(id: str, seed: int) -> dict[str, str]:
-    """What launches a short game."""
+    """The launch extras of a short game."""
     return {"seed": str(seed), **{name: str(value) for name, value in SHORT[id].items()}}
 
 
 def play_badly(id: str, seed: int, dice: int, **level: str) -> list[dict[str, Any]]:
-    """The states of a paused game in which each move is one that is worth least at once."""
+    """The states of a paused game in which each move has the lowest immediate worth."""
     app, rng = new_app(id), np.random.default_rng(dice)
     app.launch({**extras(id, seed), **level})
     states = [app.state()]
     while not states[-1]["done"]:
         tried = [after(app, move) for move in states[-1]["moves"]]
-        least = min(one.state()["worth"] for one in tried)
-        worst = [one for one in tried if one.state()["worth"] == least]
+        least = min(candidate.state()["worth"] for candidate in tried)
+        worst = [candidate for candidate in tried if candidate.state()["worth"] == least]
         app = worst[int(rng.integers(len(worst)))]
         states.append(app.state())
     return states
 
 
 def after(app: Any, move: str | int) -> Any:
-    """The app after a move and the time that it takes; the app itself stays as it is."""
+    """A copy of the app after a move and the time that it takes."""
     app = copy.deepcopy(app)
     app.rules.flip(move) if isinstance(move, int) else app.rules.move(move)
     for _ in range(app.level.ticks if isinstance(app.level, PacedSettings) else 0):

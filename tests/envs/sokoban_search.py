@@ -1,4 +1,4 @@
-"""Sokoban once more, as plainly as it can be said: what the fast code is compared with."""
+"""A plain implementation of Sokoban, the reference for the fast code."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""What must hold for every environment that comes with agentrl."""
+"""Checks of every built-in environment."""
 
 import gymnasium
 import pytest
@@ -16,7 +16,7 @@ IDS = [pytest.param(g.id, marks=SLOW if g.id in ON_PHONES else ()) for g in OURS
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_nothing_is_wrong_with_it(id: str, request: pytest.FixtureRequest) -> None:
+def test_a_built_in_environment_passes_all_checks(id: str, request: pytest.FixtureRequest) -> None:
     if id in ON_PHONES:
         request.getfixturevalue("adb_server")
     found = list(check_environment(EnvConfig(id=id), steps=2, deadline_s=200))

@@ -121,7 +121,7 @@ def test_a_mistake_costs_its_reward_and_ends_the_game(make_env: MakeEnv) -> None
 @pytest.mark.parametrize("id", IDS)
 @settings(max_examples=10, deadline=None)
 @given(seed=SEEDS, dice=SEEDS)
-def test_leaving_costs_as_much_as_the_worst_that_can_still_come(
+def test_leaving_costs_as_much_as_the_worst_possible_rest(
     id: str, make_env: MakeEnv, seed: int, dice: int
 ) -> None:
     env = make_env(id)
@@ -142,7 +142,7 @@ def test_leaving_costs_as_much_as_the_worst_that_can_still_come(
         ("Snake-v0", {}, -1.0),
     ],
 )
-def test_who_leaves_at_once_loses_all_that_could_be_lost(
+def test_leaving_at_once_costs_as_much_as_the_worst_game(
     id: str, level: dict[str, int], lowest: float, make_env: MakeEnv
 ) -> None:
     env = make_env(id, mode="calls", **level)
@@ -159,7 +159,7 @@ def test_who_leaves_at_once_loses_all_that_could_be_lost(
     assert (reward, terminated, info["left"]) == (pytest.approx(lowest), True, True)
 
 
-def test_leaving_costs_less_where_less_is_left_to_lose_but_never_less_than_a_lost_game(
+def test_leaving_costs_less_near_the_end_but_never_less_than_a_lost_game(
     make_env: MakeEnv,
 ) -> None:
     env = make_env("Flip-v0")

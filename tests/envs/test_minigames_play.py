@@ -114,7 +114,7 @@ def test_states_are_plain_json_and_hold_the_places_of_all_calls(id: str) -> None
 
 @pytest.mark.parametrize("id", IDS)
 @pytest.mark.parametrize("size", SIZES)
-def test_pictures_have_the_size_asked_for_and_tell_one_state_from_the_next(
+def test_pictures_have_the_requested_size_and_differ_between_states(
     id: str, size: tuple[int, int]
 ) -> None:
     app, rng, who = new_app(id), np.random.default_rng(0), player(id, "expert", mode="calls")
@@ -145,10 +145,10 @@ def test_a_picture_belongs_to_its_caller(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_the_words_name_every_call(id: str) -> None:
-    told = make_translator(id, {"mode": "calls", "style": "tool"}).instructions()
+def test_the_prompt_names_every_call(id: str) -> None:
+    prompt = make_translator(id, {"mode": "calls", "style": "tool"}).instructions()
     for form in new_app(id).game.calls:
-        assert f'"{form.partition("(")[0]}"' in told
+        assert f'"{form.partition("(")[0]}"' in prompt
 
 
 def test_cards_that_a_small_table_lacks_are_turned_in_vain() -> None:
@@ -180,7 +180,7 @@ def test_a_drag_sends_the_ship_where_it_ends() -> None:
     assert (app.state()["target"], app.state()["ship"]) == (4, 3)
 
 
-def test_the_picture_of_all_games_is_what_its_program_draws() -> None:
+def test_the_documented_picture_of_all_games_is_up_to_date() -> None:
     program = Path(__file__).parents[2] / "docs" / "make_minigames.py"
     spec = importlib.util.spec_from_file_location("make_minigames", program)
     assert spec is not None
@@ -197,7 +197,7 @@ def test_the_picture_of_all_games_is_what_its_program_draws() -> None:
 
 @pytest.mark.parametrize("player", [flip_players.FlipExpert, flip_players.FlipMediocre])
 @pytest.mark.parametrize("seed", range(5))
-def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed):
+def test_notes_of_flip_list_seen_cards_and_reasoning_names_the_best_move(player, seed):
     flip, writer = Flip(seed, pairs=3), player(mode="calls", notes=True)
     rng = np.random.default_rng(seed)
     while not flip.done:
@@ -223,7 +223,7 @@ def test_notes_of_flip_hold_what_was_seen_and_thoughts_what_is_best(player, seed
     assert flip.won
 
 
-def test_without_notes_flip_says_its_action_alone():
+def test_without_notes_flip_replies_with_the_action_only():
     state = Flip(0, pairs=3).state()
     rng = np.random.default_rng(0)
     assert flip_players.FlipExpert(mode="calls").reply(state, rng) == "<action>flip(0)</action>"

@@ -86,7 +86,7 @@ def test_the_score_never_falls(make: Callable[[int], Any], seed: int, dice: int)
 
 
 @pytest.mark.parametrize("make", GAMES)
-def test_a_negative_seed_is_refused(make: Callable[[int], Any]) -> None:
+def test_a_negative_seed_is_rejected(make: Callable[[int], Any]) -> None:
     with pytest.raises(ValueError, match="seed is -1"):
         make(-1)
 
@@ -103,19 +103,21 @@ def test_a_negative_seed_is_refused(make: Callable[[int], Any]) -> None:
         (SpaceFighter, {"length": 0}),
     ],
 )
-def test_a_level_that_cannot_be_is_refused(make: Any, wrong: dict[str, int]) -> None:
+def test_an_invalid_level_is_rejected(make: Any, wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="|".join(wrong)):
         make(0, **wrong)
 
 
 @pytest.mark.parametrize("make", [Timberman, Snake, FlappyBird, SpaceFighter])
-def test_a_move_that_does_not_exist_is_refused(make: Any) -> None:
+def test_an_unknown_move_is_rejected(make: Any) -> None:
     with pytest.raises(ValueError, match="'jump' is not a move"):
         make(0).move("jump")
 
 
 @given(*[st.floats(0.0, 1.0)] * 4)
-def test_a_swipe_has_a_direction_wherever_it_is(x1: float, y1: float, x2: float, y2: float) -> None:
+def test_the_direction_of_a_swipe_is_independent_of_its_position(
+    x1: float, y1: float, x2: float, y2: float
+) -> None:
     opposite = {"up": "down", "down": "up", "left": "right", "right": "left"}
     if (x1, y1) != (x2, y2):
         assert opposite[direction(x1, y1, x2, y2)] == direction(x2, y2, x1, y1)
@@ -136,7 +138,7 @@ def test_a_slide_keeps_the_sum_of_the_tiles_and_never_makes_room_less(
 
 
 @given(BOARDS)
-def test_the_four_slides_are_one_seen_from_four_sides(board: game_2048.Board) -> None:
+def test_the_four_slides_are_rotations_of_each_other(board: game_2048.Board) -> None:
     mirrored = tuple(row[::-1] for row in board)
     turned = tuple(zip(*board, strict=True))
     left, merged = slide(board, "left")
@@ -217,7 +219,7 @@ def test_the_bar_runs_out_and_a_chop_fills_it_a_little() -> None:
 
 @given(SEEDS, SEEDS)
 @settings(max_examples=30, deadline=None)
-def test_the_snake_never_overlaps_and_grows_by_what_it_eats(seed: int, dice: int) -> None:
+def test_the_snake_never_overlaps_and_grows_by_one_per_food(seed: int, dice: int) -> None:
     for state in play(Snake(seed), dice):
         body = [tuple(cell) for cell in state["body"]]
         assert len(set(body)) == len(body) == LENGTH + state["score"]
@@ -298,7 +300,7 @@ def test_gates_lie_on_the_field_and_a_longer_flight_begins_with_the_shorter_one(
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
-def test_a_turn_lifts_or_drops_the_bird_by_one_cell_whatever_came_before(flaps: list[bool]) -> None:
+def test_a_turn_always_lifts_or_drops_the_bird_by_one_cell(flaps: list[bool]) -> None:
     bird = flappy_bird.Bird(0)
     for flap in flaps:
         before = bird.y
@@ -326,7 +328,7 @@ def test_ground_ceiling_and_posts_end_the_flight() -> None:
 
 @given(SEEDS, SEEDS)
 @settings(max_examples=10, deadline=None)
-def test_score_and_lives_tell_what_was_shot_and_what_hit(seed: int, dice: int) -> None:
+def test_score_and_lives_count_enemies_shot_and_hits_taken(seed: int, dice: int) -> None:
     states = play(SpaceFighter(seed), dice, turns=100)
     for before, after in itertools.pairwise(states):
         lost = before["lives"] - after["lives"]
@@ -350,7 +352,7 @@ def test_a_shot_destroys_an_enemy_and_a_rock_swallows_it() -> None:
         assert (0, 3) not in game.shots
 
 
-def test_the_ship_flies_one_column_a_tick_to_where_it_was_sent() -> None:
+def test_the_ship_flies_one_column_per_tick_to_its_target() -> None:
     game = SpaceFighter(0)
     assert game.send(4)
     assert not game.send(4)

@@ -29,7 +29,7 @@ def test_cards_and_button_play_the_game_to_its_end(app: NumberGameApp) -> None:
     assert app.state()["round"] == 1, "the button restarts a finished game"
 
 
-def test_touches_that_miss_or_meet_what_is_locked_change_nothing(app: NumberGameApp) -> None:
+def test_touches_on_empty_space_or_locked_cards_change_nothing(app: NumberGameApp) -> None:
     before = app.state()
     assert not app.touch(0.5, 0.5)
     assert not touch(app, layout.BUTTON)
@@ -45,13 +45,13 @@ def test_state_is_plain_json(app: NumberGameApp) -> None:
 
 
 @pytest.mark.parametrize("extras", [{"seed": "x"}, {"rounds": "0"}, {"memory": "perhaps"}])
-def test_an_extra_that_it_cannot_take_is_refused(extras: dict[str, str]) -> None:
+def test_an_invalid_extra_is_rejected(extras: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"invalid literal|at least|must be"):
         NumberGameApp().launch(extras)
 
 
 @pytest.mark.parametrize("size", [(720, 1231), (1080, 2308), (333, 777), (90, 160)])
-def test_the_picture_has_the_size_asked_for_and_repeats(
+def test_the_picture_has_the_requested_size_and_is_reproducible(
     app: NumberGameApp, size: tuple[int, int]
 ) -> None:
     picture = app.render(*size)
@@ -62,7 +62,7 @@ def test_the_picture_has_the_size_asked_for_and_repeats(
 
 @pytest.mark.parametrize("size", [(720, 1231), (90, 154), (333, 777), (400, 230)])
 @pytest.mark.parametrize("memory", [False, True])
-def test_what_is_put_together_from_kept_parts_is_what_is_drawn_stroke_by_stroke(
+def test_cached_pieces_give_the_same_picture_as_direct_drawing(
     size: tuple[int, int], memory: bool
 ) -> None:
     rng = np.random.default_rng(size[0])
@@ -83,7 +83,7 @@ def test_a_picture_belongs_to_its_caller(app: NumberGameApp) -> None:
     assert np.array_equal(app.render(180, 308), kept)
 
 
-def test_each_lamp_and_each_card_lies_in_a_cell_of_its_own() -> None:
+def test_each_lamp_and_each_card_has_its_own_cell() -> None:
     for row, boxes in ((1, layout.LAMPS), (3, layout.CARDS)):
         for column, box in enumerate(boxes):
             assert column / 3 < box.left < box.right < (column + 1) / 3
@@ -91,7 +91,7 @@ def test_each_lamp_and_each_card_lies_in_a_cell_of_its_own() -> None:
             assert row / 5 < top < bottom < (row + 1) / 5
 
 
-def test_the_memory_game_hides_what_it_does_not_show_yet() -> None:
+def test_the_memory_game_does_not_reveal_cards_or_lamp_too_early() -> None:
     pictures = []
     for seed in (0, 1):  # the same lamp, other numbers; other lamps are compared below
         app = NumberGameApp()

@@ -35,7 +35,7 @@ def test_the_environment_keeps_gymnasiums_contract(env: NumberGame) -> None:
     assert np.array_equal(env.render(), env.reset(seed=1)[0])
 
 
-def test_the_expert_wins_all_its_picks_and_a_pick_pays_at_once(env: NumberGame) -> None:
+def test_the_expert_makes_only_right_picks_which_are_rewarded_immediately(env: NumberGame) -> None:
     rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     _, info = env.reset(seed=5)
     rewards, keys, terminated = [], [info["state_key"]], False
@@ -72,7 +72,7 @@ def test_the_same_seed_gives_the_same_screens(env: NumberGame) -> None:
         assert np.array_equal(one, other)
 
 
-def test_what_is_no_action_is_refused(env: NumberGame) -> None:
+def test_an_invalid_action_is_rejected(env: NumberGame) -> None:
     env.reset(seed=1)
     with pytest.raises(ValueError, match="no action"):
         env.step(np.array([1.5, 0.5], dtype=np.float32))
@@ -92,7 +92,7 @@ def fault(env: NumberGame) -> Iterator[Callable[..., None]]:
     set_fault(input="", focus="", publish_late_s="", front="", dialog="", capture="")
 
 
-def test_captures_that_have_gone_stale_are_no_screens_of_the_game(
+def test_stale_captures_are_not_mistaken_for_the_game(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     _, info = env.reset(seed=5)
@@ -121,7 +121,7 @@ def test_a_tap_that_leaves_the_game_loses_every_pick_that_is_left(
 
 
 @pytest.mark.parametrize("world", [{"dialog": "call"}, {"front": "com.android.chrome"}])
-def test_what_the_world_puts_in_front_is_sent_away_and_the_pick_counts(
+def test_a_foreign_window_is_dismissed_and_the_pick_counts(
     env: NumberGame, fault: Callable[..., None], world: dict[str, str]
 ) -> None:
     _, info = env.reset(seed=5)
@@ -139,7 +139,7 @@ def test_what_the_world_puts_in_front_is_sent_away_and_the_pick_counts(
 
 
 @pytest.mark.parametrize("dialog", ["anr", "crash"])
-def test_a_dialog_about_a_broken_app_is_void(
+def test_a_crash_dialog_voids_the_episode(
     env: NumberGame, fault: Callable[..., None], dialog: str
 ) -> None:
     env.reset(seed=5)
@@ -148,7 +148,7 @@ def test_a_dialog_about_a_broken_app_is_void(
         env.step(tap(layout.CARDS[0]))
 
 
-def test_a_call_from_before_does_not_keep_the_next_game_from_starting(
+def test_an_earlier_call_does_not_prevent_the_next_game_from_starting(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     env.reset(seed=5)
@@ -156,7 +156,7 @@ def test_a_call_from_before_does_not_keep_the_next_game_from_starting(
     assert env.reset(seed=6)[1]["seed"] == 6
 
 
-def test_seconds_of_the_wait_for_the_screen_stand_beside_the_info_and_not_in_it(
+def test_settle_time_is_in_timings_and_not_in_info(
     env: NumberGame,
 ) -> None:
     _, info = env.reset(seed=5)
@@ -169,7 +169,7 @@ def test_seconds_of_the_wait_for_the_screen_stand_beside_the_info_and_not_in_it(
     assert "settle" not in info
 
 
-def test_the_moment_between_two_windows_is_no_leaving(
+def test_the_transition_between_two_windows_does_not_count_as_leaving(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     _, info = env.reset(seed=5)
@@ -182,7 +182,7 @@ def test_the_moment_between_two_windows_is_no_leaving(
     assert (reward, terminated, info["right"]) == (1, False, 1)
 
 
-def test_nothing_in_front_is_void_and_never_the_lowest_reward(
+def test_no_app_in_front_voids_the_episode_instead_of_giving_the_lowest_reward(
     env: NumberGame, fault: Callable[..., None]
 ) -> None:
     env.reset(seed=5)
@@ -193,7 +193,7 @@ def test_nothing_in_front_is_void_and_never_the_lowest_reward(
 
 
 @pytest.mark.parametrize("seed", [5, 6])
-def test_the_state_of_an_old_game_is_not_taken_for_the_new_one(
+def test_the_state_of_an_old_game_is_not_mistaken_for_the_new_one(
     env: NumberGame, fault: Callable[..., None], seed: int
 ) -> None:
     env.reset(seed=5)
@@ -232,6 +232,6 @@ def test_gymnasium_makes_it_by_name_and_a_random_agent_plays_it() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "swipe"}, {"rounds": 0}])
-def test_a_mistake_is_told_before_a_phone_is_opened(wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_are_rejected_before_a_phone_is_opened(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         NumberGame(device="no such phone", **wrong)

@@ -15,7 +15,7 @@ from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.envs.number_game.players import NumberGameExpert, NumberGameRandom
 from agentrl.errors import ConfigError
-from agentrl.rollout.make_env import open_translator
+from agentrl.rollout.env_components import open_translator
 
 APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 EVERYTHING = {
@@ -54,7 +54,7 @@ def make(phone: str) -> Iterator[Callable[..., NumberGame]]:
 def play(
     env: NumberGame, player: NumberGameExpert, seed: int, **settings: Any
 ) -> list[tuple[Any, ...]]:
-    """Screen, reward and truth of each step of one game, at most 60."""
+    """Screen, reward and state of each step of one game, at most 60."""
     translator = open_translator(EnvConfig(id="NumberGame-v0", kwargs=settings))
     rng = np.random.default_rng(seed)
     screen, info = env.reset(seed=seed)
@@ -128,21 +128,21 @@ def test_four_cards_can_be_selected(make: Callable[..., NumberGame]) -> None:
     assert env.step(3)[4]["picked"] == 3
 
 
-def test_the_plain_game_is_launched_with_what_it_always_was(
+def test_launch_extras_of_the_default_level_are_unchanged(
     make: Callable[..., NumberGame],
 ) -> None:
-    """The phone's clock, a part of every picture, is seeded by all that is told."""
-    told = {"seed": "5", "rounds": "10", "memory": "false"}
+    """The phone's clock, visible on every screen, is seeded by the launch extras."""
+    extras = {"seed": "5", "rounds": "10", "memory": "false"}
     env = make()
     plain, _ = env.reset(seed=5)
-    env.device.launch("org.agentrl.numbergame", ".Main", told)
+    env.device.launch("org.agentrl.numbergame", ".Main", extras)
     assert np.array_equal(plain, env._stage.look().frame)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"cards": 5}, {"digits": 0}, {"moved": "yes"}, {"distractor": 2}, {"timed": -3}]
 )
-def test_a_level_that_does_not_exist_is_told_before_a_phone_is_opened(
+def test_an_invalid_level_is_rejected_before_a_phone_is_opened(
     wrong: dict[str, Any],
 ) -> None:
     ((name, value),) = wrong.items()

@@ -15,7 +15,7 @@ from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.envs.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.make_env import open_translator
+from agentrl.rollout.env_components import open_translator
 from tests.envs.levels import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)
@@ -39,7 +39,7 @@ def test_numbers_are_distinct_and_one_of_them_is_right(seed: int, level: dict[st
 
 @given(SEEDS, LEVELS)
 @settings(deadline=None)
-def test_a_setting_changes_nothing_that_is_anothers(seed: int, level: dict[str, Any]) -> None:
+def test_settings_are_independent_of_each_other(seed: int, level: dict[str, Any]) -> None:
     game = NumberGameState(seed, **level)
     alone = {name: level[name] for name in ("digits", "cards")}
     assert game.rounds == NumberGameState(seed, **alone).rounds
@@ -57,7 +57,7 @@ def test_the_expert_wins_every_round_of_every_level(seed: int) -> None:
 
 @given(SEEDS)
 @settings(deadline=None, max_examples=5)
-def test_random_taps_are_counted_and_never_break_a_game(seed: int) -> None:
+def test_random_taps_never_break_a_game(seed: int) -> None:
     for level in ALL:
         state = play(launched(seed, **level), NumberGameRandom(stray=0.5), 40, seed)
         assert state["score"] == 100 + 10 * (state["right"] - state["wrong"])
@@ -118,7 +118,7 @@ def test_a_round_is_lost_with_its_last_touch_as_by_a_wrong_pick(
     assert (game.right, game.wrong) == (0, 2)
 
 
-def test_what_a_touch_hits_decides_whether_it_takes_time() -> None:
+def test_only_touches_that_pick_no_card_take_time() -> None:
     app = launched(3, timed=5)
     places = app.state()["places"]
     assert tap(app, [0.5, 0.1])
@@ -163,7 +163,7 @@ def test_a_level_survives_its_launch(level: dict[str, Any]) -> None:
     ) == NumberGameLevel(**level)
 
 
-def test_the_plain_game_is_launched_told_and_published_as_it_always_was() -> None:
+def test_launch_prompt_and_state_of_the_default_level_are_unchanged() -> None:
     assert NumberGameLevel().extras() == {"memory": "false"}, "more would change the phone's clock"
     drawn = [(r.lamp, r.numbers) for r in draw_rounds(0, 2) + draw_rounds(7, 1)]
     assert drawn == [("red", (8, 3, 5)), ("green", (1, 8, 2)), ("red", (5, 9, 6))]
@@ -174,7 +174,7 @@ def test_the_plain_game_is_launched_told_and_published_as_it_always_was() -> Non
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_level_that_does_not_exist_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_level_is_rejected(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(ValueError, match=f"{name} is {value!r}; it must be"):
         NumberGameLevel(**wrong)
@@ -185,7 +185,7 @@ def test_a_level_that_does_not_exist_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "extras", [{"cards": "5"}, {"digits": "two"}, {"moved": "2"}, {"timed": "-1"}, {"timed": "²"}]
 )
-def test_an_app_refuses_a_level_that_does_not_exist(extras: dict[str, str]) -> None:
+def test_an_app_rejects_an_invalid_level(extras: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"it must be"):
         NumberGameApp().launch(extras)
 
@@ -196,7 +196,7 @@ RULES = (
 )
 
 
-def test_the_words_of_the_plain_game_are_what_they_were() -> None:
+def test_the_prompt_of_the_default_level_is_unchanged() -> None:
     tap = " Answer <action>tap(x, y)</action>, x and y from 0.00 (left, top) to 1.00."
     select = " Answer <action>select(i)</action>, i from 0 (left card) to 2."
     assert NumberGameTranslator().instructions() == RULES + tap
@@ -204,7 +204,7 @@ def test_the_words_of_the_plain_game_are_what_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "told"),
+    ("level", "text"),
     [
         ({"cards": 4}, "Yellow: the second largest."),
         ({"memory": True}, "it goes out and the cards are turned"),
@@ -216,9 +216,9 @@ def test_the_words_of_the_plain_game_are_what_they_were() -> None:
         ({"mode": "select", "moved": True}, "0 to 2: the upper cards first, from left to right."),
     ],
 )
-def test_the_words_match_the_level(level: dict[str, Any], told: str) -> None:
-    assert told not in NumberGameTranslator().instructions()
-    assert told in NumberGameTranslator(**level).instructions()
+def test_the_prompt_describes_the_level(level: dict[str, Any], text: str) -> None:
+    assert text not in NumberGameTranslator().instructions()
+    assert text in NumberGameTranslator(**level).instructions()
     assert "below" not in NumberGameTranslator(moved=True).instructions()
     assert "middle" not in NumberGameTranslator(cards=4).instructions()
 
@@ -232,7 +232,7 @@ def test_the_fourth_card_can_be_selected_and_no_fifth() -> None:
 
 @given(LEVELS)
 @settings(deadline=None)
-def test_words_about_another_level_are_refused(level: dict[str, Any]) -> None:
+def test_a_translator_of_another_level_is_rejected(level: dict[str, Any]) -> None:
     screen, state = np.zeros((4, 3, 3), np.uint8), launched(0, **level).state()
     assert NumberGameTranslator(**level).to_observation(screen, state).images == (screen,)
     other = {**level, "cards": 7 - level["cards"]}
@@ -240,7 +240,7 @@ def test_words_about_another_level_are_refused(level: dict[str, Any]) -> None:
         NumberGameTranslator(**other).to_observation(screen, state)
 
 
-def test_a_level_is_said_once_for_environment_words_and_players() -> None:
+def test_a_level_is_set_once_for_environment_translator_and_players() -> None:
     kwargs = {"cards": 4, "mode": "select", "rounds": 2}
     translator = open_translator(EnvConfig(id="NumberGame-v0", kwargs=kwargs))
     assert translator.to_action("<action>select(3)</action>") == 3

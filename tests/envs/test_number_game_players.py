@@ -64,7 +64,7 @@ def test_in_the_mode_select_a_card_is_named() -> None:
 
 
 @pytest.mark.parametrize("reply", ["", "<action>select(3)</action>", "<action>tap(1, 2)</action>"])
-def test_a_reply_that_is_no_action_is_told(reply: str) -> None:
+def test_a_reply_without_an_action_raises_action_error(reply: str) -> None:
     for mode in ("tap", "select"):
         translator = NumberGameTranslator(mode=mode)
         with pytest.raises(ActionError):
@@ -72,7 +72,7 @@ def test_a_reply_that_is_no_action_is_told(reply: str) -> None:
         assert translator.no_action() is None
 
 
-def test_an_action_of_another_kind_is_refused() -> None:
+def test_an_unsupported_action_is_rejected() -> None:
     with pytest.raises(ActionError, match="unknown action 'key'"):
         NumberGameTranslator().to_action("<action>key(HOME)</action>")
 
@@ -106,7 +106,7 @@ def test_actions_can_be_said_as_tool_calls(mode: str) -> None:
     assert np.array_equal(action, plain)
 
 
-def test_who_takes_notes_writes_the_lamp_down_where_it_goes_out() -> None:
+def test_players_with_notes_write_down_the_lamp_before_it_goes_out() -> None:
     rng = np.random.default_rng(0)
     lamp = {"phase": NumberGamePhase.LAMP, "lamp": "green", "numbers": [1, 2, 3]}
     for player in (NumberGameExpert(notes=True), NumberGameMediocre(notes=True)):

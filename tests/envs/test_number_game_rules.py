@@ -66,6 +66,6 @@ def test_memory_shows_the_lamp_before_the_cards_can_be_picked() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"seed": -1}, {"rounds": 0}])
-def test_a_game_that_cannot_be_is_refused(arguments: dict[str, int]) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"must be 0 or more|at least 1"):
         NumberGameState(**arguments)

@@ -33,7 +33,7 @@ def test_the_environment_keeps_gymnasiums_contract(env: ToyEnv) -> None:
     check_env(env, skip_render_check=True)
 
 
-def test_a_call_touches_its_place_and_pays_what_the_score_changes(env: ToyEnv) -> None:
+def test_a_call_touches_its_place_and_earns_the_change_of_the_score(env: ToyEnv) -> None:
     before, info = env.reset(seed=2)
     assert (info["at"], info["places"]["left"]) == (2, [0.8, 0.52, 0.2, 0.52])
     screen, reward, *_, info = env.step(GO[0])
@@ -43,7 +43,7 @@ def test_a_call_touches_its_place_and_pays_what_the_score_changes(env: ToyEnv) -
     assert (reward, done, info["metrics"]) == (5.0, False, {"score": 11.0, "ticks": 6.0})
 
 
-def test_time_stands_still_while_the_policy_thinks(env: ToyEnv) -> None:
+def test_time_is_paused_while_the_policy_thinks(env: ToyEnv) -> None:
     env.reset(seed=2)
     key = env.step(GO[1])[4]["state_key"]
     shown = env.device.screenshot()
@@ -54,7 +54,7 @@ def test_time_stands_still_while_the_policy_thinks(env: ToyEnv) -> None:
     assert env.step(GO[1])[4]["state_key"] != key
 
 
-def test_a_state_has_one_name_wherever_the_game_lies_on_its_screen(env: ToyEnv) -> None:
+def test_the_state_key_is_independent_of_the_games_position_on_the_screen(env: ToyEnv) -> None:
     state = launched().state()
     moved = on_screen(state, ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0))
     assert moved["places"] != state["places"]
@@ -62,7 +62,7 @@ def test_a_state_has_one_name_wherever_the_game_lies_on_its_screen(env: ToyEnv) 
     assert env.state_key({**state, "at": 9}) != env.state_key(state)
 
 
-def test_who_closes_the_game_gets_the_lowest_reward_and_its_last_screen(env: ToyEnv) -> None:
+def test_closing_the_game_gives_the_lowest_reward_and_the_last_screen(env: ToyEnv) -> None:
     shown, _ = env.reset(seed=2)
     screen, reward, terminated, _, info = env.step(LEAVE)
     assert (reward, terminated, info["left"]) == (-3.0, True, True)
@@ -72,7 +72,7 @@ def test_who_closes_the_game_gets_the_lowest_reward_and_its_last_screen(env: Toy
     assert "no_frame" in info["guard"]
 
 
-def test_on_a_running_clock_time_passes_from_the_first_touch_on() -> None:
+def test_a_running_clock_starts_with_the_first_touch() -> None:
     env = ToyEnv(clock="running")
     try:
         shown, info = env.reset(seed=2)
@@ -90,7 +90,7 @@ def test_on_a_running_clock_time_passes_from_the_first_touch_on() -> None:
         env.close()
 
 
-def test_the_environment_waits_for_what_an_action_has_begun() -> None:
+def test_the_environment_waits_until_the_game_is_no_longer_busy() -> None:
     env = ToyEnv(mode="calls", clock="running")
     try:
         env.reset(seed=2)
@@ -101,7 +101,7 @@ def test_the_environment_waits_for_what_an_action_has_begun() -> None:
         env.close()
 
 
-def test_what_never_ends_is_the_environments_failure() -> None:
+def test_a_game_that_stays_busy_raises_env_error() -> None:
     env = ToyEnv(mode="calls", ticks=2)
     try:
         env.reset(seed=2)
@@ -125,14 +125,14 @@ def test_the_settings_of_a_level_are_named_arguments() -> None:
         ToyWords(mode="tap")
 
 
-def test_an_app_is_launched_with_text_and_refuses_what_has_no_meaning() -> None:
+def test_an_app_parses_launch_extras_and_rejects_invalid_ones() -> None:
     assert launched(goal="5").state()["goal"] == 5
     for wrong in ({"goal": "many"}, {"seed": "-1"}, {"seed": "x"}, {"clock": "backwards"}):
         with pytest.raises(ValueError, match=r"must be|invalid literal"):
             launched(**wrong)
 
 
-def test_ticks_are_worth_the_same_in_one_piece_or_in_many() -> None:
+def test_splitting_an_interval_does_not_change_the_number_of_ticks() -> None:
     one, many = launched(clock="running"), launched(clock="running")
     for app in (one, many):
         assert app.tick_ms == 0
@@ -145,7 +145,7 @@ def test_ticks_are_worth_the_same_in_one_piece_or_in_many() -> None:
     assert one.state()["ticks"] == 10
 
 
-def test_places_are_brought_to_where_a_page_lies() -> None:
+def test_places_are_converted_to_the_area_of_a_page() -> None:
     area = ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0)
     places = on_screen(launched().state(), area)["places"]
     (x, y), path = places["go"][0], places["left"]
@@ -156,7 +156,7 @@ def test_places_are_brought_to_where_a_page_lies() -> None:
 
 @pytest.mark.parametrize("style", ["tag", "tool"])
 @pytest.mark.parametrize("mode", ["touch", "calls"])
-def test_what_players_say_is_what_the_words_read(mode: str, style: str) -> None:
+def test_the_translator_parses_the_players_replies(mode: str, style: str) -> None:
     app, words, rng = launched(), ToyWords(mode=mode, style=style), np.random.default_rng(0)
     for player in (Walker(mode, style), Stumbler(mode=mode, style=style)):
         for _ in range(20):
@@ -184,14 +184,14 @@ def test_what_players_say_is_what_the_words_read(mode: str, style: str) -> None:
         "<action>tap(0.1, 0.2)</action>",
     ],
 )
-def test_what_is_no_call_is_told(reply: str) -> None:
+def test_a_reply_without_a_call_raises_action_error(reply: str) -> None:
     words = ToyWords(mode="calls")
     with pytest.raises(ActionError):
         words.to_action(reply)
     assert words.no_action() is None
 
 
-def test_a_level_that_is_not_the_games_is_a_mistake() -> None:
+def test_a_level_that_differs_from_the_games_is_a_config_error() -> None:
     screen, words = np.zeros((4, 3, 3), np.uint8), ToyWords(goal=5)
     assert words.to_observation(screen, {"goal": 5}).images == (screen,)
     with pytest.raises(ConfigError, match="goal is 5, but 6 in the game"):

@@ -20,7 +20,7 @@ from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rollout.env_arguments import check_env_kwargs
-from agentrl.rollout.make_env import load_player
+from agentrl.rollout.env_components import load_player
 from tests.data.rows import picture, png, sums, write_jsonl
 
 DRAWN = [
@@ -44,7 +44,7 @@ def questions(tmp_path):
 
 
 @pytest.mark.parametrize("kwargs", DRAWN, ids=lambda k: f"{k['data']}-{k['level']}")
-def test_what_is_drawn_keeps_the_contract(kwargs):
+def test_generated_questions_keep_gymnasiums_contract(kwargs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(made(**kwargs), skip_render_check=True)
@@ -56,7 +56,7 @@ def test_data_set_keeps_the_contract(questions):
         check_env(made(data=str(questions)), skip_render_check=True)
 
 
-def test_spaces_hold_what_they_draw_and_nothing_else():
+def test_spaces_contain_their_samples_and_nothing_else():
     text, pictures = AnyText(10, seed=1), ImageTuple(3, seed=1)
     assert all(pictures.contains(pictures.sample()) for _ in range(20))
     assert all(AnyText(seed=n).sample() in AnyText() for n in range(20))
@@ -72,7 +72,7 @@ def test_spaces_hold_what_they_draw_and_nothing_else():
 
 
 @pytest.mark.parametrize("kwargs", DRAWN, ids=lambda k: f"{k['data']}-{k['level']}")
-def test_expert_is_right_and_who_guesses_is_seldom(kwargs):
+def test_the_expert_is_right_and_a_guesser_seldom(kwargs):
     env = made(**kwargs)
     translator = agentrl.make_translator("QA-v0")
     rng = np.random.default_rng(0)
@@ -203,7 +203,7 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
         ({"shuffel": 1}, "did you mean 'shuffle'"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_played(kwargs, words):
+def test_invalid_arguments_are_rejected_before_any_episode(kwargs, words):
     with pytest.raises(ConfigError, match=words):
         check_env_kwargs(EnvConfig(id="QA-v0", kwargs=kwargs))
 
@@ -211,7 +211,7 @@ def test_mistakes_are_told_before_anything_is_played(kwargs, words):
 @pytest.mark.parametrize(
     ("given", "words"), [({"level": "hard"}, "level='hard'"), ({"pixels": 84}, "pixels=84")]
 )
-def test_settings_of_what_is_drawn_are_refused_over_a_file(questions, given, words):
+def test_settings_of_generated_questions_are_rejected_for_a_file(questions, given, words):
     with pytest.raises(ConfigError, match=f"{words}: applies only to generated questions"):
         made(data=str(questions), **given)
 
@@ -312,7 +312,7 @@ def test_splits_of_several_files_and_of_a_share(tmp_path):
         made(data=files["train"], hold_out=0.5)
 
 
-def test_answers_are_graded_as_it_is_said(tmp_path):
+def test_answers_are_graded_by_the_configured_rule(tmp_path):
     row = {"problem": "?", "options": ["four", "five"], "answer": "B"}
     path = str(write_jsonl(tmp_path / "a.jsonl", [row]))
 
@@ -353,7 +353,7 @@ def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words
     assert env.step(info["ground_truth"])[1] == 1.0
 
 
-def test_translator_asks_as_it_stands_and_reads_the_answer(questions):
+def test_the_translator_asks_verbatim_and_parses_the_answer(questions):
     env = made(data=str(questions))
     translator = agentrl.make_translator("QA-v0", {"style": "boxed"})
     observation, info = env.reset(seed=3)

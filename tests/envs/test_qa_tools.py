@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.qa.tools import calculate, zoom
-from agentrl.rollout.make_env import load_player
+from agentrl.rollout.env_components import load_player
 from tests.data.rows import picture
 
 
@@ -36,7 +36,7 @@ def test_terms_are_calculated_exactly(term, value):
         "(" * 150, "1" * 300, "True", "1j", "'a' * 9", "x := 3", "1; 2", "1 @ 2", "f'{1}'",
     ],
 )  # fmt: skip
-def test_what_is_no_term_or_too_much_is_a_value_error(term):
+def test_an_invalid_or_too_large_expression_is_a_value_error(term):
     with pytest.raises(ValueError, match=r"expression|supported|large|exponent|zero"):
         calculate(term)
 
@@ -76,7 +76,7 @@ def example(monkeypatch):
 def test_example_is_played_with_tools_in_both_styles(example, style):
     env = agentrl.make(example).unwrapped
     words = agentrl.make_translator(example, {"style": style})
-    player = load_player(EnvConfig(id=example, translator={"style": style}), "expert")
+    player = load_player(EnvConfig(id=example, translator_kwargs={"style": style}), "expert")
     rng, kinds = np.random.default_rng(0), set()
     for seed in range(12):
         observation, info = env.reset(seed=seed)
@@ -91,7 +91,7 @@ def test_example_is_played_with_tools_in_both_styles(example, style):
     assert kinds == {"sum", "color"}
 
 
-def test_example_keeps_the_contract_and_tells_what_a_tool_cannot_do(example):
+def test_the_example_keeps_the_contract_and_reports_tool_errors(example):
     env = agentrl.make(example).unwrapped
     with warnings.catch_warnings():
         warnings.simplefilter("error")

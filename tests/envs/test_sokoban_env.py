@@ -23,7 +23,7 @@ from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
 from agentrl.rollout.env_arguments import check_env_kwargs
-from agentrl.rollout.make_env import load_player, open_translator
+from agentrl.rollout.env_components import load_player, open_translator
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban_search import move
 
@@ -122,17 +122,17 @@ def test_a_solution_in_the_last_step_is_no_truncation(
     assert env.step(RIGHT)[2:4] == (True, False)
 
 
-def test_a_lost_board_is_told_or_ends_the_game(
+def test_a_lost_board_is_reported_or_ends_the_episode(
     level: Callable[..., gymnasium.Env[Any, Any]],
 ) -> None:
     lost = [RIGHT, UP]  # the box goes into the upper row, which has no target
-    expected = {"off": (None, False), "tell": (True, False), "end": (True, True)}
-    for mode, (told, ends) in expected.items():
+    expected = {"off": (None, False), "report": (True, False), "end": (True, True)}
+    for mode, (reported, ends) in expected.items():
         env = level(CORNER, deadlock=mode, max_steps=12)
         env.reset(seed=0)
         play(env, lost[:1])
         _, reward, terminated, truncated, info = env.step(lost[1])
-        assert (info["deadlock"], terminated, truncated) == (told, ends, False)
+        assert (info["deadlock"], terminated, truncated) == (reported, ends, False)
         # To end early is worth no more than to stand about until the end.
         assert reward == pytest.approx(-0.1 * (11 if ends else 1))
 
@@ -196,13 +196,13 @@ def test_a_level_that_takes_too_long_to_solve_has_no_optimal_length(
         ({"render_mode": "human"}, "render_mode is 'human'"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(kwargs: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_rejected(kwargs: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Sokoban(**kwargs)
 
 
 @pytest.mark.parametrize("given", [{"size": 7}, {"boxes": 1}, {"min_moves": 1}, {"max_moves": 9}])
-def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
+def test_settings_of_generated_levels_are_rejected_together_with_a_file(
     level: Callable[..., gymnasium.Env[Any, Any]], given: dict[str, int]
 ) -> None:
     (name,) = given
@@ -212,14 +212,14 @@ def test_what_is_asked_of_generated_levels_is_refused_beside_a_file(
     level(TWO_BOXES, **dict.fromkeys(given))  # null, where another file gives one
 
 
-def test_several_that_are_asked_for_in_vain_are_named_together(
+def test_several_rejected_settings_are_named_together(
     level: Callable[..., gymnasium.Env[Any, Any]],
 ) -> None:
     with pytest.raises(ConfigError, match="size, boxes: only for generated levels"):
         level(TWO_BOXES, boxes=2, size=5)
 
 
-def test_levels_that_cannot_be_had_are_told_before_anything_is_played(tmp_path: Path) -> None:
+def test_unavailable_levels_are_rejected_before_any_episode(tmp_path: Path) -> None:
     (tmp_path / "levels.txt").write_text(TWO_BOXES)
     for wrong in ({"size": 99}, {"levels": str(tmp_path / "levels.txt"), "min_moves": 1}):
         with pytest.raises(
@@ -228,14 +228,16 @@ def test_levels_that_cannot_be_had_are_told_before_anything_is_played(tmp_path: 
             check_env_kwargs(EnvConfig(id="Sokoban-v0", kwargs=wrong))
 
 
-def test_generated_levels_have_seven_rows_and_one_box_unless_others_are_asked_for() -> None:
+def test_generated_levels_have_seven_rows_and_one_box_by_default() -> None:
     plain, given = (Sokoban(**kwargs) for kwargs in ({}, {"size": 7, "boxes": 1, "min_moves": 1}))
     assert [plain.reset(seed=s) for s in range(5)] == [given.reset(seed=s) for s in range(5)]
     assert plain.reset(seed=0)[0].count("\n") == 6
     assert Sokoban(min_moves=8, max_moves=9).reset(seed=0)[1]["optimal"] in (8, 9)
 
 
-def test_a_split_without_levels_is_told(level: Callable[..., gymnasium.Env[Any, Any]]) -> None:
+def test_a_split_without_levels_is_a_config_error(
+    level: Callable[..., gymnasium.Env[Any, Any]],
+) -> None:
     splits = []
     for split in ("train", "eval"):
         try:
@@ -266,7 +268,7 @@ def test_each_cell_is_a_tile_of_its_own_and_kinds_differ(cell: int) -> None:
 
 
 @pytest.mark.parametrize("style", ["tag", "tool"])
-def test_what_the_expert_says_is_what_the_translator_reads(style: str) -> None:
+def test_the_translator_parses_the_experts_replies(style: str) -> None:
     translator, rng = SokobanTranslator(style=style), np.random.default_rng(0)
     env = agentrl.make("Sokoban-v0", boxes=2)
     for seed in range(5):
@@ -283,7 +285,7 @@ def test_what_the_expert_says_is_what_the_translator_reads(style: str) -> None:
 @pytest.mark.parametrize(
     "reply", ["", "up", "<action>jump</action>", "<action>up</action><action>up</action>"]
 )
-def test_a_reply_that_is_no_move_is_told(reply: str) -> None:
+def test_a_reply_without_a_move_raises_action_error(reply: str) -> None:
     translator = SokobanTranslator()
     with pytest.raises(ActionError):
         translator.to_action(reply)
@@ -295,7 +297,7 @@ def test_each_name_is_its_own_move() -> None:
     assert [translator.to_action(f"<action>{name}</action>") for name in MOVES] == [0, 1, 2, 3]
 
 
-def test_the_model_is_shown_what_was_asked_for_and_told_what_it_means() -> None:
+def test_the_model_sees_the_requested_observation_and_its_legend() -> None:
     shown = {}
     for observation in ("text", "image", "both"):
         config = EnvConfig(id="Sokoban-v0", kwargs={"observation": observation})
@@ -344,7 +346,7 @@ LOST, DONE = "#####\n#$ .#\n# @ #\n#####", "#####\n# @*#\n#####"
 
 
 @pytest.mark.parametrize("board", [LOST, DONE])
-def test_where_nothing_helps_the_expert_still_answers(board: str) -> None:
+def test_the_expert_still_moves_on_a_lost_board(board: str) -> None:
     reply = SokobanExpert().reply({"board": board}, np.random.default_rng(0))
     assert SokobanTranslator().to_action(reply) in range(4)
 
@@ -362,7 +364,7 @@ def test_a_thought_says_where_player_box_and_target_are_and_which_way_to_push() 
     assert SokobanExpert(think=False).reply(info, rng) == "<action>down</action>"
 
 
-def test_of_two_boxes_the_one_that_is_pushed_next_is_named_with_its_own_target() -> None:
+def test_reasoning_names_the_box_to_push_next_and_its_target() -> None:
     board = "########\n#.  $@.#\n#   $  #\n#      #\n########"
     plan = best(board)
     assert plan is not None
@@ -376,7 +378,7 @@ def test_of_two_boxes_the_one_that_is_pushed_next_is_named_with_its_own_target()
 
 
 def test_players_take_the_style_of_the_translator() -> None:
-    config = EnvConfig(id="Sokoban-v0", translator={"style": "tool"})
+    config = EnvConfig(id="Sokoban-v0", translator_kwargs={"style": "tool"})
     player = load_player(config, "random")
     assert player.reply({}, np.random.default_rng(0)).startswith('<tool_call>{"name": "')
 

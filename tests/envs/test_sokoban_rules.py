@@ -58,7 +58,9 @@ def boards(draw: st.DrawFn) -> Board:
 
 @given(SEEDS, KINDS, WALKS)
 @settings(max_examples=50, deadline=None)
-def test_moves_do_what_the_plain_rules_say(seed: int, kind: LevelKind, walk: list[int]) -> None:
+def test_moves_agree_with_a_plain_implementation(
+    seed: int, kind: LevelKind, walk: list[int]
+) -> None:
     board = generate(seed, kind).board
     for direction in walk:
         text = board.text()
@@ -73,7 +75,7 @@ def test_moves_do_what_the_plain_rules_say(seed: int, kind: LevelKind, walk: lis
 
 @given(boards())
 @settings(max_examples=150, deadline=None)
-def test_the_solver_is_as_good_as_a_search_through_everything(board: Board) -> None:
+def test_the_solver_agrees_with_an_exhaustive_search(board: Board) -> None:
     moves, wanted = solve(board), shortest(board.text())
     assert (None if moves is None else len(moves)) == wanted
     for direction in moves or ():
@@ -83,14 +85,14 @@ def test_the_solver_is_as_good_as_a_search_through_everything(board: Board) -> N
 
 @given(boards())
 @settings(max_examples=150, deadline=None)
-def test_a_board_that_can_be_solved_is_never_called_lost(board: Board) -> None:
+def test_a_solvable_board_is_never_a_deadlock(board: Board) -> None:
     if is_deadlocked(board):
         assert shortest(board.text()) is None
 
 
 @given(SEEDS, KINDS)
 @settings(max_examples=40, deadline=None)
-def test_no_board_on_the_way_to_a_solution_is_called_lost(seed: int, kind: LevelKind) -> None:
+def test_no_board_of_a_solution_is_a_deadlock(seed: int, kind: LevelKind) -> None:
     board = generate(seed, kind).board
     for direction in solve(board) or ():
         assert not is_deadlocked(board)
@@ -167,7 +169,7 @@ def test_corners_and_walls_without_a_target_ruin_a_box(text: str, lost: bool) ->
     assert (shortest(text) is None) is lost
 
 
-def test_a_search_that_takes_too_long_says_so() -> None:
+def test_a_search_beyond_its_limit_raises() -> None:
     board = generate(0, LevelKind(height=8, width=8, boxes=3)).board
     with pytest.raises(SearchLimitReached, match="after 1 states"):
         solve(board, limit=1)
@@ -202,7 +204,7 @@ def test_five_by_five_with_one_box_has_hundreds_of_levels() -> None:
     assert len({generate(seed, kind).board for seed in range(1000)}) > 500
 
 
-def test_no_board_of_a_held_out_level_is_met_in_training_even_turned_or_mirrored() -> None:
+def test_boards_of_held_out_rooms_do_not_occur_in_training_even_rotated_or_mirrored() -> None:
     met = {}
     for split in ("train", "eval"):
         kind = LevelKind(height=5, width=5, split=split)
@@ -243,12 +245,12 @@ def test_a_turned_or_mirrored_room_is_the_same_room() -> None:
         ({"held_out": 1.0}, "held_out is 1.0"),
     ],
 )
-def test_levels_that_cannot_be_are_refused_at_once(settings: dict[str, int], said: str) -> None:
+def test_impossible_level_kinds_are_rejected_at_once(settings: dict[str, int], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         LevelKind(**settings)
 
 
-def test_levels_that_are_too_rare_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_rare_levels_are_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.envs.sokoban.level_generator._TRIES", 100)
     with pytest.raises(ConfigError, match="no level in 100 tries"):
         generate(0, LevelKind(height=5, width=5, min_moves=90))
@@ -264,14 +266,14 @@ def written(boards: list[Board]) -> str:
 
 @given(st.lists(st.tuples(SEEDS, KINDS), min_size=1, max_size=4))
 @settings(max_examples=20, deadline=None)
-def test_what_is_written_is_read_again(drawn: list[tuple[int, LevelKind]]) -> None:
+def test_written_levels_are_read_back(drawn: list[tuple[int, LevelKind]]) -> None:
     levels = [generate(seed, kind).board for seed, kind in drawn]
     assert levels_in(written(levels)) == levels
 
 
 @given(st.text(alphabet="# .$@*+;\n-x0", max_size=80))
 @settings(max_examples=200, deadline=None)
-def test_any_text_is_levels_or_a_mistake_that_is_told(text: str) -> None:
+def test_any_text_is_parsed_or_rejected_with_a_config_error(text: str) -> None:
     said, levels = "", []
     try:
         levels = levels_in(text, "some.txt")
@@ -315,7 +317,7 @@ def test_a_folder_is_read_file_by_file_in_the_order_of_names(tmp_path: Path) -> 
     assert texts == ["#@$ .#", "#@$.#", "#.$@#"]
 
 
-def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_missing_files_are_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no \.txt file"):
         read_levels(str(tmp_path))
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -42,7 +42,7 @@ def test_the_dots_open_a_menu_that_the_next_touch_closes() -> None:
     assert "closed" in app.state()
 
 
-def test_below_a_menu_the_axe_stands_still() -> None:
+def test_time_stops_while_the_menu_is_open() -> None:
     app = launched(4, chop_ms=300)
     tap(app, "chop")
     assert app.tick_ms == 50
@@ -61,7 +61,7 @@ def test_started_from_its_icon_wechat_shows_its_chats() -> None:
     assert (app.activity, app.state()["shows"]) == (GAME_ACTIVITY, "game")
 
 
-def test_no_place_of_the_game_lies_below_the_capsule_or_in_a_bar_of_the_phone() -> None:
+def test_no_place_of_the_game_is_covered_by_the_capsule_or_the_phones_bars() -> None:
     for box in (layout.AXE, layout.REPLACE, layout.DECOMPOSE):
         x, y = box.center
         assert not CAPSULE.holds(x, y)
@@ -69,7 +69,7 @@ def test_no_place_of_the_game_lies_below_the_capsule_or_in_a_bar_of_the_phone() 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_screen_has_the_size_asked_for_and_repeats(size: tuple[int, int]) -> None:
+def test_every_screen_has_the_requested_size_and_is_reproducible(size: tuple[int, int]) -> None:
     app = launched(4, chop_ms=100, noise=20, chops=1)
     screens = [TreeGameApp().render(*size), app.render(*size)]
     tap(app, "chop")
@@ -94,7 +94,7 @@ def test_each_number_and_each_arrow_has_patches_of_its_own() -> None:
             assert (row + 2) / 9 < top < bottom < (row + 3) / 9
 
 
-def test_a_hidden_total_is_not_to_be_seen() -> None:
+def test_a_hidden_total_is_not_drawn() -> None:
     shown, hidden = launched(4), launched(4, total="hidden")
     for app in (shown, hidden):
         tap(app, "chop")
@@ -124,12 +124,12 @@ def test_an_arrow_is_green_or_red_as_the_change_is() -> None:
     assert seen == {True, False}
 
 
-def test_the_picture_in_the_documentation_is_what_the_game_draws() -> None:
+def test_the_documented_picture_is_up_to_date() -> None:
     script = Path(__file__).parents[2] / "docs" / "make_tree_game.py"
-    told = runpy.run_path(str(script))
+    program = runpy.run_path(str(script))
     drawn, shown = (
         np.asarray(one.convert("RGB"), dtype=int)
-        for one in (told["draw"](), Image.open(told["PICTURE"]))
+        for one in (program["draw"](), Image.open(program["PICTURE"]))
     )
     assert drawn.shape == shown.shape
     assert np.abs(drawn - shown).mean() < 1, "run: python docs/make_tree_game.py"

@@ -85,7 +85,7 @@ def test_a_worse_choice_costs_as_much_as_the_better_one_earns(env: TreeGame) -> 
     assert choose("replace") == -choose("decompose") != 0
 
 
-def test_the_circle_of_the_capsule_leaves_the_game_by_the_agents_own_action(env: TreeGame) -> None:
+def test_the_capsules_circle_counts_as_leaving_by_the_agent(env: TreeGame) -> None:
     shown, _ = env.reset(seed=5)
     screen, reward, terminated, _, info = env.step(tap(CIRCLE))
     assert (reward, terminated, info["left"]) == (-2.0, True, True)
@@ -99,7 +99,7 @@ def test_the_circle_of_the_capsule_leaves_the_game_by_the_agents_own_action(env:
     assert f"{PACKAGE}/{PACKAGE}{GAME_ACTIVITY}" in window
 
 
-def test_a_menu_takes_a_turn_and_no_more(env: TreeGame) -> None:
+def test_opening_the_menu_only_costs_a_turn(env: TreeGame) -> None:
     env.reset(seed=5)
     _, reward, terminated, _, info = env.step(tap(DOTS))
     assert (reward, terminated, info["shows"]) == (0.0, False, "menu")
@@ -107,7 +107,7 @@ def test_a_menu_takes_a_turn_and_no_more(env: TreeGame) -> None:
     assert (terminated, info["shows"]) == (False, "game")
 
 
-def test_popups_are_one_state_where_the_same_piece_is_worn() -> None:
+def test_popups_with_the_same_worn_piece_share_a_state_key() -> None:
     env = TreeGame(mode="calls", chop_ms=0)
     try:
         assert env.action_space == gymnasium.spaces.Discrete(3)

@@ -16,7 +16,7 @@ def test_the_expert_has_no_regret_in_any_level() -> None:
         assert all(end["done"] for end in ends)
 
 
-def test_chance_regrets_half_and_a_player_who_mostly_replaces_less() -> None:
+def test_random_play_has_half_the_regret_range_and_mostly_replacing_less() -> None:
     def regret(player: TreeGameExpert | TreeGameRandom) -> float:
         return float(np.mean([play(player, seed)["regret"] for seed in range(60)]))
 
@@ -25,7 +25,7 @@ def test_chance_regrets_half_and_a_player_who_mostly_replaces_less() -> None:
     assert 0.4 < regret(TreeGameMediocre(skill=0.0)) < 0.6
 
 
-def test_a_thought_says_what_the_popup_says_whatever_is_chosen() -> None:
+def test_reasoning_repeats_the_popup_whatever_is_chosen() -> None:
     app, rng = launched(4), np.random.default_rng(0)
     assert TreeGameExpert().reply(app.state(), rng).startswith("<think>next</think>")
     tap(app, "chop")
@@ -33,12 +33,12 @@ def test_a_thought_says_what_the_popup_says_whatever_is_chosen() -> None:
     for player in (TreeGameExpert(), TreeGameMediocre(skill=0.0)):
         assert player.reply(app.state(), rng).startswith(f"<think>{way}</think>")
     hidden = {**app.state(), "total": "hidden"}
-    told = " ".join(map(str, app.state()["differences"]))
-    assert TreeGameExpert().reply(hidden, rng).startswith(f"<think>{told} {way}</think>")
+    differences = " ".join(map(str, app.state()["differences"]))
+    assert TreeGameExpert().reply(hidden, rng).startswith(f"<think>{differences} {way}</think>")
 
 
 @pytest.mark.parametrize("style", ["tag", "tool"])
-def test_calls_are_said_and_read_in_both_styles(style: str) -> None:
+def test_calls_are_formatted_and_parsed_in_both_styles(style: str) -> None:
     words, rng = TreeGameTranslator(mode="calls", style=style), np.random.default_rng(0)
     app = launched(4)
     assert words.to_action(TreeGameExpert("calls", style).reply(app.state(), rng)) == 0
@@ -52,7 +52,7 @@ def test_calls_are_said_and_read_in_both_styles(style: str) -> None:
     assert "chop" in words.instructions()
 
 
-def test_the_words_tell_the_formula_and_what_a_level_changes() -> None:
+def test_the_prompt_states_the_formula_and_the_level() -> None:
     plain = TreeGameTranslator().instructions()
     assert "4 attack + health + 3 defence + 2 agility + 2 dodge" in plain
     assert "10 chops" in plain

@@ -34,7 +34,7 @@ def test_no_way_to_play_ends_outside_the_reach_and_some_end_at_its_ends(seed: in
 
 @given(SEEDS, st.integers(1, 12))
 @settings(deadline=None)
-def test_who_always_takes_the_better_piece_ends_at_the_best(seed: int, chops: int) -> None:
+def test_always_taking_the_better_piece_gives_the_best_power(seed: int, chops: int) -> None:
     game = TreeGameRules(seed, chops=chops, chop_ms=0)
     while game.phase is not TreeGamePhase.FINAL:
         game.touch(*layout.AXE.center)
@@ -66,7 +66,7 @@ def test_the_score_is_how_much_better_each_choice_was_and_the_power_their_sum(
 
 @given(SEEDS, CHOICES, CHOICES)
 @settings(deadline=None)
-def test_what_drops_hangs_on_the_seed_and_on_no_choice(
+def test_drops_depend_on_the_seed_and_not_on_decisions(
     seed: int, one: list[bool], other: list[bool]
 ) -> None:
     first, second = played(seed, one, chops=5), played(seed, other, chops=5)
@@ -99,7 +99,7 @@ def test_a_chop_takes_a_moment_and_is_not_to_be_hurried() -> None:
     assert (game.phase, game.tick_ms, game.state()["busy"]) == (TreeGamePhase.DROP, 0, False)
 
 
-def test_pieces_trade_their_attributes_off() -> None:
+def test_attributes_of_a_piece_trade_off() -> None:
     mixed = 0
     for seed in range(100):
         worn, drop = draw_worn(seed), draw_drop(seed, 0)
@@ -136,6 +136,6 @@ def test_noise_turns_some_arrows_and_touches_no_number() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"total": "none"}, {"noise": 51}, {"chops": 0}, {"chop_ms": -1}, {"noise": True}]
 )
-def test_a_level_that_does_not_exist_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_level_is_rejected(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must be"):
         TreeGameLevel(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A small phone game with taps, swipes and time, for trying the frame out.
+"""A small phone game with taps, swipes and time, for testing the framework of phone games.
 
 A mark stands in one of four columns: touches move it, time counts.
 """
@@ -68,9 +68,9 @@ class Toy(GameRules):
         return {"go": CELLS, "left": left, "leave": DOOR, "work": WORK}
 
     def state(self):
-        told = {"at": self.at, "score": self.score, "ticks": self.ticks, "busy": self.work > 0}
+        state = {"at": self.at, "score": self.score, "ticks": self.ticks, "busy": self.work > 0}
         done = self.score >= self.level.goal
-        return {**told, "done": done, **({"closed": self.closed} if self.closed else {})}
+        return {**state, "done": done, **({"closed": self.closed} if self.closed else {})}
 
 
 def draw(toy, width, height):
@@ -88,7 +88,7 @@ GAME = PhoneGame(
     level=Level,
     calls={"go(column)": COLUMNS, "left": 1, "leave()": 1, "work()": 1},
     swipes=True,
-    words="Move the mark.",
+    prompt="Move the mark.",
     scale=0.5,
     lowest=-3.0,
     metrics=("score", "ticks"),

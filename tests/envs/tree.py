@@ -1,4 +1,4 @@
-"""Tree games that are played in this process."""
+"""Helpers to play the tree game in this process."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ def launched(seed: int = 0, **level: Any) -> TreeGameApp:
 
 
 def tap(app: TreeGameApp, name: str) -> bool:
-    """Tap where the truth says that something lies."""
+    """Tap at a published place."""
     x, y = app.state()["places"][name]
     return app.touch(x, to_app(y))
 
 
 def play(player: GamePlayer, seed: int, turns: int = 24, **level: Any) -> dict[str, Any]:
-    """The truth after so many turns, or at the end of the game."""
+    """The state after some turns, or at the end of the game."""
     app, rng = launched(seed, **level), np.random.default_rng(seed)
     words = TreeGameTranslator()
     for _ in range(turns):

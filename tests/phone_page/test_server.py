@@ -377,7 +377,7 @@ def test_a_server_that_is_not_installed_is_named_with_its_mend() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
     )
     assert "ConfigError: showing apps on real phones through a page needs uvicorn" in done.stderr
-    assert "pip install 'agentrl[page]'" in done.stderr
+    assert "pip install 'agentrl-screens[page]'" in done.stderr
 
 
 def test_a_server_ends_with_its_process() -> None:

@@ -43,13 +43,13 @@ def test_box_in_a_tag_is_opened_in_every_style(style):
         ("<answer>" + "9" * 5000 + "</answer>", "either"),
     ],
 )
-def test_what_is_no_answer_is_an_action_error(reply, style):
+def test_a_reply_without_an_answer_is_an_action_error(reply, style):
     with pytest.raises(ActionError):
         extract_answer(reply, style)
 
 
 @given(st.text(alphabet="ab{}\\boxed ", max_size=60), st.text(alphabet="ab12+^{}", max_size=20))
-def test_last_complete_box_is_found_whatever_stands_before_it(before, inside):
+def test_the_last_complete_box_is_found_after_any_text(before, inside):
     depth = 0
     for character in inside:
         depth += {"{": 1, "}": -1}.get(character, 0)
@@ -77,7 +77,7 @@ def test_numbers_are_read_as_they_are_written(text, value):
 @pytest.mark.parametrize(
     "text", ["", "four", "1/0", "1,20", "1 2", "--1", "e3", "9" * 200, "1e9999"]
 )
-def test_what_is_no_number_is_none(text):
+def test_text_that_is_not_a_number_gives_none(text):
     assert grading.number(text) is None
 
 
@@ -108,7 +108,7 @@ def test_rewards_compare_the_answer_with_the_truth():
     assert matching.exact(answered("nothing", "nothing")) == 0.0
 
 
-def test_truth_of_the_wrong_kind_or_none_at_all_is_no_silent_zero():
+def test_a_missing_or_wrong_kind_of_truth_is_an_error():
     with pytest.raises(ValueError, match="not a number"):
         matching.numeric(answered("<answer>1</answer>", "many"))
     with pytest.raises(KeyError, match="ground_truth"):
@@ -131,7 +131,7 @@ def test_form_of_thought_and_answer():
     assert form.action(episode_of(TICKET, turns=2)) == [0.0, 0.0]
 
 
-def test_length_costs_beyond_what_is_free():
+def test_length_costs_beyond_the_free_tokens():
     episode = answered()  # the last reply has three tokens
     assert length.penalty(episode, free=1, per_token=0.5)[-1] == -1.0
     assert length.overlong(episode, longest=4, buffer=2)[-1] == -0.5

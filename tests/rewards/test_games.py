@@ -1,4 +1,4 @@
-"""Rewards of games: each needs what its game tells in `info`, and some games share one."""
+"""Rewards of games: each needs certain keys of `info`, and some games share a reward."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("reward", NEEDS)
-def test_reward_of_another_game_is_an_error_that_names_what_is_missing(reward: str) -> None:
-    first = {"score": 0, "success": False, "regret": 1.0}  # how a game ends is not told before
+def test_a_reward_of_another_game_names_the_missing_info(reward: str) -> None:
+    first = {"score": 0, "success": False, "regret": 1.0}  # only the last info has the outcome
     played = episode("e1", (turn(info={"score": 0}),), env_id="Pong-v0", reset_info=first)
     scorer = RewardFunctions([RewardConfig(function=f"agentrl.rewards.{reward}")])
     with pytest.raises(RewardError) as raised:
@@ -35,24 +35,24 @@ def test_reward_of_another_game_is_an_error_that_names_what_is_missing(reward: s
     assert f"the info of Pong-v0 has no '{NEEDS[reward]}'" in said
 
 
-def test_what_was_not_read_needs_nothing_of_the_game() -> None:
+def test_invalid_replies_need_no_info_of_the_game() -> None:
     played = episode("e", (turn(parse_error="none", action=None, info={}),))
     assert number_game.format(played) == minigames.format(played) == sokoban.format(played) == [-1]
     assert tree_game.format(played) == [-0.5]
     assert sokoban.useless(played) == [0]
 
 
-def test_last_turn_tells_how_a_whole_game_went() -> None:
-    def told(**last: Any) -> Any:
+def test_outcome_rewards_use_the_last_turn() -> None:
+    def played(**last: Any) -> Any:
         first = turn(info={"success": False, "regret": 0.9})
         return episode("e", (first, turn(info=last)), reset_info={"success": False, "regret": 1.0})
 
-    assert sokoban.success(told(success=True)) == 1.0
-    assert sokoban.success(told(success=False)) == 0.0
-    assert tree_game.regret(told(regret=0.25)) == [0.0, -0.25]
+    assert sokoban.success(played(success=True)) == 1.0
+    assert sokoban.success(played(success=False)) == 0.0
+    assert tree_game.regret(played(regret=0.25)) == [0.0, -0.25]
 
 
-def test_games_that_pay_alike_share_one_reward() -> None:
+def test_similar_games_share_one_reward_function() -> None:
     assert env_reward is number_game.outcome is tree_game.outcome is minigames.outcome
     assert sokoban.format is form.action
     assert number_game.format is minigames.format is form.effect
@@ -61,6 +61,6 @@ def test_games_that_pay_alike_share_one_reward() -> None:
     assert tree_game.format(played) == form.effect(played, cost=0.5) == [-0.5, 0.0]
 
 
-def test_on_a_running_clock_nothing_need_be_changed() -> None:
+def test_on_a_running_clock_actions_without_effect_cost_nothing() -> None:
     early = turn(info={"changed": False, "clock": "running"})
     assert form.effect(episode("e", (early,))) == [0.0]

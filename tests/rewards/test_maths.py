@@ -49,7 +49,7 @@ def test_answers_are_compared_as_maths(verifier, truth, reply, right):
     assert verifier.verify(truth, reply) == (float(right), 0.0)
 
 
-def test_it_works_in_a_thread_where_the_librarys_own_time_outs_cannot(verifier):
+def test_it_works_in_a_thread_unlike_the_librarys_own_timeouts(verifier):
     found = []
     thread = threading.Thread(target=lambda: found.append(verifier.verify("3", r"\boxed{3}")))
     thread.start()
@@ -57,14 +57,14 @@ def test_it_works_in_a_thread_where_the_librarys_own_time_outs_cannot(verifier):
     assert found == [(1.0, 0.0)]
 
 
-def test_answer_that_takes_for_ever_is_wrong_and_told_and_the_next_is_compared():
+def test_an_endless_comparison_counts_as_wrong_and_the_next_one_works():
     verifier = Verifier(2.0)
     assert verifier.verify("42", r"\boxed{9^{9^{9^{9}}}}") == (0.0, 1.0)
     assert verifier.verify("42", r"\boxed{42}") == (1.0, 0.0)
     verifier.close()
 
 
-def test_answers_without_an_end_harm_no_others_and_void_nobody():
+def test_endless_comparisons_affect_no_other_answers():
     score = RewardFunctions(
         [RewardConfig(function="agentrl.rewards.maths:Accuracy", kwargs={"deadline_s": 0.5})], 18.0
     ).score
@@ -77,7 +77,7 @@ def test_answers_without_an_end_harm_no_others_and_void_nobody():
         assert one.components == {"Accuracy": (0.0, right), "Accuracy/unsettled": (0.0, 1 - right)}
 
 
-def test_answer_that_took_all_its_time_is_unsettled_at_once_whatever_stands_around_it(monkeypatch):
+def test_a_known_unsettled_answer_is_not_computed_again(monkeypatch):
     verifier = Verifier(0.3)
     for thought in ("", "hm ", "aha "):
         found = verifier.verify_all([("42", rf"{thought}\boxed{{9^{{9^{{9^{{9}}}}}}}}")] * 4)
@@ -87,16 +87,16 @@ def test_answer_that_took_all_its_time_is_unsettled_at_once_whatever_stands_arou
 
 
 @pytest.mark.parametrize(("computed_s", "known"), [(0.1, False), (5.0, True)])
-def test_answer_that_waited_for_others_is_tried_again(computed_s, known):
+def test_an_answer_that_waited_for_a_cpu_is_tried_again(computed_s, known):
     found = math_worker._answer_from([b"{}"], computed_s, 5.0)
     assert found == {"right": False, "unsettled": True, "known": known}
 
 
-def test_truth_that_is_not_read_in_time_is_an_error():
+def test_a_truth_not_parsed_in_time_is_an_error():
     assert math_worker._answer_from([], 0.1, 5.0) == {"error": "the truth is not parsed within 5 s"}
 
 
-def test_truth_that_cannot_be_read_is_its_own_alone(verifier):
+def test_an_unparsable_truth_affects_only_its_own_pair(verifier):
     found = verifier.verify_all([("...", "1"), (None, "1"), ("1", r"\boxed{1}")])
     assert [str(one) for one in found[:2]] == [
         "maths: the truth '...' is not math; compare it as text",
@@ -111,21 +111,21 @@ def test_without_a_truth_there_is_no_reward(verifier, truth):
         verifier.verify(truth, r"\boxed{1}")
 
 
-def test_words_that_are_no_maths_are_compared_as_text(verifier):
+def test_text_that_is_not_math_is_compared_as_text(verifier):
     assert verifier.verify("(B)", "<answer>(b)</answer>", words=True) == (1.0, 0.0)
     assert verifier.verify("blue", "<answer>red</answer>", words=True) == (0.0, 0.0)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.text(alphabet=r"\{}$()[]^_0123456789abx+-*/=,. ", max_size=40))
-def test_whatever_is_written_is_right_or_wrong_or_unsettled(verifier, reply):
+def test_any_reply_is_right_wrong_or_unsettled(verifier, reply):
     right, unsettled = verifier.verify("42", reply)
     assert right in (0.0, 1.0)
     assert unsettled in (0.0, 1.0)
 
 
 @pytest.mark.parametrize("asked", ["", r"\boxed{9^{9^{9^{9}}}}"])
-def test_its_process_ends_with_the_one_that_asks(asked):
+def test_the_worker_process_ends_with_its_parent(asked):
     question = json.dumps([{"truth": "42", "said": None, "reply": asked, "words": False}])
     code = (
         "from agentrl.rewards.math_verifier import Verifier; v = Verifier(1.0); p = v._running();"
@@ -163,7 +163,7 @@ def test_r1v_weighs_accuracy_and_format(score):
     assert tidy.components["R1V/accuracy"] == (0.0, 0.0)
 
 
-def test_dapo_punishes_what_is_too_long(score):
+def test_dapo_punishes_overlong_replies(score):
     reply = r"\boxed{42}"  # three tokens, in these tests
     assert score("DAPO", answered(reply), longest=10, buffer=4).total == 1.0
     assert score("DAPO", answered(reply), longest=4, buffer=2).total == 0.5
@@ -172,7 +172,7 @@ def test_dapo_punishes_what_is_too_long(score):
 
 
 @given(st.integers(0, 200), st.integers(1, 100), st.integers(1, 100))
-def test_punishment_is_the_papers(length, longest, buffer):
+def test_the_overlong_punishment_matches_the_paper(length, longest, buffer):
     buffer = min(buffer, longest)
     if length <= longest - buffer:
         expected = 0.0
@@ -192,18 +192,18 @@ def test_punishment_is_the_papers(length, longest, buffer):
         ("Accuracy", {"deadline": 1}, "does not take its kwargs"),
     ],
 )
-def test_senseless_settings_are_refused_before_any_work(name, kwargs, words):
+def test_invalid_settings_are_rejected_before_any_work(name, kwargs, words):
     with pytest.raises(ConfigError, match=words):
         RewardFunctions([RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)])
 
 
-def test_lack_of_the_library_is_told_before_any_work(monkeypatch):
+def test_a_missing_library_is_reported_before_any_work(monkeypatch):
     monkeypatch.setattr(maths, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"agentrl\[math\]"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[math\]"):
         maths.Accuracy()
 
 
-def test_verifier_says_nothing_but_json(tmp_path):
+def test_the_worker_prints_only_json(tmp_path):
     asked = [[{"truth": "1", "said": "1", "reply": "", "words": False}] * 2, []]
     done = subprocess.run(
         [sys.executable, "-m", "agentrl.rewards.math_worker", "5", "2"],

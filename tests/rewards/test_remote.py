@@ -105,7 +105,7 @@ def server(tmp_path_factory):
         yield url
 
 
-def test_function_is_asked_over_the_network_with_its_pictures(server):
+def test_a_function_is_called_over_the_network_with_images(server):
     image = np.full((4, 6, 3), 100, np.uint8)
     rows = Remote(server, images=True)(inputs("42", "41", image=image))
     assert rows == [{"overall": 1.5, "bright": 100.0}, {"overall": 0.5, "bright": 100.0}]
@@ -118,7 +118,7 @@ def test_it_is_a_reward_like_any_other(server):
     assert scored.components == {"Remote": (0.0, 1.5), "Remote/bright": (0.0, -1.0)}
 
 
-def test_failure_over_there_is_told_here_and_spares_the_other_episodes(server):
+def test_a_failure_on_the_server_is_reported_and_affects_only_its_episode(server):
     good, bad = Remote(server)(inputs("42", "raise"))
     assert good["overall"] == 1.5
     assert "KeyError: 'a bad day'" in bad["error"]
@@ -127,20 +127,20 @@ def test_failure_over_there_is_told_here_and_spares_the_other_episodes(server):
         RewardFunctions([config], 30.0).score(answered("raise"))
 
 
-def test_half_a_character_in_an_error_is_told_and_fails_nothing(server):
+def test_a_lone_surrogate_in_an_error_message_is_handled(server):
     good, bad, named = Remote(server)(inputs("42", "raise \ud800", "name \ud800"))
     assert good["overall"] == 1.5
     assert named == {"overall": 0.5, "bright": -1.0, r"name \ud800": 0.0}
     assert r"no such word: raise \ud800" in bad["error"]
 
 
-def test_call_that_hangs_over_there_is_given_up_and_the_next_is_answered(server):
+def test_a_hanging_call_on_the_server_is_abandoned_and_the_next_one_works(server):
     with pytest.raises(RewardError, match="no result within 3 s"):
         Remote(server, attempts=1)(inputs("hang"))
     assert Remote(server)(inputs("42"))[0]["overall"] == 1.5
 
 
-def test_request_that_is_none_is_refused_with_words(server):
+def test_an_invalid_request_is_rejected_with_a_message(server):
     import httpx
 
     for body, words in [
@@ -158,7 +158,7 @@ def test_request_that_is_none_is_refused_with_words(server):
     assert httpx.get(f"{server}/health").json() == {"function": "theirs.py:compute_score"}
 
 
-def test_token_is_asked_for_where_one_is_set(tmp_path, monkeypatch):
+def test_a_token_is_required_if_one_is_set(tmp_path, monkeypatch):
     with served(tmp_path, AGENTRL_REWARD_TOKEN="open sesame") as url:
         with pytest.raises(RewardError, match="401"):
             Remote(url)(inputs("42"))
@@ -175,7 +175,7 @@ def test_token_is_asked_for_where_one_is_set(tmp_path, monkeypatch):
         (["theirs.py:compute_score", "bonus"], "key=value"),
     ],
 )
-def test_mistakes_of_the_command_are_told(tmp_path, monkeypatch, capsys, arguments, words):
+def test_invalid_command_arguments_are_reported(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.delenv("AGENTRL_REWARD_TOKEN", raising=False)
     (tmp_path / "theirs_too.py").write_text(THEIRS)
     where = arguments[0].replace("theirs.py", f"{tmp_path}/theirs_too.py")
@@ -187,7 +187,7 @@ def test_mistakes_of_the_command_are_told(tmp_path, monkeypatch, capsys, argumen
 ROWS = json.dumps({"rows": [{"overall": 1.0}]}).encode()
 
 
-def test_busy_server_is_asked_again():
+def test_a_request_to_a_busy_server_is_retried():
     with answering((503, b"later"), (502, b"later"), (200, ROWS)) as (url, left):
         assert Remote(url)(inputs("42")) == [{"overall": 1.0}]
         assert left == []
@@ -202,7 +202,7 @@ def test_busy_server_is_asked_again():
         ((302, b""), "302"),
     ],
 )
-def test_answer_that_is_none_is_an_error_at_once(answer, words):
+def test_an_invalid_response_is_an_error_at_once(answer, words):
     with answering(answer, (200, ROWS)) as (url, left):
         with pytest.raises(RewardError, match=words):
             Remote(url)(inputs("42"))
@@ -235,13 +235,13 @@ def dripping(begin):
 @pytest.mark.parametrize(
     "begin", [b"HTTP/1.0 200 ", b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 500 Oops\r\n\r\n"]
 )
-def test_server_that_answers_a_byte_at_a_time_has_the_same_deadline(begin):
+def test_a_slow_server_has_the_same_deadline(begin):
     with ThreadPoolExecutor() as pool, dripping(begin) as url:
         asked = pool.submit(Remote(url, deadline_s=0.5), inputs("42"))
         assert "in time" in str(asked.exception(15))
 
 
-def test_server_that_is_not_there_is_told_within_the_deadline():
+def test_an_unreachable_server_is_reported_within_the_deadline():
     with pytest.raises(RewardError, match=r"failed after 2 attempts: .*refused.*serve-reward"):
         Remote("http://127.0.0.1:9", attempts=2)(inputs("42"))
 
@@ -249,6 +249,6 @@ def test_server_that_is_not_there_is_told_within_the_deadline():
 @pytest.mark.parametrize(
     "kwargs", [{"url": "ftp://x"}, {"url": "nonsense"}, {"url": "http://x", "attempts": 0}]
 )
-def test_address_that_cannot_be_is_refused_before_any_work(kwargs):
+def test_an_invalid_url_is_rejected_before_any_work(kwargs):
     with pytest.raises(ConfigError):
         RewardFunctions([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])

@@ -221,5 +221,5 @@ def test_numbers_that_charts_cannot_show_are_dropped(run, tmp_path, value):
 
 def test_without_pyav_a_video_is_refused_with_advice(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "av", None)
-    with pytest.raises(ConfigError, match=r"agentrl\[stream\]"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[stream\]"):
         exported(run, ".mp4")

@@ -1,6 +1,6 @@
 """Export recorded episodes to Minari, Farama's format for offline reinforcement learning.
 
-This is the only module that imports `minari` (`pip install 'agentrl[minari]'`).
+This is the only module that imports `minari` (`pip install 'agentrl-screens[minari]'`).
 """
 
 import shutil
@@ -30,7 +30,7 @@ from agentrl.types import Image
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
 
-GET_MINARI = "pip install 'agentrl[minari]'"
+GET_MINARI = "pip install 'agentrl-screens[minari]'"
 _FORMAT = "parquet"
 
 Progress = Callable[[int, int], None]

@@ -1,6 +1,6 @@
 """Export recorded episodes as Arrow tables, Parquet, CSV, JSONL and Hugging Face data sets.
 
-This is the only module that imports `pyarrow` and `datasets` (`pip install 'agentrl[data]'`).
+This is the only module that imports `pyarrow` and `datasets` (extra `data`).
 """
 
 import json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 KINDS = ("episodes", "turns", "conversations")
-GET_DATA = "pip install 'agentrl[data]'"
+GET_DATA = "pip install 'agentrl-screens[data]'"
 _ROWS_AT_ONCE = 16
 """Rows in memory at a time, each with its images."""
 _SHARD_BYTES = 64 << 20

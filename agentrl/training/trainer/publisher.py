@@ -3,7 +3,7 @@
 import asyncio
 
 from agentrl.config import Config
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.weight_sync import transports, weight_files
 
@@ -17,7 +17,7 @@ class Publisher:
         rollouts: whose engines receive them.
     """
 
-    def __init__(self, config: Config, learner: AnyLearner, rollouts: RolloutGroup) -> None:
+    def __init__(self, config: Config, learner: AnyLearner, rollouts: AnyRollouts) -> None:
         self._config, self._learner, self._rollouts = config, learner, rollouts
         self._kind = transports.chosen(config)
         self._sleeps = transports.sleeps(config)

@@ -14,7 +14,7 @@ from agentrl.algorithms.kl import adapted
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
@@ -57,7 +57,7 @@ class Trainer:
         folder: RunFolder,
         start: Path,
         state: RunState,
-        rollouts: RolloutGroup,
+        rollouts: AnyRollouts,
         learner: AnyLearner,
         reporter: Reporter,
         recorder: Recorder,

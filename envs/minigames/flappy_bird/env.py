@@ -13,7 +13,7 @@ GAME = PhoneGame(
     draw=render,
     level=FlappyBirdLevel,
     calls={"flap": 1, "wait": 1},
-    words=(
+    prompt=(
         "You play Flappy Bird on a phone. A tap below the score board makes the bird flap and "
         "rise, else it falls; a tap on the score board only lets time pass. Fly through the gaps "
         "between the green posts, and touch neither them nor the ground nor the ceiling."

@@ -13,7 +13,7 @@ GAME = PhoneGame(
     draw=render,
     level=FlipLevel,
     calls={"flip(card)": MOST},
-    words=(
+    prompt=(
         "You play a game of memory on a phone. A tap turns a card. Two equal ones stay; two that "
         "differ are turned back by your next tap on a card that lies face down. Find all pairs "
         "with few turns. Cards are counted from 0 in reading order."

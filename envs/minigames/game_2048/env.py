@@ -14,7 +14,7 @@ GAME = PhoneGame(
     level=Game2048Level,
     calls=dict.fromkeys(MOVES, 1),
     swipes=True,
-    words=(
+    prompt=(
         "You play 2048 on a phone. A swipe slides all tiles of the board to one side; two equal "
         "tiles that meet become one of their sum. When nothing can slide any more, the game is "
         "lost; make the largest tile you can."

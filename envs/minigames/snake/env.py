@@ -14,7 +14,7 @@ GAME = PhoneGame(
     level=SnakeLevel,
     calls=dict.fromkeys(MOVES, 1),
     swipes=True,
-    words=(
+    prompt=(
         "You play Snake on a phone. A swipe turns the dark head of the snake, which moves by one "
         "cell at a time. Eat the red food; the wall and your own body end the game."
     ),

@@ -14,7 +14,7 @@ GAME = PhoneGame(
     level=SpaceFighterLevel,
     calls=dict.fromkeys(MOVES, 1),
     swipes=True,
-    words=(
+    prompt=(
         "You play a space fighter on a phone. A tap on a column, or a drag to it, sends your blue "
         "ship there, one column at a time; it fires by itself. Shoot red enemies; gray rocks "
         "cannot be shot. Keep clear of everything that comes down: you have few lives."

@@ -13,7 +13,7 @@ GAME = PhoneGame(
     draw=render,
     level=TimbermanLevel,
     calls=dict.fromkeys(MOVES, 1),
-    words=(
+    prompt=(
         "You play Timberman on a phone. A tap on the left or the right half chops the tree from "
         "that side: its lowest piece goes, and all above comes down by one. A branch on your side, "
         "at your height or come down to it, ends the game, and so does the bar when it is empty."

@@ -299,5 +299,5 @@ def test_a_stream_is_decoded_in_whatever_pieces_it_comes(piece: int) -> None:
 
 def test_without_pyav_the_stream_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "agentrl.devices.capture.h264_decoder", None)
-    with pytest.raises(ConfigError, match=r"pip install 'agentrl\[stream\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[stream\]'"):
         open_device("virtual", capture="stream")

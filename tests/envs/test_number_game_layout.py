@@ -51,7 +51,7 @@ def pixels(box: Box, width: int, height: int) -> Area:
 
 @given(SEEDS, LEVELS, st.sampled_from(SIZES), st.integers(0, 9))
 @settings(deadline=None)
-def test_nothing_overlaps_and_all_lies_inside(
+def test_boxes_do_not_overlap_and_lie_on_the_screen(
     seed: int, level: dict[str, Any], size: tuple[int, int], index: int
 ) -> None:
     game = NumberGameState(seed, **level)
@@ -187,11 +187,11 @@ def test_the_bar_is_as_long_as_the_share_of_touches_that_is_left(moved: bool) ->
 
 
 def test_a_tip_is_all_that_a_distractor_draws() -> None:
-    plain, told = (
+    plain, drawn = (
         drawing.render(NumberGameState(3, distractor=d), 360, 616) for d in (False, True)
     )
     _, top, _, bottom = pixels(layout.WORDS, 360, 616)
-    rows = np.flatnonzero((plain != told).any(axis=(1, 2)))
+    rows = np.flatnonzero((plain != drawn).any(axis=(1, 2)))
     assert top + 0.8 * (bottom - top) < rows[0] < rows[-1] < bottom + 5
 
 

@@ -42,7 +42,7 @@ def on(app: NumberGameApp, size: tuple[int, int], area: ScreenRegion) -> Image:
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 @pytest.mark.parametrize(("size", "area"), SCREENS)
-def test_a_game_on_a_page_is_read_and_tapped_where_it_lies(
+def test_a_game_on_a_page_is_read_and_tapped_at_its_position(
     size: tuple[int, int], area: ScreenRegion, level: NumberGameLevel
 ) -> None:
     app, audit, moves = NumberGameApp(), VisionAudit(), 0

@@ -100,13 +100,13 @@ def test_a_card_of_the_buttons_color_beside_it_is_no_button() -> None:
 
 @pytest.mark.parametrize("sides", [(1, 1), (7, 3), (640, 360), (40, 900)])
 @pytest.mark.parametrize("gray", [0, 255])
-def test_of_frames_that_show_no_game_nothing_is_made_up(sides, gray) -> None:
+def test_frames_without_a_game_give_no_facts(sides, gray) -> None:
     for level in (NumberGameLevel(), NumberGameLevel(moved=True, cards=4, digits=2, timed=3)):
         read = read_screen(np.full((*sides, 3), gray, np.uint8), level)
         assert set(map(str, read.values())) == {UNREAD}
 
 
-def test_what_is_covered_is_unread_and_the_rest_is_read() -> None:
+def test_covered_facts_are_unread_and_the_others_are_read() -> None:
     app = launched(5)
     frame = raw(shown(app))
     frame[140:250] = 30  # a dialog over the lamps
@@ -114,7 +114,7 @@ def test_what_is_covered_is_unread_and_the_rest_is_read() -> None:
     assert wrong(read, app).keys() == {"lamp", "answer"}
 
 
-def test_a_truth_that_does_not_exist_and_a_clock_too_fine_are_refused() -> None:
+def test_an_unknown_truth_and_a_clock_too_fine_are_rejected() -> None:
     with pytest.raises(ConfigError, match="truth is 'seen'; it must be one of state, sight, audit"):
         FactSource("seen", NumberGameLevel())
     with pytest.raises(ConfigError, match="timed is 41; with truth=sight it must be at most 40"):
@@ -130,7 +130,7 @@ def env(adb_server: object) -> Iterator[NumberGame]:
 
 def played(env: NumberGame, truth: str, seed: int = 5) -> tuple[list[float], list[dict[str, Any]]]:
     """The expert's rewards and infos, with another source of truth."""
-    env._told = FactSource(truth, env.level)
+    env._facts = FactSource(truth, env.level)
     rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     rewards, infos, over = [], [env.reset(seed=seed)[1]], False
     while not over:
@@ -145,13 +145,13 @@ def test_by_sight_alone_the_expert_plays_as_by_the_state(env: NumberGame) -> Non
     rewards, infos = played(env, "state")
     by_sight, seen = played(env, "sight")
     assert by_sight == rewards == [0, 1, 0, 0, 1]
-    for told, read in zip(infos, seen, strict=True):
-        hidden = {"tip"} | ({"numbers", "answer"} if told["phase"] == "lamp" else set())
-        kept = [name for name in told if name not in hidden]
-        assert {name: read[name] for name in kept} == {name: told[name] for name in kept}
+    for published, read in zip(infos, seen, strict=True):
+        hidden = {"tip"} | ({"numbers", "answer"} if published["phase"] == "lamp" else set())
+        kept = [name for name in published if name not in hidden]
+        assert {name: read[name] for name in kept} == {name: published[name] for name in kept}
 
 
-def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(
+def test_an_audit_reports_misread_facts_and_the_state_decides(
     env: NumberGame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
@@ -167,7 +167,7 @@ def test_an_audit_tells_what_was_read_wrong_and_lets_the_state_decide(
     assert infos[-1]["metrics"]["misread"] == len(infos)
 
 
-def test_a_screen_that_cannot_be_read_is_the_worlds_failure(
+def test_an_unreadable_screen_raises_env_error(
     env: NumberGame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
