@@ -35,7 +35,9 @@ $(STAMP):
 		>>$(LOG) 2>&1 || true
 	@echo "installing the CPU stack and the tools; this takes some minutes"
 	@$(PIP) install $(PINS) >$(LOG) 2>&1 || { cat $(LOG) >&2; exit 1; }
-	@$(PIP) install --no-deps --no-build-isolation --editable . >$(LOG) 2>&1 || \
+	@# A path instead of an import hook: type checkers see the package and its py.typed.
+	@$(PIP) install --no-deps --no-build-isolation --editable . \
+		--config-settings editable_mode=compat >$(LOG) 2>&1 || \
 		{ cat $(LOG) >&2; exit 1; }
 	@$(BIN)/agentrl --version
 	@rm -f $(VENV)/.installed-*

@@ -2,18 +2,22 @@
 
 from importlib.util import find_spec
 
-GET_MODELS = "pip install 'agentrl[train]'"
+GET_MODELS = "pip install 'agentrl-screens[train]'"
 GET_VLLM = (
-    "pip install 'agentrl[gpu]' ('agentrl[cpu]' without a GPU); rollout.engine=hf works without"
+    "pip install 'agentrl-screens[gpu]' ('agentrl-screens[cpu]' without a GPU); "
+    "rollout.engine=hf works without"
 )
-GET_RAY = "pip install 'agentrl[ray]'; rollout.launcher=local works without"
-GET_OCR = "pip install 'agentrl[ocr]'; agentrl.devices.vision.Glyphs reads known signs without"
-GET_LORA = "pip install 'agentrl[lora]'; model.lora.rank=0 trains the whole model without"
-GET_QLORA = "pip install 'agentrl[qlora]'; model.lora.base=float works without"
+GET_RAY = "pip install 'agentrl-screens[ray]'; rollout.launcher=local works without"
+GET_OCR = (
+    "pip install 'agentrl-screens[ocr]'; agentrl.devices.vision.Glyphs reads known signs without"
+)
+GET_LORA = "pip install 'agentrl-screens[lora]'; model.lora.rank=0 trains the whole model without"
+GET_QLORA = "pip install 'agentrl-screens[qlora]'; model.lora.base=float works without"
 GET_FLASH = (
-    "pip install 'agentrl[gpu]' where there is a GPU; model.attention=auto takes SDPA without"
+    "pip install 'agentrl-screens[gpu]' where there is a GPU; model.attention=auto takes SDPA "
+    "without"
 )
-GET_REMOTE = "pip install 'agentrl[remote]'"
+GET_REMOTE = "pip install 'agentrl-screens[remote]'"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
 NO_REMOTE = f"rollout.engine=remote needs httpx2, not installed: {GET_REMOTE}"

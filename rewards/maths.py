@@ -9,7 +9,7 @@ from agentrl.rewards.form import is_think_answer, is_think_boxed
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verifier import Verifier
 
-GET_MATH = "pip install 'agentrl[math]'"
+GET_MATH = "pip install 'agentrl-screens[math]'"
 
 
 class Accuracy:

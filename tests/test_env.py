@@ -8,7 +8,8 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.make_env import load_player, make_env, open_translator, read_action_space
+from agentrl.rollout.env_components import load_player, open_translator, read_action_space
+from agentrl.rollout.make_env import make_env
 
 CODE = """
 import gymnasium

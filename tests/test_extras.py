@@ -25,10 +25,10 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
     assert extras.missing("remote", "ray") == []
     without(monkeypatch, "httpx2")
     assert extras.missing("remote", "ray") == [extras.NO_REMOTE]
-    with pytest.raises(ConfigError, match=r"agentrl\[remote\]"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         plan.check_player(configuration.load("sokoban", ["rollout.engine=remote"]), None)
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    with pytest.raises(ConfigError, match=r"agentrl\[remote\]"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         Endpoint(configuration.EndpointConfig())
 
 
@@ -58,4 +58,4 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     assert fixes["bitsandbytes"] == extras.GET_QLORA
     assert fixes["flash-attn"] == extras.GET_FLASH
     for package, extra in {"swanlab": "swanlab", "mlflow-skinny": "mlflow"}.items():
-        assert fixes[package] == f"pip install 'agentrl[{extra}]'"
+        assert fixes[package] == f"pip install 'agentrl-screens[{extra}]'"

@@ -71,7 +71,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
     run(*pip, "--no-deps", "--no-index", wheel, cwd=folder)
     site = next((folder / "lib").glob("python3*")) / "site-packages"
-    (ours,) = importlib.metadata.distributions(name="agentrl", path=[str(site)])
+    (ours,) = importlib.metadata.distributions(name="agentrl-screens", path=[str(site)])
     for needed in dependencies(ours, {}).values():
         link(needed, site)
     return folder / "bin"
@@ -171,7 +171,7 @@ def test_all_missing_model_libraries_are_listed_in_one_message(
     assert err.startswith("ConfigError: models need safetensors, tokenizers, torch, transformers")
     assert len(err.splitlines()) == 1
     for extra in ("train", "gpu", "cpu", "ray"):
-        assert f"agentrl[{extra}]" in err
+        assert f"agentrl-screens[{extra}]" in err
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -199,7 +199,7 @@ def test_doctor_says_how_to_install_model_libraries(
 ) -> None:
     done = result(installed / "agentrl", "doctor", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
-    assert "agentrl[train]" in done.stdout
+    assert "agentrl-screens[train]" in done.stdout
     assert not done.stderr
 
 

@@ -33,7 +33,11 @@ def algorithms(
             f"algorithms: unknown algorithm {name!r}{did_you_mean(name, PRESETS)}. "
             f"Known: {', '.join(PRESETS)}"
         )
-    typer.echo(json.dumps(settings_of(name), indent=2)) if as_json else _show(name)
+    if as_json:
+        typer.echo(json.dumps(settings_of(name), indent=2))
+        return
+    _show(name)
+    typer.echo(f"\nTrain with it: agentrl train number_game algorithm.name={name}")
 
 
 def _list() -> None:

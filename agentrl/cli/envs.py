@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
 app = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
-_COLOURS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
 @app.command("list")
@@ -78,7 +78,7 @@ def check(
     console, num_wrong, shown = Console(), 0, set[str]()
     for found in check_environment_isolated(settings, steps, deadline):
         num_wrong += found.state == "wrong"
-        line = f"[{_COLOURS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
+        line = f"[{_COLORS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
         if found.state == "wrong" and found.detail in shown:
             console.print(f"{line}as above", soft_wrap=True)
             continue

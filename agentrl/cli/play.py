@@ -110,7 +110,8 @@ def _in_browser(
         from agentrl.viewer.browser_play import play_in_browser
     except ImportError as error:
         raise ConfigError(
-            f"--browser needs {error.name}, which is not installed: pip install 'agentrl[page]'"
+            f"--browser needs {error.name}, which is not installed: pip install "
+            "'agentrl-screens[page]'"
         ) from None
 
     def ready(url: str) -> None:

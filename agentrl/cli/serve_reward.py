@@ -38,7 +38,7 @@ def serve_reward(
         from agentrl.serving.reward_server import serve
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"serving needs {error.name}, not installed: pip install 'agentrl[page]'"
+            f"serving needs {error.name}, not installed: pip install 'agentrl-screens[page]'"
         ) from None
     serve(
         RewardConfig(

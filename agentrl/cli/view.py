@@ -39,7 +39,7 @@ def view(
         from agentrl.viewer.viewer_server import serve
     except ImportError as error:
         raise ConfigError(
-            f"the pages need {error.name}, which is missing: pip install 'agentrl[page]'; "
+            f"the pages need {error.name}, which is missing: pip install 'agentrl-screens[page]'; "
             "agentrl episodes and agentrl export work without it"
         ) from None
 

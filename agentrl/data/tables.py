@@ -11,7 +11,7 @@ from typing import Any, Protocol, TextIO
 
 from agentrl.errors import ConfigError, describe_error
 
-GET_DATA = "pip install 'agentrl[data]'"
+GET_DATA = "pip install 'agentrl-screens[data]'"
 _LONGEST_CELL = 100_000_000
 """Maximum characters of a CSV cell, which may hold an image in base64."""
 

@@ -38,5 +38,5 @@ def __getattr__(name: str) -> Any:
             raise
         raise ConfigError(
             f"showing apps on real phones through a page needs {error.name}, not installed: "
-            "pip install 'agentrl[page]'"
+            "pip install 'agentrl-screens[page]'"
         ) from error

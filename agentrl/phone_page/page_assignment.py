@@ -39,7 +39,7 @@ class PageAssigner:
 
         Raises:
             DeviceError: the phone failed.
-            ConfigError: an app does not exist, or `agentrl[page]` is not installed.
+            ConfigError: an app does not exist, or `agentrl-screens[page]` is not installed.
         """
         if self._way == "installed":
             return device

@@ -30,7 +30,7 @@ _NO_ROOM = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EpisodeLimits:
-    """EpisodeLimits of one episode."""
+    """Limits of one episode."""
 
     max_turns: int
     deadline_s: float

@@ -1,11 +1,12 @@
-"""RolloutWorker in this process or in Ray actors, behind the same interface."""
+"""Rollouts in this process or in Ray actors, with the same methods."""
 
 import asyncio
+import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Concatenate, ParamSpec
 
 from agentrl import config as configuration
 from agentrl import env
@@ -17,75 +18,33 @@ from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.shared_phones import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
-from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.engine_link import Link
+from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 _CLOSE_S = 30.0
 """For an actor to close its engine and phones; then it is killed together with them."""
 
-_KEEPER = "the shared phone pool"
+_PHONE_POOL = "the shared phone pool"
 
 
-class RolloutGroup(Protocol):
-    """The interface of rollouts for the training loop, wherever they run."""
+def _on_all(
+    method: Callable[Concatenate[RolloutWorker, P], Awaitable[None]],
+) -> Callable[Concatenate["RolloutGroup", P], Awaitable[None]]:
+    """The same call on every worker."""
 
-    async def collect(
-        self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
-    ) -> list[ScoredEpisode]:
-        """See RolloutWorker.collect."""
+    @functools.wraps(method)
+    async def call(group: "RolloutGroup", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        await group.call_all(method.__name__, *args, **kwargs)
 
-    async def load_weights(self, path: Path, version: int) -> None:
-        """See RolloutWorker.load_weights."""
-
-    async def load_adapter(self, folder: Path, version: int) -> None:
-        """See RolloutWorker.load_adapter."""
-
-    async def begin_weight_update(
-        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
-    ) -> None:
-        """See Rollouts.begin_weight_update."""
-
-    async def finish_weight_update(
-        self, version: int, names: Sequence[str], digest: str | None
-    ) -> None:
-        """See Rollouts.finish_weight_update."""
-
-    async def sleep(self) -> None:
-        """See RolloutWorker.sleep."""
-
-    def link(self) -> Link:
-        """For calls from the learner to all engines; can be pickled."""
-
-    async def get_progress(self) -> CollectionProgress:
-        """CollectionProgress of the running collection."""
-
-    async def close(self) -> None:
-        """Close everything that was started."""
+    return call
 
 
-class LocalRolloutGroup:
-    """RolloutWorker in this process."""
-
-    def __init__(self, rollouts: RolloutWorker, config: Config) -> None:
-        self._rollouts, self._config = rollouts, config
-        self.collect = rollouts.collect
-        self.load_weights, self.load_adapter = rollouts.load_weights, rollouts.load_adapter
-        self.begin_weight_update = rollouts.begin_weight_update
-        self.finish_weight_update = rollouts.finish_weight_update
-        self.sleep = rollouts.sleep
-        self.get_progress, self.close = rollouts.get_progress, rollouts.close
-
-    def link(self) -> Link:
-        """A link to the engine of this process, on its event loop."""
-        deadline_s = self._config.train.deadline_s
-        return LocalLink(
-            self._rollouts.call_weight_transfer, transports.workers(self._config), deadline_s
-        )
-
-
-class RayRolloutGroup:
-    """RolloutWorker in Ray actors; groups are distributed round-robin."""
+class RolloutGroup:
+    """Rollout workers in Ray actors; episode groups are distributed round-robin."""
 
     def __init__(
         self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
@@ -130,41 +89,24 @@ class RayRolloutGroup:
         )
         return episodes
 
-    async def load_weights(self, path: Path, version: int) -> None:
-        """See RolloutWorker.load_weights."""
-        await self._call_all("load_weights", path, version)
-
-    async def load_adapter(self, folder: Path, version: int) -> None:
-        """See RolloutWorker.load_adapter."""
-        await self._call_all("load_adapter", folder, version)
-
-    async def begin_weight_update(
-        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
-    ) -> None:
-        """See Rollouts.begin_weight_update."""
-        await self._call_all("begin_weight_update", version, shapes, checked)
-
-    async def finish_weight_update(
-        self, version: int, names: Sequence[str], digest: str | None
-    ) -> None:
-        """See Rollouts.finish_weight_update."""
-        await self._call_all("finish_weight_update", version, names, digest)
-
-    async def sleep(self) -> None:
-        """See RolloutWorker.sleep."""
-        await self._call_all("sleep")
+    load_weights = _on_all(RolloutWorker.load_weights)
+    load_adapter = _on_all(RolloutWorker.load_adapter)
+    begin_weight_update = _on_all(RolloutWorker.begin_weight_update)
+    finish_weight_update = _on_all(RolloutWorker.finish_weight_update)
+    sleep = _on_all(RolloutWorker.sleep)
 
     def link(self) -> Link:
         """A link from any process of the cluster to all actors."""
-        workers = transports.workers(self._config)
+        workers = transports.workers_per_engine(self._config.rollout)
         return RayLink(self._actors, workers, self._config.train.deadline_s)
 
-    async def _call_all(self, method: str, *arguments: Any) -> None:
+    async def call_all(self, method: str, *arguments: Any) -> None:
+        """Call a method of every worker; the first failure is raised."""
         numbers = range(len(self._actors))
         await asyncio.gather(*(self._call(k, self._start_s, method, *arguments) for k in numbers))
 
     async def get_progress(self) -> CollectionProgress:
-        """CollectionProgress of the running collection."""
+        """Progress of the running collection."""
         seen = [
             await self._call(k, self._start_s, "get_progress") for k in range(len(self._actors))
         ]
@@ -179,7 +121,7 @@ class RayRolloutGroup:
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
         await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
         if self._phones is not None:
-            await _end(self._phones.keeper, _KEEPER, min(_CLOSE_S, self._start_s))
+            await _end(self._phones.keeper, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
 class RayLink(Link):
@@ -266,9 +208,13 @@ class RolloutActor:
         await self._rollouts.close()
 
 
+AnyRollouts = RolloutWorker | RolloutGroup
+"""What the training loop sees of rollouts, wherever they run."""
+
+
 async def open_rollouts(
     config: Config, folder: Path | None, run: Path | None, version: int = 0
-) -> RolloutGroup:
+) -> AnyRollouts:
     """Start rollouts with the launcher of the configuration.
 
     Args:
@@ -289,13 +235,13 @@ async def open_rollouts(
         except BaseException:
             await rollouts.close()
             raise
-        return LocalRolloutGroup(rollouts, config)
+        return rollouts
     return await _open_ray(config, folder, run, version)
 
 
-async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> RolloutGroup:
+async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> AnyRollouts:
     ray = ray_cluster.join_cluster()
-    transports.check(config)  # now that its GPUs are known
+    WeightTransport.of(config).check()  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes mostly wait; the engine has its own threads
@@ -304,7 +250,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
     )
     tree, here = configuration.to_dict(config), run and run.absolute()
     phones = await _open_phones(config, tree, here) if count > 1 else None
-    handle = RayRolloutGroup(
+    handle = RolloutGroup(
         [
             remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
             for k in range(count)
@@ -331,8 +277,8 @@ async def _open_phones(
     remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
     keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s
     try:
-        count, grows = await ray_cluster.await_result(keeper.start.remote(), _KEEPER, start_s)
+        count, grows = await ray_cluster.await_result(keeper.start.remote(), _PHONE_POOL, start_s)
     except BaseException:
-        await _end(keeper, _KEEPER, min(_CLOSE_S, start_s))
+        await _end(keeper, _PHONE_POOL, min(_CLOSE_S, start_s))
         raise
     return SharedPhones(keeper=keeper, count=count, grows=grows)

@@ -22,16 +22,18 @@ from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_arguments import configured_game, env_config_of
+from agentrl.rollout.env_components import load_player
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.episode import EpisodeLimits, run_episode
 from agentrl.rollout.episode_request import EpisodeRequest, Split
-from agentrl.rollout.make_env import load_player
 from agentrl.rollout.phone_pool import phone_states
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phones import SharedPhones
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
+from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.transports import WeightTransport
 from agentrl.worker_threads import Workers
 
 
@@ -112,7 +114,7 @@ class RolloutWorker:
         return self.env_pool.count_at_least
 
     async def get_progress(self) -> CollectionProgress:
-        """CollectionProgress of the running collection."""
+        """Progress of the running collection."""
         return self.progress
 
     @property
@@ -159,6 +161,15 @@ class RolloutWorker:
     ) -> None:
         """Use the received weights; see `VLLMEngine.finish_weight_update`."""
         await self._receiver.finish_weight_update(version, names, digest)
+
+    def link(self) -> Link:
+        """For calls from the learner to the engine, on the event loop of this process."""
+        deadline_s = self._config.train.deadline_s
+        return LocalLink(
+            self.call_weight_transfer,
+            transports.workers_per_engine(self._config.rollout),
+            deadline_s,
+        )
 
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
@@ -341,8 +352,8 @@ class RolloutWorker:
                     self._folder,
                     seed=self._config.seed + 1000 * self._share[0],
                     version=self._version,
-                    transfer=transports.chosen(self._config),
-                    can_sleep=transports.sleeps(self._config),
+                    transfer=WeightTransport.of(self._config).kind(),
+                    can_sleep=WeightTransport.of(self._config).sleeps(),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()

@@ -133,7 +133,7 @@ def export_checkpoint(
     Args:
         run: the run's folder.
         out: the folder to write; it appears only when it is complete.
-        name: `best`, `last` or a step; None takes the best, or the last if there is no best.
+        name: `best`, `last` or a step; None takes the last, which is the final model.
         dtype: of the written weights; None takes the run's `model.dtype`.
         adapter: write only the adapters (`model.lora`), for PEFT and vLLM.
 
@@ -150,9 +150,7 @@ def export_checkpoint(
         raise ConfigError(
             f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
-    kept = checkpoint_store.named(
-        run, name or ("last" if checkpoint_store.best(run) is None else "best")
-    )
+    kept = checkpoint_store.named(run, name or "last")
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:

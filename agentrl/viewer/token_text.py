@@ -127,7 +127,7 @@ def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
 
         return Tokenizer.from_str(_read(file, _MAX_TOKENIZER)), None
     except ImportError:
-        return None, "`tokenizers` is not installed (pip install 'agentrl[train]')"
+        return None, "`tokenizers` is not installed (pip install 'agentrl-screens[train]')"
     except Exception as error:  # a broken file: show ids instead
         log.warning("%s: tokens appear as ids: %s", file, describe_error(error))
         return None, f"{file.parent.name}/{file.name} cannot be read"

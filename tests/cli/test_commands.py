@@ -205,7 +205,7 @@ def test_doctor_lists_everything_and_how_to_fix_it(
     for word in ("Python", "links", "torch", "vLLM", "ray", "adb", "GPU", "cores", "disk"):
         assert word in output
     assert "not running" in output
-    assert "agentrl[wandb]" in output
+    assert "agentrl-screens[wandb]" in output
 
 
 def test_doctor_detects_a_foreign_server_on_the_adb_port(monkeypatch: pytest.MonkeyPatch) -> None:

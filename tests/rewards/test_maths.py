@@ -199,7 +199,7 @@ def test_invalid_settings_are_rejected_before_any_work(name, kwargs, words):
 
 def test_a_missing_library_is_reported_before_any_work(monkeypatch):
     monkeypatch.setattr(maths, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"agentrl\[math\]"):
+    with pytest.raises(ConfigError, match=r"agentrl-screens\[math\]"):
         maths.Accuracy()
 
 

@@ -426,12 +426,13 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
     for step in (1, 2):
         learner.update([sample(model_adapter, step)])
         checkpoint_store.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
-    assert cli.run(["merge", str(run), str(tmp_path / "last"), "--checkpoint", "last"]) == 0
+    assert cli.run(["merge", str(run), str(tmp_path / "last")]) == 0
     assert "the model after step 2" in capsys.readouterr().out
     loaded = load_model(tmp_path / "last").state_dict()
     for name, tensor in learner.weights().items():
         assert torch.equal(loaded[name], tensor), name
-    assert cli.run(["merge", str(run), str(tmp_path / "best"), "--dtype", "bfloat16"]) == 0
+    best_one = ["--checkpoint", "best", "--dtype", "bfloat16"]
+    assert cli.run(["merge", str(run), str(tmp_path / "best"), *best_one]) == 0
     assert "the model after step 1" in capsys.readouterr().out
     best = load_file(tmp_path / "best" / "model.safetensors")
     assert {tensor.dtype for tensor in best.values()} == {torch.bfloat16}

@@ -46,7 +46,7 @@ def machine(monkeypatch):
 
     def have(cores=2, gpus=0, packages=()):
         monkeypatch.setattr(ray_cluster, "cores", lambda: cores)
-        monkeypatch.setattr(transports, "gpus_of", lambda config: gpus)
+        monkeypatch.setattr(transports, "num_gpus", lambda config: gpus)
         monkeypatch.setattr(plan, "find_spec", lambda name: name if name in packages else None)
 
     return have
@@ -83,7 +83,12 @@ def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
 @pytest.mark.parametrize(
     ("gpus", "packages", "dtype", "said"),
     [
-        (1, (), "bfloat16", r"needs flash-attn, not installed: pip install 'agentrl\[gpu\]'"),
+        (
+            1,
+            (),
+            "bfloat16",
+            r"needs flash-attn, not installed: pip install 'agentrl-screens\[gpu\]'",
+        ),
         (0, ["flash_attn"], "bfloat16", "needs a GPU, and there is none"),
         (1, ["flash_attn"], "float32", "set model.dtype=bfloat16"),
         (1, ["flash_attn"], "bfloat16", None),

@@ -18,7 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.make_env import load_player
+from agentrl.rollout.env_components import load_player
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan, seeds
 from agentrl.training.batching.token_sequences import token_sequences

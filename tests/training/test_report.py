@@ -80,7 +80,7 @@ def test_an_unknown_logger_is_a_config_error(tmp_path: Path, name: str, advice: 
 
 def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'agentrl\[wandb\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[wandb\]'"):
         check_loggers(["console", "wandb"])
 
 

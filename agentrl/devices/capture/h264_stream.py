@@ -141,7 +141,7 @@ def check_decoder() -> None:
         import agentrl.devices.capture.h264_decoder  # noqa: F401 - fails early if PyAV is missing
     except ImportError as error:
         raise ConfigError(
-            f"devices.capture=stream needs PyAV ({error}): pip install 'agentrl[stream]', "
+            f"devices.capture=stream needs PyAV ({error}): pip install 'agentrl-screens[stream]', "
             "or use devices.capture=auto"
         ) from error
 

@@ -26,7 +26,8 @@ from agentrl.rollout.env_check.random_play import (
     equal_values,
     play_randomly,
 )
-from agentrl.rollout.make_env import load_player, make_env, open_translator
+from agentrl.rollout.env_components import load_player, open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.text import quoted
 from agentrl.types import Image
 

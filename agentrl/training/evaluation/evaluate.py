@@ -20,7 +20,7 @@ from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_group import RolloutGroup, open_rollouts
+from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
 from agentrl.training import plan, seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.console import ConsoleDisplay
@@ -115,7 +115,7 @@ def sum_audits(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
 
 
 async def play_held_out(
-    rollouts: RolloutGroup,
+    rollouts: AnyRollouts,
     config: Config,
     episodes: int,
     *,

@@ -11,8 +11,8 @@ from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
 from agentrl.policies.watched_policy import HumanPolicy, WatchedPolicy
+from agentrl.rollout.env_components import open_translator
 from agentrl.rollout.episode_request import EpisodeRequest, Split
-from agentrl.rollout.make_env import open_translator
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan
 from agentrl.training.run_folder import RunFolder

@@ -1,6 +1,6 @@
 """Low-rank adapters (LoRA, arXiv:2106.09685), by PEFT: insert, merge, write.
 
-Only this module imports PEFT (`pip install 'agentrl[lora]'`).
+Only this module imports PEFT (`pip install 'agentrl-screens[lora]'`).
 """
 
 import json

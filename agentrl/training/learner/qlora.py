@@ -1,6 +1,6 @@
 """Frozen base weights in 4 bits (QLoRA, arXiv:2305.14314), by bitsandbytes.
 
-Only this module imports bitsandbytes (`pip install 'agentrl[qlora]'`). The weights are replicated,
+Only this module imports bitsandbytes (extra `qlora`). The weights are replicated,
 not sharded.
 """
 

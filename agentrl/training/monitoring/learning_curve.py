@@ -52,7 +52,7 @@ def draw_curve(run: Path) -> Path | None:
     if not curves:
         return None
     if find_spec("matplotlib") is None:
-        log.info("no learning curve: install matplotlib (pip install 'agentrl[plot]')")
+        log.info("no learning curve: install matplotlib (pip install 'agentrl-screens[plot]')")
         return None
     figure = plot_curves(curves)
     figure.suptitle(run.name)

@@ -234,7 +234,8 @@ def check_loggers(names: Sequence[str]) -> None:
         if name == given and not _is_installed(name):
             raise ConfigError(
                 f"logging: {_LIBRARIES[name]} is not installed. Install it with pip install "
-                f"'agentrl[{_LIBRARIES[name]}]', or write '{name}?' to skip it where it is missing."
+                f"'agentrl-screens[{_LIBRARIES[name]}]', or write '{name}?' to skip it where it "
+                "is missing."
             )
 
 

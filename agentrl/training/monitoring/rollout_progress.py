@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from agentrl.errors import WorldError
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.rollout_group import AnyRollouts
 
 LOOK_EVERY_S = 0.5
 
@@ -15,7 +15,7 @@ OnProgress = Callable[[float, float, str], None]
 
 @asynccontextmanager
 async def show_progress(
-    rollouts: RolloutGroup, tell: OnProgress, total: int, note: str
+    rollouts: AnyRollouts, tell: OnProgress, total: int, note: str
 ) -> AsyncIterator[None]:
     """Report how many of `total` episodes have been played, until the block ends."""
     over = asyncio.Event()
@@ -29,7 +29,7 @@ async def show_progress(
 
 
 async def _watch(
-    over: asyncio.Event, rollouts: RolloutGroup, tell: OnProgress, total: int, note: str
+    over: asyncio.Event, rollouts: AnyRollouts, tell: OnProgress, total: int, note: str
 ) -> None:
     while not over.is_set():
         with suppress(TimeoutError):

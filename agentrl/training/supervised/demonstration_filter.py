@@ -12,7 +12,7 @@ from agentrl import env, replay
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import label_of
-from agentrl.rollout.make_env import instructions_for, open_translator
+from agentrl.rollout.env_components import instructions_for, open_translator
 from agentrl.text import pluralize
 from agentrl.training import seeds
 from agentrl.training.run_folder import RunFolder

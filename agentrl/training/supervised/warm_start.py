@@ -20,8 +20,8 @@ from agentrl.errors import AgentRLError, EnvError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import configured_game, environment_class
-from agentrl.rollout.make_env import instructions_for, load_player, open_translator
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.env_components import instructions_for, load_player, open_translator
+from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.supervised import recorded_demonstrations, warm_start_marker
@@ -120,7 +120,7 @@ def learning_rate(config: WarmStartConfig, step: int) -> float:
     return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * cosine)
 
 
-async def play_demonstrations(config: Config, rollouts: RolloutGroup) -> list[Demonstration]:
+async def play_demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
     """Play the demonstrations with the warm start's scripted player.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentrl.algorithms import episode_selection, requirements
 from agentrl.config import Config
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.types import ScoredEpisode
 
@@ -39,7 +39,7 @@ class StepPlayer:
         watched: shows their progress.
     """
 
-    def __init__(self, config: Config, rollouts: RolloutGroup, watched: Watched) -> None:
+    def __init__(self, config: Config, rollouts: AnyRollouts, watched: Watched) -> None:
         self._config, self._rollouts, self._watched = config, rollouts, watched
 
     async def play(self, step: int) -> StepEpisodes:

@@ -14,7 +14,7 @@ from agentrl.algorithms.kl import adapted
 from agentrl.config import Config, WarmStartConfig
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
-from agentrl.rollout.rollout_group import RolloutGroup
+from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
@@ -32,6 +32,7 @@ from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
 from agentrl.training.trainer.step_player import StepEpisodes, StepPlayer
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
+from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Trainer:
         folder: RunFolder,
         start: Path,
         state: RunState,
-        rollouts: RolloutGroup,
+        rollouts: AnyRollouts,
         learner: AnyLearner,
         reporter: Reporter,
         recorder: Recorder,
@@ -72,7 +73,7 @@ class Trainer:
         self._reporter = reporter
         self._recorder = recorder
         self._retention = retention
-        self._publisher = Publisher(config, learner, rollouts)
+        self._publisher = Publisher(WeightTransport.of(config), learner, rollouts)
         self._player = StepPlayer(config, rollouts, self._watched)
         self._ahead: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()

@@ -100,6 +100,6 @@ def _load_av() -> ModuleType:
         import av
     except ImportError as error:
         raise ConfigError(
-            "an .mp4 needs PyAV, which is missing: pip install 'agentrl[stream]'"
+            "an .mp4 needs PyAV, which is missing: pip install 'agentrl-screens[stream]'"
         ) from error
     return av

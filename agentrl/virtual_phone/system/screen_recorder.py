@@ -34,7 +34,7 @@ def load_av() -> ModuleType:
     try:
         import av
     except ImportError as error:
-        raise EncoderMissing("needs PyAV: pip install 'agentrl[stream]'") from error
+        raise EncoderMissing("needs PyAV: pip install 'agentrl-screens[stream]'") from error
     return av
 
 

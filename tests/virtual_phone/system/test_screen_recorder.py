@@ -131,7 +131,7 @@ def test_without_an_encoder_the_command_says_what_to_install(
     monkeypatch.setitem(sys.modules, "av", None)
     done = run(f"{STREAM} -", phone)
     assert done.code == 1
-    assert "pip install 'agentrl[stream]'" in done.err
+    assert "pip install 'agentrl-screens[stream]'" in done.err
 
 
 @pytest.mark.adb

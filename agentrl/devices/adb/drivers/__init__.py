@@ -35,6 +35,6 @@ def socket_class(driver: str) -> type[AdbSocket]:
     except ImportError as error:
         raise ConfigError(
             f"devices.driver={driver}: its library is not installed ({error}); "
-            f"pip install 'agentrl[{driver}]', or use devices.driver=adbutils"
+            f"pip install 'agentrl-screens[{driver}]', or use devices.driver=adbutils"
         ) from error
     return found
