@@ -1,4 +1,4 @@
-"""The wall of phones in a real browser."""
+"""The phones page in a real browser."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Recorded episodes as data sets of Minari, read back by Minari itself."""
+"""Export to Minari, read back with Minari itself."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def record(folder: Path, name: str, *turns: dict[str, Any], **changes: Any) -> None:
-    """An episode of which each turn is worth its number."""
+    """An episode whose reward in each turn is the turn's number."""
     made = tuple(turn(**{"frames": (), "shown": "words", **one}) for one in turns)
     rewards = tuple(float(number) for number in range(len(made)))
     with Recorder(folder, writer=name) as recorder:
@@ -119,11 +119,11 @@ def test_images_can_be_scaled(run, tmp_path):
 
 def test_progress_is_reported_after_each_episode(run, tmp_path):
     reported: list[tuple[int, int]] = []
-    wanted = replay.Filter(label="train", step=1)
+    where = replay.Filter(label="train", step=1)
     minari_export.write(
         replay.open(run),
         tmp_path / "a-v0",
-        wanted,
+        where,
         width=9,
         progress=lambda *far: reported.append(far),
     )

@@ -1,4 +1,4 @@
-"""Who may ask the viewer, and for what."""
+"""The viewer's server: access control and its JSON API."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ from tests.viewer.conftest import wait_for
 
 
 def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """As it stands: no client of ours tidies the path up."""
+    """Send a raw GET request, because HTTP clients normalize the path."""
     connection = HTTPConnection(url.removeprefix("http://"), timeout=30)
     connection.request("GET", path, headers={"Host": url.removeprefix("http://"), **headers})
     answer = connection.getresponse()
@@ -108,7 +108,7 @@ def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
     (run / "state.json").write_text('{"step": 2}')
     (run / "summary.json").write_text('{"steps": 2}')
     assert state() == "ended"
-    (run / "state.json").write_text('{"step": 3}')  # it went on, and was killed
+    (run / "state.json").write_text('{"step": 3}')  # it was resumed, and killed
     assert state() == "stopped"
 
 
@@ -333,14 +333,14 @@ def test_tokens_without_a_tokenizer_appear_as_ids(tmp_path, id):
 
 
 def one_turn(folder: Path) -> tuple[str, str | None]:
-    """The first sampled token of a run's first turn, and why it is no word."""
+    """The first sampled token of a run's first turn, and why it appears as an id."""
     words = TokenVocabulary(folder)
     answer = turn_tokens(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
     return answer["reply"][0]["text"], answer["note"]
 
 
 def a_run(folder: Path, word: str, model: str = "start") -> Path:
-    """A run's folder with a tokenizer of one word."""
+    """A run's folder with a one-word tokenizer."""
     from tokenizers import Tokenizer, models
 
     (folder / model).mkdir(parents=True)
@@ -544,7 +544,7 @@ def test_a_run_that_replaces_another_is_shown(serve, tmp_path):
 
 def test_the_token_in_the_address_is_used_once(serve, tmp_path, monkeypatch):
     served = serve(runs.run(tmp_path / "run"))
-    monkeypatch.setattr(served.guard, "is_loopback", False)  # as if it listened to the network
+    monkeypatch.setattr(served.guard, "is_loopback", False)  # as if it listened on the network
     token = served.guard.token
     assert ask(served.url, "/api/run")[0] == 403
     assert ask(served.url, "/?token=guessed")[0] == 403
@@ -603,7 +603,7 @@ def test_stopping_under_load_leaves_nothing_running(tmp_path, number, code):
         assert server.stdout is not None
         url = server.stdout.readline().partition("#")[0]
         with urllib.request.urlopen(f"{url}api/news", timeout=30) as news:
-            assert news.readline().startswith(b"data: ")  # a page that stays open
+            assert news.readline().startswith(b"data: ")  # a stream that stays open
             with urllib.request.urlopen(f"{url}api/episodes?text=card", timeout=30) as answer:
                 assert json.loads(answer.read())["searched"][1] == 17
             server.send_signal(number)

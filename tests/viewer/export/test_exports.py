@@ -1,4 +1,4 @@
-"""Episodes as files."""
+"""Export of episodes, groups and reports as files."""
 
 import dataclasses
 import io
@@ -143,7 +143,7 @@ def test_pages_of_the_current_folder_have_the_runs_name(run, tmp_path, monkeypat
 
 def test_a_report_has_examples_from_the_last_evaluation_only(tmp_path):
     with Recorder(tmp_path) as recorder:
-        for step, won in ((2, True), (4, False)):  # a job that went on is evaluated again
+        for step, won in ((2, True), (4, False)):  # a resumed job is evaluated again
             runs.played(recorder, "after-sampled", 0, step=step, split="eval", won=won)
     (tmp_path / "metrics.jsonl").write_text(
         '{"stage": "reinforcement", "step": 1, "learner/entropy": NaN, "train/reward": 1.5}\n'

@@ -1,4 +1,4 @@
-"""Recorded episodes as tables and data sets."""
+"""Export as tables and data sets."""
 
 import json
 import resource
@@ -51,7 +51,7 @@ def test_turns_have_what_offline_learning_needs(run):
 
 def test_conversations_have_their_images(run):
     opened = replay.open(run)
-    made = to_dataset(opened, wanted=replay.Filter(won=True, split="eval"))
+    made = to_dataset(opened, where=replay.Filter(won=True, split="eval"))
     assert len(made) == 4
     row = made[0]
     said = [message["content"] for message in row["messages"]]
@@ -67,9 +67,9 @@ def test_conversations_have_their_images(run):
 def test_rows_with_a_missing_frame_are_skipped(run):
     opened = replay.open(run)
     lost = opened.episode("after-sampled-00002-g001-m00").episode.turns[1].frames[0]
-    before = len(to_dataset(opened, wanted=replay.Filter(label="after-sampled")))
+    before = len(to_dataset(opened, where=replay.Filter(label="after-sampled")))
     packs.lose(run, lost)
-    assert len(to_dataset(opened, wanted=replay.Filter(label="after-sampled"))) == before - 1
+    assert len(to_dataset(opened, where=replay.Filter(label="after-sampled"))) == before - 1
 
 
 def test_metrics_become_columns_even_if_the_first_episode_has_none(tmp_path):
@@ -157,7 +157,7 @@ def test_held_out_episodes_are_exported_only_on_request(run, tmp_path, capsys, k
     assert exported("plain") == {"train"}
     output = capsys.readouterr().out
     assert "skipped: 8 evaluation episodes (--held-out keeps them)" in output
-    assert " train)" in output  # the labels of what was written
+    assert " train)" in output  # the labels of the written rows
     assert exported("all", "--held-out") == {"train", "eval"}
     assert exported("held", "--split", "eval") == {"eval"}
 

@@ -34,7 +34,7 @@ LAKE = EnvConfig(
 
 
 class Game:
-    """An episode that is played in a thread, while a page shows it."""
+    """An episode played in a thread while a page shows it."""
 
     def __init__(self, config: Config, **options: object) -> None:
         self.address, self.result, self.error = "", None, None
@@ -152,7 +152,7 @@ def test_the_text_field_keeps_the_focus_only_while_typing(open_page: Open, tmp_p
         page.get_by_role("button", name="Answer").click()
         turns(page, 2)
         expect(box).to_be_focused()
-        page.keyboard.press("ArrowUp")  # moves in the text, and not in the game
+        page.keyboard.press("ArrowUp")  # moves the cursor in the text, not in the game
         page.keyboard.type("right")
         page.keyboard.press("Enter")
         turns(page, 3)
@@ -171,7 +171,7 @@ def test_the_hint_names_the_accepted_inputs(open_page: Open, tmp_path) -> None:
         expect(page.get_by_label("answer")).to_have_attribute(
             "placeholder", "an action, such as left"
         )
-        page.locator(".stage img").click()  # which is no action here
+        page.locator(".stage img").click()  # not an action in this game
         page.keyboard.press("ArrowUp")
         page.keyboard.press("ArrowRight")
         turns(page, 1)
@@ -219,7 +219,7 @@ def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> Non
         picture = page.locator(".stage.asked img")
         for count, (dx, dy) in enumerate(((100, 0), (0, 100), (-100, 0)), 1):
             expect(page.get_by_text("Your turn")).to_be_visible()
-            # Not by its box: the picture is drawn anew with every screen. The stage lies over it.
+            # Not by its box: the image is replaced with every screen. The stage covers it.
             picture.drag_to(
                 picture,
                 force=True,
@@ -246,7 +246,7 @@ def test_every_observation_is_shown_once_including_the_last(tmp_path, said, sigh
     )  # fmt: skip
     rollout = RolloutConfig(engine="hf", launcher="local")
     config = Config(env=LAKE, rollout=rollout, run=RunConfig(dir=str(tmp_path)))
-    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this one
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this thread
         thread.submit(play, config, audience).result()
     assert len(seen) == sights
     assert len({message.text for message in seen}) == sights

@@ -1,9 +1,9 @@
-"""Files that are read while somebody appends to them."""
+"""JSON Lines files that are read while another process appends to them."""
 
 import os
 from pathlib import Path
 
-from agentrl.replay.jsonl_tail import JsonlTail
+from agentrl.replay.jsonl import JsonlTail
 
 
 def test_a_replaced_file_of_the_same_length_is_noticed(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) ->
     with Recorder(tmp_path) as recorder:
         name = recorder.frame(image)
         assert recorder.frame(image.copy()) == name
-        image[:] = 0  # The recorder keeps what was handed over.
+        image[:] = 0  # the recorder must have kept the original
         recorder.flush()
         assert recorder.stats.stored == 1
         assert recorder.stats.seen == 2
@@ -63,7 +63,7 @@ def test_any_image_survives_as_a_png(
     assert np.array_equal(
         cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB), image
     )
-    with PIL.Image.open(io.BytesIO(content)) as checked:  # checks all sums
+    with PIL.Image.open(io.BytesIO(content)) as checked:  # verifies all checksums
         checked.load()
     at = content.index(b"IDAT")
     length = int.from_bytes(content[at - 4 : at])
@@ -133,7 +133,7 @@ def test_a_slow_disk_drops_frames_with_a_warning_and_blocks_nothing(
     gate.set()
     store.flush()
     assert set(packs.frame_ids(tmp_path)) == set(names[:2])
-    assert store.add(screen(3)) == names[3]  # what was left out may come again
+    assert store.add(screen(3)) == names[3]  # a dropped frame may be added again
     store.close()
     assert names[3] in packs.frame_ids(tmp_path)
 
@@ -215,7 +215,7 @@ def test_frames_of_older_formats_are_read_from_their_files(tmp_path: Path) -> No
 
 def test_bands_shared_by_successive_screens_are_stored_once(tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
-    for _ in range(2):  # the next writer of that name begins anew
+    for _ in range(2):  # the second writer with the same name starts without known frames
         with Recorder(tmp_path) as recorder:
             for row in range(0, 640, 64):
                 image[row] += 1
@@ -243,7 +243,7 @@ def test_frames_stored_during_a_removal_are_complete(
     stored: list[str] = []
 
     def store_one_more() -> None:
-        image[0] += 1  # half of each is what all of them show
+        image[0] += 1  # half of each screen is shared
         stored.append(recorder.frame(image))
         recorder.flush()
 
@@ -276,9 +276,9 @@ for number in range(10_000):
 
 
 def test_kill_9_loses_no_written_frame(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     names: list[str] = []
-    for _ in range(3):  # the next writer takes back what the last one had begun
+    for _ in range(3):  # the next writer rolls back what the killed one began
         writer = subprocess.Popen(
             [sys.executable, "-c", _FRAMES_WRITER, str(tmp_path)],
             stdout=subprocess.PIPE, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, text=True,
