@@ -28,7 +28,7 @@ def small_machine(monkeypatch):
     """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
-    monkeypatch.setattr(transports, "gpus_of", lambda config: 0)
+    monkeypatch.setattr(transports, "num_gpus", lambda config: 0)
     monkeypatch.setattr(plan, "find_spec", lambda name: None)
 
 
