@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     from agentrl.types import Message, ScoredEpisode, Turn
 
 
+_PolicyOption = Annotated[
+    str,
+    typer.Option(
+        help="`human`, `model` (with rollout.engine=remote the server's), a scripted player, or "
+        "the folder of a run or a model."
+    ),
+]
+_WidthOption = Annotated[
+    int,
+    typer.Option(
+        help="Width of images, in characters; 0 shows none. Needs a color terminal.",
+        min=0,
+        max=400,
+    ),
+]
+
+
 def play(
     target: Annotated[
         str,
@@ -28,13 +45,7 @@ def play(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
     ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="`human`, `model` (with rollout.engine=remote the server's), a scripted player, "
-            "or the folder of a run or a model."
-        ),
-    ] = "human",
+    policy: _PolicyOption = "human",
     seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="The model always takes the most probable token.")
@@ -45,14 +56,7 @@ def play(
     delay: Annotated[
         float, typer.Option(help="Pause after each turn of a policy, in seconds.", min=0)
     ] = 0.0,
-    width: Annotated[
-        int,
-        typer.Option(
-            help="Width of images, in characters; 0 shows none. Needs a color terminal.",
-            min=0,
-            max=400,
-        ),
-    ] = 48,
+    width: _WidthOption = 48,
     browser: Annotated[
         bool, typer.Option("--browser", help="Play on a web page: by taps, swipes, keys and text.")
     ] = False,
