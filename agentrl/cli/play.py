@@ -78,17 +78,19 @@ def play(
             settings.append(f"model.path={policy}")
         policy = MODEL
     console = Console()
-    how: dict[str, Any] = {
-        "policy": policy,
-        "seed": seed,
-        "greedy": greedy,
-        "checkpoint": checkpoint,
-    }
+    how: dict[str, Any] = {"policy": policy, "seed": seed, "greedy": greedy}
+    how["checkpoint"] = checkpoint
     if browser:
         scored, folder = _in_browser(known, settings, port, how)
     else:
         audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
         scored, folder = play_one(known, audience, overrides=settings, **how)
+    _print_result(console, scored)
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
+
+
+def _print_result(console: Console, scored: "ScoredEpisode") -> None:
+    """Outcome, reward and metrics of the episode."""
     episode = scored.episode
     ended = f"{episode.outcome.value} after {pluralize(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}
@@ -100,7 +102,6 @@ def play(
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
-    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
 
 
 def _in_browser(
