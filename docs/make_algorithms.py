@@ -1,4 +1,4 @@
-"""Write the tables of docs/algorithms.md: what each part gives on one fixed case, and its tests.
+"""Write the tables of docs/algorithms.md: worked examples of each part, and its tests.
 
 Run: python docs/make_algorithms.py
 """
@@ -60,7 +60,7 @@ ESTIMATORS = {
         "PRIME's recipe multiplies both parts by 5 and whitens their sum; no discount",
     ),
 }
-LOSSES_TOLD = {
+LOSS_FORMULAS = {
     "ppo": (
         "max(-A r, -A clip(r)); at most -c A where A < 0",
         ("clip_low", "clip_high", "clip_dual"),
@@ -103,7 +103,7 @@ CORRECTIONS = {
     "sequence_truncate": "min(W, high), W the product of w over the reply",
     "sequence_mask": "W within [low, high], else 0",
 }
-KL_TOLD = {
+KL_FORMULAS = {
     "k1": "d",
     "abs": "abs(d)",
     "k2": "d^2 / 2",
@@ -226,7 +226,7 @@ def case() -> Trajectories:
 
 
 def tables() -> str:
-    """All of them, with what a reader needs to compute each row again."""
+    """All tables, with what a reader needs to recompute each row."""
     parts = [
         _given(), _estimators(), _losses(), _aggregates(), _corrections(), _divergences(),
         _resampling(), _tests(),
@@ -248,18 +248,18 @@ def _settings(config: AlgorithmConfig, names: tuple[str, ...]) -> str:
 
 
 def _given() -> str:
-    told = case()
+    given = case()
     names = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "episode_weight",
              "state_weight")  # fmt: skip
-    states = [" ".join("abc"[state] for state in row) for row in told.states.tolist()]
+    states = [" ".join("abc"[state] for state in row) for row in given.states.tolist()]
     rows = [
-        ("reward of each turn", *(_numbers(row, "g") for row in told.turn_rewards)),
-        ("R, their sum", *(f"{value:g}" for value in told.returns.tolist())),
+        ("reward of each turn", *(_numbers(row, "g") for row in given.turn_rewards)),
+        ("R, their sum", *(f"{value:g}" for value in given.returns.tolist())),
         ("state at the start of each turn", *states),
-        ("critic's V before each token", *(_numbers(row, "g") for row in told.values)),
-        ("and after the last", *(f"{value:g}" for value in told.last_values.tolist())),
-        ("r, the implicit reward of each token", *(_numbers(row, "g") for row in told.implicit)),
-        ("R of the greedy policy", *(f"{value:g}" for value in told.greedy.tolist())),
+        ("critic's V before each token", *(_numbers(row, "g") for row in given.values)),
+        ("and after the last", *(f"{value:g}" for value in given.last_values.tolist())),
+        ("r, the implicit reward of each token", *(_numbers(row, "g") for row in given.implicit)),
+        ("R of the greedy policy", *(f"{value:g}" for value in given.greedy.tolist())),
     ]
     words = (
         f"The settings: {_settings(CREDIT, names)}. A turn's reward lies on its last token. "
@@ -289,7 +289,7 @@ def _losses() -> str:
     old = torch.full((6,), -2.0, dtype=torch.float64)
     turn = torch.arange(3).repeat_interleave(2)
     rows = []
-    for name, (formula, names, others) in LOSSES_TOLD.items():
+    for name, (formula, names, others) in LOSS_FORMULAS.items():
         preset = AlgorithmConfig(name={"ppo": "dapo"}.get(name, name))
         logprobs = (ratios.log().flatten() + old).requires_grad_()
         loss = LOSSES[name](logprobs, old, credits.repeat_interleave(2), turn, preset).loss
@@ -352,7 +352,7 @@ def _corrections() -> str:
 
 def _divergences() -> str:
     rows = []
-    for name, formula in KL_TOLD.items():
+    for name, formula in KL_FORMULAS.items():
         logprobs = torch.tensor([-0.5, 0.5], dtype=torch.float64, requires_grad=True)
         found = ESTIMATES[name](logprobs, torch.zeros(2).double())
         (slope,) = torch.autograd.grad(found.sum(), logprobs)
@@ -375,7 +375,7 @@ def _resampling() -> str:
         others = "verl has R = 0 drawn as well, in proportion to 1e-8" if power else ""
         rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), others))
     words = (
-        f"PF-PPO draws a step's episodes anew, as many as there were, with replacement "
+        f"PF-PPO resamples a step's episodes, as many as there were, with replacement "
         f"(`resample_power`). The numbers are the shares of {len(returns) * times:,} draws from "
         f"{times:,} times these three."
     )
@@ -393,7 +393,7 @@ def _tests() -> str:
 
 
 def page() -> str:
-    """The whole page: its words as they are, and the tables anew."""
+    """The whole page: the text unchanged, the tables regenerated."""
     words, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
     assert mark, f"{PAGE} has no line {MARK!r}"
     return words + MARK + tables()

@@ -146,9 +146,9 @@ class _SocketEnd:
         self._writer.write(data)
 
     def write_eof(self) -> None:
-        self.finish()
+        self.close()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         self._writer.close()
 
 
@@ -163,7 +163,7 @@ class BrowsingPhone(VirtualPhone):
         self.bar_touched = False
         width, height = self.geometry.area
         self.chromium = Chromium(start, loopback, width, height - TOOLBAR)
-        self.tasks.bring = self._bring  # type: ignore[method-assign]
+        self.tasks.bring_to_front = self._bring  # type: ignore[method-assign]
 
     @property
     def captured(self) -> VisibleState:
@@ -177,7 +177,7 @@ class BrowsingPhone(VirtualPhone):
 
     def _bring(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         if package != BROWSER:
-            AppTasks.bring(self.tasks, package, activity, text=text)
+            AppTasks.bring_to_front(self.tasks, package, activity, text=text)
         elif "  " not in text:  # else it is the title, which Chromium shows by itself
             self.opened.append(text)
             self.chromium.go(text)

@@ -231,7 +231,7 @@ def test_waiting_returns_the_status_or_times_out_with_the_message(host: PagedApp
     link = FakeLink()
     threading.Timer(0.05, lambda: host.connect(link, hello())).start()
     assert host.wait(lambda status: status.connected, 10, "no page").connected
-    with pytest.raises(DeviceTimeout, match=r"org.agentrl.probe: it did not paint within 0.0 s"):
+    with pytest.raises(DeviceTimeout, match=r"org.agentrl.probe: after 0.0 s: it did not paint"):
         host.wait(lambda status: status.settled, 0.01, "it did not paint")
 
 

@@ -79,12 +79,11 @@ def train(
             _check_model(settings, folder)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
+        resumed = resume is not None
         try:
-            event_loop.run(
-                _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
-            )
+            event_loop.run(_train(settings, folder, demonstrations.episodes, resumed=resumed))
         except BaseException as error:
-            cannot_resume = resume is not None or checkpoint_store.latest(run) is None
+            cannot_resume = resumed or checkpoint_store.latest(run) is None
             if isinstance(error, ConfigError) and cannot_resume:
                 folder.remove_if_empty()
                 raise  # resuming with this configuration would fail in the same way
