@@ -27,6 +27,15 @@ def test_one_game_is_played_on_a_virtual_phone(adb_server, tmp_path):
     assert "10 right, 0 wrong" in said
 
 
+def test_minimal_grpo_learns_in_150_lines(tmp_path):
+    script = EXAMPLES / "minimal_grpo.py"
+    assert len(script.read_text().splitlines()) <= 150
+    lines = run(tmp_path, script, 20).splitlines()
+    first, last = (float(line.split("success")[1].split("%")[0]) for line in (lines[0], lines[-1]))
+    assert first < 20
+    assert last > 80
+
+
 @pytest.mark.timeout(400)
 def test_the_reward_rises_on_a_custom_environment(tmp_path):
     run(tmp_path, EXAMPLES / "own_environment.py")

@@ -12,6 +12,7 @@ from agentrl.errors import ConfigError
 from agentrl.rollout.rollout_group import RayLink
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.transports import WeightTransport
 
 
 def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
@@ -33,7 +34,7 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 @pytest.fixture
 def with_gpus(monkeypatch):
     """As many as a joined cluster would have: none are here."""
-    return lambda count: monkeypatch.setattr(transports, "gpus_of", lambda config: count)
+    return lambda count: monkeypatch.setattr(transports, "num_gpus", lambda config: count)
 
 
 @pytest.mark.parametrize(
@@ -58,15 +59,15 @@ def with_gpus(monkeypatch):
 )
 def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config, kind, sleeps):
     with_gpus(gpus)
-    transports.check(config)
-    assert transports.chosen(config) == kind
-    assert transports.sleeps(config) is sleeps
+    WeightTransport.of(config).check()
+    assert WeightTransport.of(config).kind() == kind
+    assert WeightTransport.of(config).sleeps() is sleeps
 
 
 def test_weights_are_published_as_files_by_default(with_gpus):
     with_gpus(1)
-    assert transports.chosen(Config()) == "file"
-    assert not transports.sleeps(Config())
+    assert WeightTransport.of(Config()).kind() == "file"
+    assert not WeightTransport.of(Config()).sleeps()
 
 
 @pytest.mark.parametrize(
@@ -97,25 +98,25 @@ def test_weights_are_published_as_files_by_default(with_gpus):
 def test_impossible_transfers_are_rejected_before_any_work(with_gpus, gpus, config, words):
     with_gpus(gpus)
     with pytest.raises(ConfigError, match=words):
-        transports.check(config)
+        WeightTransport.of(config).check()
 
 
 def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert ray_cluster.joined_gpus() is None
     with pytest.raises(ConfigError, match="needs a GPU"):
-        transports.check(job("nccl"))
+        WeightTransport.of(job("nccl")).check()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    transports.check(job("nccl"))
+    WeightTransport.of(job("nccl")).check()
 
 
 def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
     with_gpus(0)
     for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
         alone = transports.without_learner(config)
-        transports.check(alone)
-        assert transports.chosen(alone) == "file"
-        assert not transports.sleeps(alone)
+        WeightTransport.of(alone).check()
+        assert WeightTransport.of(alone).kind() == "file"
+        assert not WeightTransport.of(alone).sleeps()
         assert alone.model.lora.rank == config.model.lora.rank
 
 

@@ -118,7 +118,7 @@ async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
     """The last of this engine's tests."""
     config.train.check_weights = True
     learner = Learner(config, tiny_vlm)
-    with pytest.raises(EngineError, match="published were"):
+    with pytest.raises(EngineError, match="published was"):
         await send(learner, engine, 20, link=Tampering(engine.call_weight_transfer, 1, 60))
     with pytest.raises(EngineError, match="version 20"):
         await ask(engine, prompts(encoder))

@@ -267,7 +267,7 @@ def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
         (["train.ranks=6", "train.sequence_parallel=4"], "must divide train.ranks=6"),
         (
             ["train.ranks=2", "train.sequence_parallel=2", "model.attention=eager"],
-            "model.attention=eager must be sdpa, or auto",
+            "model.attention=eager must be sdpa or auto",
         ),
         (["train.ranks=3", "train.sequence_parallel=3"], "must divide.* 4 attention heads"),
     ],
