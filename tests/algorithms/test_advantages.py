@@ -289,25 +289,25 @@ def test_whitened_advantages_have_mean_0_over_a_step(groups, estimator):
 
 def test_a_critic_bootstraps_truncated_episodes_and_not_terminated_ones():
     both = [[scored([0.0]), scored([0.0], outcome=Outcome.TRUNCATED)]]
-    judged = [EpisodeScores(values=(0.0, 0.0), last_value=8.0)] * 2
-    found = credited(both, config("gae", gae_lambda=1.0), judged)
+    scores = [EpisodeScores(values=(0.0, 0.0), last_value=8.0)] * 2
+    found = credited(both, config("gae", gae_lambda=1.0), scores)
     assert found == [[[0.0, 0.0]], [[4.0, 4.0]]]  # discounted once, from turn to turn
 
 
 def test_gae_also_returns_the_critics_targets():
     groups = [[scored([1.0, 3.0], tokens=1)]]
-    judged = [EpisodeScores(values=(0.5, 2.0))]
-    found = compute_advantages(build_trajectories(groups, judged), config("gae", gae_lambda=1.0))
+    scores = [EpisodeScores(values=(0.5, 2.0))]
+    found = compute_advantages(build_trajectories(groups, scores), config("gae", gae_lambda=1.0))
     # the second 3; the first 1 + 0.5 * 3
     assert found.returns.tolist() == [[2.5, 3.0]]
     assert found.advantages.tolist() == [[2.0, 1.0]]
-    assert compute_advantages(build_trajectories(groups, judged), config("grpo")).returns is None
+    assert compute_advantages(build_trajectories(groups, scores), config("grpo")).returns is None
 
 
 def test_kl_in_the_reward_lowers_token_rewards():
     group = [[scored([1.0], tokens=2), scored([0.0], tokens=2)]]
-    judged = [EpisodeScores(kl=(1.0, 3.0)), EpisodeScores(kl=(0.0, 0.0))]
-    played = build_trajectories(group, judged, kl_coefficient=0.25)
+    scores = [EpisodeScores(kl=(1.0, 3.0)), EpisodeScores(kl=(0.0, 0.0))]
+    played = build_trajectories(group, scores, kl_coefficient=0.25)
     assert played.rewards.tolist() == [[-0.25, 0.25], [0, 0]]
     assert played.returns.tolist() == [0, 0]
 

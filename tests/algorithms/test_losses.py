@@ -27,8 +27,8 @@ _PRESET = {"ppo": "dapo", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
 
 def test_ppo_of_worked_examples():
     ratios = torch.tensor([1.5, 0.5, 1.5, 0.5, 10.0])
-    credit = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0])
-    result = ppo(ratios.log(), torch.zeros(5), credit, TURN, DAPO)
+    advantages = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0])
+    result = ppo(ratios.log(), torch.zeros(5), advantages, TURN, DAPO)
     # bounded above at 1.28, free below, free above, bounded below at 0.8, dual clip at 3
     torch.testing.assert_close(result.loss, torch.tensor([-1.28, -0.5, 1.5, 0.8, 3.0]))
     assert result.clipped.tolist() == [True, False, False, True, True]
@@ -36,8 +36,8 @@ def test_ppo_of_worked_examples():
 
 def test_clipped_tokens_receive_no_gradient():
     logprobs = torch.tensor([1.5, 0.5, 10.0]).log().requires_grad_()
-    credit = torch.tensor([1.0, -1.0, -1.0])
-    ppo(logprobs, torch.zeros(3), credit, TURN[:3], DAPO).loss.sum().backward()
+    advantages = torch.tensor([1.0, -1.0, -1.0])
+    ppo(logprobs, torch.zeros(3), advantages, TURN[:3], DAPO).loss.sum().backward()
     assert logprobs.grad.tolist() == [0.0, 0.0, 0.0]
 
 
@@ -85,15 +85,15 @@ def test_sapo_of_worked_examples():
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_the_first_step_is_the_plain_policy_gradient(name):
     logprobs = torch.tensor([-1.0, -2.0, -0.3], requires_grad=True)
-    credit = torch.tensor([0.7, -0.3, 0.0])
-    loss_of(name, logprobs, logprobs.detach(), credit).loss.sum().backward()
-    torch.testing.assert_close(logprobs.grad, -credit)
+    advantages = torch.tensor([0.7, -0.3, 0.0])
+    loss_of(name, logprobs, logprobs.detach(), advantages).loss.sum().backward()
+    torch.testing.assert_close(logprobs.grad, -advantages)
 
 
-@given(difference=st.floats(-1e4, 1e4), credit=st.floats(-10, 10), name=ANY)
-def test_losses_stay_finite_for_any_ratio(difference, credit, name):
+@given(difference=st.floats(-1e4, 1e4), advantages=st.floats(-10, 10), name=ANY)
+def test_losses_stay_finite_for_any_ratio(difference, advantages, name):
     logprobs = torch.tensor([difference], requires_grad=True)
-    loss = loss_of(name, logprobs, torch.zeros(1), torch.tensor([credit])).loss
+    loss = loss_of(name, logprobs, torch.zeros(1), torch.tensor([advantages])).loss
     loss.sum().backward()
     assert torch.isfinite(loss).all()
     assert torch.isfinite(logprobs.grad).all()
@@ -109,10 +109,10 @@ def test_losses_stay_finite_for_any_ratio(difference, credit, name):
 )  # fmt: skip
 def test_losses_do_not_depend_on_the_order_of_tokens(rows, name, data):
     order = data.draw(st.permutations(range(len(rows))))
-    logprobs, old, credit = (torch.tensor([r[i] for r in rows]).double() for i in range(3))
+    logprobs, old, advantages = (torch.tensor([r[i] for r in rows]).double() for i in range(3))
     turn = torch.tensor([row[3] for row in rows])
-    straight = loss_of(name, logprobs, old, credit, turn)
-    mixed = loss_of(name, logprobs[order], old[order], credit[order], turn[order])
+    straight = loss_of(name, logprobs, old, advantages, turn)
+    mixed = loss_of(name, logprobs[order], old[order], advantages[order], turn[order])
     torch.testing.assert_close(mixed.loss, straight.loss[order])
 
 

@@ -1,4 +1,4 @@
-"""Episodes of pictures and words, as a model would have played them."""
+"""Episodes with images and text, as a model would have played them."""
 
 import numpy as np
 

@@ -82,7 +82,7 @@ def sample(
     advantage: float | None = None,
     side: int = 28,
 ) -> TrainingSample:
-    """Random tokens after random pictures of 3 by 5 sides of a token, as one turn."""
+    """Random tokens after random images of 3 by 5 sides of a token, as one turn."""
     rng = np.random.default_rng(seed)
     allowed = [token for token in range(200) if token not in model_adapter.banned_token_ids]
     ids = [int(t) for t in rng.choice(allowed, text)]

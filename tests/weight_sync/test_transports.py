@@ -120,7 +120,7 @@ def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
         assert alone.model.lora.rank == config.model.lora.rank
 
 
-class Told(Link):
+class RecordingLink(Link):
     """Records the calls to each engine."""
 
     def __init__(self, engines, workers_each):
@@ -132,7 +132,7 @@ class Told(Link):
 
 
 def test_engines_with_several_workers_get_consecutive_ranks():
-    link = Told(3, 2)
+    link = RecordingLink(3, 2)
     assert link.workers == 6
     link.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
     ((_, arguments),) = link.calls
@@ -141,7 +141,7 @@ def test_engines_with_several_workers_get_consecutive_ranks():
 
 
 def test_ipc_handles_are_pickled_as_vllm_expects():
-    link, handles = Told(1, 1), {"GPU-1": (0, b"handle")}
+    link, handles = RecordingLink(1, 1), {"GPU-1": (0, b"handle")}
     link.update_weights({"names": ["a"], "ipc_handles": handles})
     ((_, [(update,)]),) = link.calls
     assert update.keys() == {"names", "ipc_handles_pickled"}

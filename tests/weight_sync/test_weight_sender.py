@@ -28,7 +28,7 @@ from tests.policies.engines.test_vllm_engine import ask, check_against_transform
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
-# Its import needs torchvision mended, which a skip of pytest's own would come before.
+# Importing it needs a patched torchvision, and pytest's own skip would come too early.
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs PEFT")
 in_the_engines_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -171,7 +171,7 @@ def reinforced(folder, *settings):
          "warm_start.steps=20", "warm_start.cache=null", "train.steps=2", "rollout.groups=2",
          "rollout.group_size=4", "eval.episodes=2", "logging=[file]", "rollout.engine=vllm",
          "train.check_weights=true", "optim.lr=0.01",
-         "algorithm.entropy_coefficient=0.1", *settings],  # every group teaches something
+         "algorithm.entropy_coefficient=0.1", *settings],  # every group has a gradient
         capture_output=True, text=True, timeout=170,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -204,7 +204,7 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 @pytest.mark.gpu
 @needs_a_gpu
 async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm, tmp_path):
-    """Nobody has run it yet."""
+    """Not run on such GPUs yet."""
     other = tiny_model.build(tmp_path / "other", 1)
     shared = VLLMEngine(
         tiny_vlm, max_context=1024, deadline_s=120, transfer="ipc", can_sleep=True,
@@ -228,7 +228,7 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_weights_reach_engines_on_other_gpus_by_nccl(tmp_path):
-    """Nobody has run it yet."""
+    """Not run on such GPUs yet."""
     steps = reinforced(tmp_path, "train.weight_transfer=nccl", "rollout.launcher=ray")
     assert all(step["learner/mismatch_max"] < 1e-2 for step in steps)
 

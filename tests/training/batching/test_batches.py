@@ -74,13 +74,13 @@ def test_episodes_without_sampled_tokens_give_no_samples():
     data=st.data(),
 )
 def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data):
-    credit = data.draw(st.lists(st.floats(-2, 2), min_size=len(replies), max_size=len(replies)))
+    advantages = data.draw(st.lists(st.floats(-2, 2), min_size=len(replies), max_size=len(replies)))
     together = conversation(replies)
     alone = [turn([99 + k], reply) for k, reply in enumerate(replies)]
     seen = [
         [
             (s.token_ids[place], advantage, logprob)
-            for s in samples_of(turns, credit)
+            for s in samples_of(turns, advantages)
             for place, advantage, logprob in zip(
                 s.sampled_positions, s.advantages, s.logprobs, strict=True
             )
@@ -88,7 +88,7 @@ def test_every_layout_gives_the_same_advantage_to_the_same_tokens(replies, data)
         for turns in (together, alone)
     ]
     assert seen[0] == seen[1]
-    assert len(samples_of(together, credit)) == 1
+    assert len(samples_of(together, advantages)) == 1
 
 
 def test_a_batch_is_padded_on_the_right_and_holds_every_image_once(model_adapter):
@@ -141,7 +141,10 @@ def test_samples_with_different_images_never_share_a_prefix(model_adapter):
         model_adapter.image_token_id,
     )
     (tree,) = itertools.chain.from_iterable(rows)
-    assert [shared for _, shared in tree.tokens] == [0, 9]  # 8 words and the start of a picture
+    assert [shared for _, shared in tree.tokens] == [
+        0,
+        9,
+    ]  # 8 tokens of text and the start of an image
     assert len(build_batch([one, other], rows, model_adapter).pixels["image_grid_thw"]) == 2
 
 

@@ -36,13 +36,13 @@ def settings():
     return config
 
 
-def lessons(model_adapter):
-    # texts of different lengths and numbers of pictures: the ranks' shares are uneven
+def samples_of_different_lengths(model_adapter):
+    # texts of different lengths and numbers of images: the ranks' parts are uneven
     return [sample(model_adapter, k, reply=3 + k, pictures=k % 3) for k in range(7)]
 
 
 def test_two_ranks_equal_one(two_ranks, tiny_vlm, model_adapter, tmp_path):
-    items = lessons(model_adapter)
+    items = samples_of_different_lengths(model_adapter)
     alone = Learner(settings(), tiny_vlm)
     try:
         for _ in range(3):
@@ -76,7 +76,7 @@ def test_a_config_error_in_a_rank_is_raised_unchanged(two_ranks, tmp_path):
 def test_a_dead_rank_is_noticed_at_once(two_ranks, model_adapter):
     os.kill(ray.get(two_ranks._actors[1].pid.remote()), signal.SIGKILL)
     with pytest.raises(LearnerError, match="rank 1 of the learner died") as died:
-        two_ranks.update(lessons(model_adapter))
+        two_ranks.update(samples_of_different_lengths(model_adapter))
     assert "\n" not in str(died.value)
     assert "--resume" in str(died.value)
 

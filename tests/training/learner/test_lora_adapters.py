@@ -127,9 +127,9 @@ def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
     for _ in range(3):
         learner.clone(items, 1e-2)
     learner.end_cloning()
-    (judged,) = learner.score_tokens(items)
-    assert judged.implicit_logprobs == learner._logprobs(learner._policy, items)[0]
-    assert judged.implicit_logprobs == pytest.approx(judged.reference_logprobs, abs=1e-4)
+    (scores,) = learner.score_tokens(items)
+    assert scores.implicit_logprobs == learner._logprobs(learner._policy, items)[0]
+    assert scores.implicit_logprobs == pytest.approx(scores.reference_logprobs, abs=1e-4)
 
 
 def test_a_reference_model_is_the_policy_before_training(make_learner, lora, model_adapter):
@@ -172,7 +172,7 @@ def test_peft_loads_the_written_adapters_as_the_merged_model(
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
     assert "the adapters after step 2" in capsys.readouterr().out
     assert cli.run(["merge", str(run), str(tmp_path / "merged")]) == 0
-    import peft  # with torchvision beside it, which loading a model has mended
+    import peft  # with torchvision beside it, which loading a model patches
 
     about = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (about["r"], about["lora_alpha"]) == (4, 8)
