@@ -144,7 +144,11 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    chosen = (seeds.demonstration_seeds if demos else seeds.evaluation_seeds)(config, episodes)
+    chosen = (
+        seeds.demonstration_seeds(config.seed, episodes)
+        if demos
+        else seeds.evaluation_seeds(config.eval, episodes)
+    )
     requests = requests_of_step("demo" if demos else "eval", step, chosen, 1, label)
     played = await rollouts.collect(requests, player, greedy)
     check(played)
@@ -198,11 +202,11 @@ def evaluate(
     config = replace(
         config,
         eval=replace(config.eval, episodes=count),
-        run=replace(config.run, name=overridden_name(config, overrides)),
+        run=replace(config.run, name=overridden_name(config.run.name, overrides)),
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
-    served = player is None and is_served(config, checkpoint)
+    served = player is None and is_served(config.rollout, checkpoint)
     config = _checked(config, run, kept, player, served=served)
     name = "run" if isinstance(target, Config) else Path(target).stem
     if run is None and player is None and not served:
@@ -276,8 +280,11 @@ async def _evaluate(
     demos: bool,
 ) -> Evaluation:
     count = config.eval.episodes
-    needs_no_model = player is not None or is_served(config)
-    with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
+    needs_no_model = player is not None or is_served(config.rollout)
+    with (
+        TemporaryDirectory(prefix="agentrl-") as scratch,
+        _shown(config.logging, folder) as display,
+    ):
         model = None if needs_no_model else model_folder(config, Path(scratch), kept)
         rollouts = await open_rollouts(config, model, folder, step)
         try:
@@ -299,9 +306,9 @@ async def _evaluate(
 
 
 @contextmanager
-def _shown(config: Config, folder: Path) -> Iterator[ConsoleDisplay]:
+def _shown(loggers: Sequence[str], folder: Path) -> Iterator[ConsoleDisplay]:
     """Show progress on standard error; standard output is for the result."""
-    is_shown = "console" in {name.removesuffix("?") for name in config.logging}
+    is_shown = "console" in {name.removesuffix("?") for name in loggers}
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
     display = ConsoleDisplay(folder, PlannedWork(), console)
     display.stage("start")

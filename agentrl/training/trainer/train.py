@@ -129,7 +129,7 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     if not isinstance(summary, dict):
         log.warning("%s: cannot be read; it will be rewritten", file)
         return False
-    played = {*baseline_players(config), "before", "after"} <= summary.keys()
+    played = {*baseline_players(config.env, config.eval), "before", "after"} <= summary.keys()
     return played and bool(summary.get("steps", 0) >= config.train.steps)
 
 
@@ -206,7 +206,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Trainer
         if not start.is_dir():
             start = resolve_model(config.model, config.seed, folder.start)
         rollouts = await open_rollouts(config, start, folder.path)
-        retention = Retention(folder.path, config)
+        retention = Retention(folder.path, config.run.keep_gb, config.rollout)
         try:
             learner = open_learner(config, start, folder.path)
             recorder = Recorder(folder.path, frames="none", writer="trainer")
