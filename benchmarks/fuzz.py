@@ -49,7 +49,7 @@ _SERVICES = (
     "shell:echo 'open", "shell:$(((((", "shell,v2:input tap 30 30", "shell:input text x",
     "exec:screencap", "exec:screencap -p", "framebuffer:", "sync:", "sync:", "sync:",
     "reverse:forward:tcp:0;tcp:9", "reverse:list-forward", "reverse:killforward-all", "reverse:",
-    "tcp:40000", "tcp:40001", "tcp:x", "localabstract:nobody", "jdwp", "track-jdwp", "root:",
+    "tcp:40000", "tcp:40001", "tcp:x", "localabstract:missing", "jdwp", "track-jdwp", "root:",
     "shell:cmd agentrl load", "shell:pm install -S 99999", "shell:nc -l -p 7000", "tcp:7000",
     "shell:sleep 0.001; exit 3", "shell:dumpsys | grep -E '(a*)*b'", "host:version", "", "\xff:",
 )  # fmt: skip

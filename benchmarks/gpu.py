@@ -12,9 +12,9 @@ MFU is the fraction of the GPU's peak that useful work achieves:
     flops = 6 n t + 12 d p + 6 h r + 2 v q        MFU = flops / seconds / peak
 
 n: parameters of the decoder's layers, without the embedding; t: computed tokens, shared prefixes
-pluralize once; d: layers times attention width; p: pairs of a token and a token that it attends to;
+counted once; d: layers times attention width; p: pairs of a token and a token that it attends to;
 h: parameters of the output head; r: positions whose logits are computed; v: parameters of the
-vision tower, which is frozen and only runs forward; q: patches, each image pluralize once. The
+vision tower, which is frozen and only runs forward; q: patches, each image counted once. The
 recomputation by gradient checkpointing is not pluralize, nor are the tower's attention and merger.
 The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
 """

@@ -1,4 +1,4 @@
-"""Benchmarks run, say under which conditions, and their statistics are right."""
+"""Benchmarks run, print their conditions, and compute their statistics correctly."""
 
 import importlib.util
 import json
@@ -163,8 +163,8 @@ def test_the_flops_of_an_update_match_torchs_count(tmp_path, monkeypatch):
     learner.close()
     # On the CPU torch does not count attention.
     assert work.flops - work.attention == pytest.approx(counted.get_total_flops(), rel=0.01)
-    # Two prompts of 25 tokens, four replies each of which seven are read; the products of queries
-    # with keys, and with values, there and back.
+    # Two prompts of 25 tokens, with four replies each of which seven tokens are inputs; products of
+    # queries with keys and of weights with values, forward and backward.
     pairs = 2 * (sum(range(1, 26)) + 4 * sum(range(26, 33)))
     assert work.attention == 3 * (2 + 2) * 4 * 128 * pairs
 
@@ -203,7 +203,7 @@ def test_every_game_of_a_chaos_run_is_accounted_for(adb_server):
         for what in ("asked for", "finished", "screens compared")
     )
     assert asked == finished >= 4
-    assert screens == 19 * finished  # ten rounds, and nine presses of the button between them
+    assert screens == 19 * finished  # ten rounds and nine button presses between them
     for nothing in ("lost", "counted twice", "screens that the game did not draw"):
         assert re.search(rf"{nothing} *│ 0 ", said)
 

@@ -28,7 +28,7 @@ def small_machine(monkeypatch):
     """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
-    monkeypatch.setattr(transports, "gpus_of", lambda config: 0)
+    monkeypatch.setattr(transports, "num_gpus", lambda config: 0)
     monkeypatch.setattr(plan, "find_spec", lambda name: None)
 
 
@@ -36,7 +36,7 @@ def small_machine(monkeypatch):
 def test_every_configuration_resolves(config, capsys):
     given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
     assert run(["train", str(config), *given, "--dry-run"]) == 0
-    assert "Everything resolves" in capsys.readouterr().out
+    assert "Checked: settings" in capsys.readouterr().out
 
 
 def test_a_setting_without_default_must_be_given(capsys):
@@ -57,7 +57,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("train.steps={a: 1", ["ConfigError: train.steps={a: 1: cannot be read: did not find"]),
         ("train.steps=${nope}", ["ConfigError: train.steps: Interpolation key 'nope'"]),
         ("train.ranks=0", ["train.ranks=0", "above 0"]),
-        ("train.ranks=64", ["train.ranks=64: ", "this machine has 2", "train.ranks=2 is the"]),
+        ("train.ranks=64", ["train.ranks=64: ", "2 cores", "train.ranks=2 or fewer"]),
         ("rollout.engine=vlm", ["ConfigError: rollout.engine=vlm: ", "'vllm', 'hf', 'remote'"]),
         ("rollout.engine=remote", ["rollout.engine=remote", "`agentrl eval`"]),
         ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
@@ -153,7 +153,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.kwargs={mode: selct}", ["mode is 'selct'", "tap, select"]),
         (
             "env={kwargs: {mode: select}, translator_kwargs: {mode: tap}}",
-            ["env.translator_kwargs.mode=tap", "env.kwargs.mode=select", "name it once"],
+            ["env.translator_kwargs.mode=tap", "env.kwargs.mode=select", "set it only once"],
         ),
         (
             "rollout.engine_kwargs={gpu_memory_utilisation: 0.3}",
@@ -244,7 +244,7 @@ def test_dry_run_does_not_query_the_hub_and_says_so(capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
     assert run(["train", GAME, "model.path=owner/model", "--dry-run"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "owner/model (no folder here: the Hugging Face hub is asked for it when" in said
+    assert "owner/model (not a local folder: looked up on the Hugging Face hub when" in said
 
 
 def test_a_group_size_of_one_is_rejected(tmp_path, capsys):
@@ -353,3 +353,12 @@ def test_the_whole_program_shows_no_traceback():
 def test_importing_agentrl_loads_nothing_heavy(module):
     code = f"import agentrl, sys; agentrl.make; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
+    monkeypatch.setattr("agentrl.training.plan.check_loggers", lambda names: None)
+    assert run(["train", GAME, "logging=[file, wandb]", "--dry-run"]) == 0
+    checked, open_ = capsys.readouterr().out.splitlines()[-3:-1]
+    assert checked.startswith("# Checked: ")
+    for what in ("max_new_tokens=", "chat template of model.path=tiny", "login of wandb"):
+        assert what in open_

@@ -48,20 +48,20 @@ def episodes(
     from agentrl import replay
     from agentrl.replay.episode_filters import Filter, unknown_label
 
-    wanted = Filter(
+    where = Filter(
         split=split, label=label, outcome=outcome, step=step, seed=seed, group=group, won=won,
         least=least,
     )  # fmt: skip
     recorded = replay.open(run).episodes()
-    found = wanted.of(recorded)
-    if recorded and not found:
+    matching = where.of(recorded)
+    if recorded and not matching:
         typer.echo(f"No episode matches. Recorded: {_counts(recorded)}")
         if (unknown := unknown_label(label, recorded)) is not None:
             typer.echo(printable(unknown))
         return
-    _print_table(found[-last:] if last else found, len(found))
-    if any(s.outcome.void for s in found):
-        typer.echo(printable(_void_causes(replace(wanted, outcome=None).of(recorded))))
+    _print_table(matching[-last:] if last else matching, len(matching))
+    if any(s.outcome.void for s in matching):
+        typer.echo(printable(_void_causes(replace(where, outcome=None).of(recorded))))
 
 
 def _counts(episodes: Sequence["Summary"]) -> str:

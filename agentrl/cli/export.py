@@ -75,11 +75,11 @@ def export(
     """
     from agentrl import replay
 
-    wanted = replay.Filter(split=split, label=label, step=step, won=won, least=least)
+    where = replay.Filter(split=split, label=label, step=step, won=won, least=least)
     minari_options = replies or width is not None
     is_data = episode is None and group is None and out.suffix in _DATA_SUFFIXES
     if not is_data:
-        if kind or held_out or minari_options or wanted != replay.Filter():
+        if kind or held_out or minari_options or where != replay.Filter():
             raise ConfigError(
                 "--as, --held-out, --replies, --width and the filters are for data (a .parquet, "
                 ".csv or .jsonl file or a new folder)"
@@ -88,7 +88,7 @@ def export(
         return
     if kind != "minari" and minari_options:
         raise ConfigError("--replies and --width need --as minari")
-    _write_data(replay.open(run), out, kind or "conversations", wanted, held_out, replies, width)
+    _write_data(replay.open(run), out, kind or "conversations", where, held_out, replies, width)
 
 
 def _write_page(run: "Run", out: Path, episode: str | None, group: str | None) -> None:
@@ -116,7 +116,7 @@ def _write_data(
     run: "Run",
     out: Path,
     kind: str,
-    wanted: "Filter",
+    where: "Filter",
     held_out: bool,
     replies: bool,
     width: int | None,
@@ -127,21 +127,21 @@ def _write_data(
     kinds = (*tables_export.KINDS, "minari")
     if kind not in kinds:
         raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
-    check_label(wanted.label, run.episodes())
-    if kind != "episodes" and wanted.split is None and not held_out:
-        if count := len(run.episodes(replace(wanted, held_out=True))):
+    check_label(where.label, run.episodes())
+    if kind != "episodes" and where.split is None and not held_out:
+        if count := len(run.episodes(replace(where, held_out=True))):
             typer.echo(f"skipped: {pluralize(count, 'evaluation episode')} (--held-out keeps them)")
-        wanted = replace(wanted, held_out=False)
+        where = replace(where, held_out=False)
     if kind == "minari":
         with _progress() as report:
             written, left_out = minari_export.write(
-                run, out, wanted, replies=replies, width=width, progress=report
+                run, out, where, replies=replies, width=width, progress=report
             )
         for reason, count in left_out.items():
             typer.echo(f"skipped: {pluralize(count, 'episode')} {reason}")
         typer.echo(f"wrote {out}: {pluralize(written, 'episode')}")
         return
-    labels = tables_export.write(run, kind, out, wanted)
+    labels = tables_export.write(run, kind, out, where)
     by_label = printable(", ".join(f"{count} {label}" for label, count in labels.most_common()))
     typer.echo(f"wrote {out}: {pluralize(labels.total(), 'row')} ({by_label})")
 

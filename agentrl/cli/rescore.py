@@ -107,20 +107,19 @@ def rehearse(
             "be compared; record the episodes again (agentrl eval)"
         )
     recorded = list(_recorded(run, Filter(split=split, label=label, step=step, id=episode), last))
-    found = play_again(settings, recorded)
+    rehearsals = play_again(settings, recorded)
     if as_json:
-        for one in found:
-            typer.echo(json.dumps(asdict(one)))
+        for rehearsal in rehearsals:
+            typer.echo(json.dumps(asdict(rehearsal)))
     else:
-        for one in found:
-            if not one.same:
-                where = "at the start" if one.turn == 0 else f"in turn {one.turn}"
-                typer.echo(
-                    printable(f"{one.id} differs {where}: {one.what} was {one.was}, is {one.now}")
-                )
-        same = sum(one.same for one in found)
-        typer.echo(f"{same} of {len(found)} episodes were reproduced")
-    if not all(one.same for one in found):
+        for rehearsal in rehearsals:
+            if not rehearsal.same:
+                where = "at the start" if rehearsal.turn == 0 else f"in turn {rehearsal.turn}"
+                change = f"{rehearsal.what} was {rehearsal.was}, is {rehearsal.now}"
+                typer.echo(printable(f"{rehearsal.id} differs {where}: {change}"))
+        same = sum(rehearsal.same for rehearsal in rehearsals)
+        typer.echo(f"{same} of {len(rehearsals)} episodes were reproduced")
+    if not all(rehearsal.same for rehearsal in rehearsals):
         raise typer.Exit(1)
 
 
@@ -137,14 +136,14 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
     ]
 
 
-def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisode]":
+def _recorded(run: str, where: "Filter", last: int) -> "Iterator[RecordedEpisode]":
     """Read the matching episodes lazily, after all other checks of the command."""
     from agentrl import replay
     from agentrl.replay.episode_filters import check_label
 
     opened = replay.open(run)
-    check_label(wanted.label, opened.episodes())
-    found = [summary for summary in opened.episodes(wanted) if not summary.outcome.void]
+    check_label(where.label, opened.episodes())
+    found = [summary for summary in opened.episodes(where) if not summary.outcome.void]
     if not found:
         raise ConfigError(f"{run}: no valid episode matches (agentrl episodes RUN lists all)")
     latest = found[-last or None :]
@@ -153,7 +152,7 @@ def _recorded(run: str, wanted: "Filter", last: int) -> "Iterator[RecordedEpisod
         is_empty = False
         yield recorded
     if is_empty:
-        pruned = {summary.id for summary in opened.episodes(wanted) if summary.removed}
+        pruned = {summary.id for summary in opened.episodes(where) if summary.removed}
         if all(summary.id in pruned for summary in latest):
             raise ConfigError(f"{run}: every matching episode was pruned")
         rest = " or was pruned" if pruned else ""

@@ -1,5 +1,6 @@
 """`agentrl train`: start or resume a training job."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,9 +70,25 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl.training.plan import resolve
 
     teaches = run is None or checkpoint_store.latest(run) is None
-    plan = resolve(configuration.load(config, overrides), teaches=teaches)
+    job = configuration.load(config, overrides)
+    plan = resolve(job, teaches=teaches)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
-    typer.echo("# Everything resolves; nothing was played.")
+    typer.echo("# Checked: settings, names, installed packages, files and phones. Nothing was run.")
+    typer.echo(f"# Not checked: {'; '.join(_not_checked(job))}.")
+    if run is None:
+        typer.echo(f"# Start it: agentrl train {shlex.join([config, *overrides])}")
+
+
+def _not_checked(job: "Config") -> list[str]:
+    """What may still keep a job from starting, or from learning, after a dry run."""
+    accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in job.logging}
+    replies = f"whether replies fit into rollout.max_new_tokens={job.rollout.max_new_tokens}"
+    return [
+        "memory and disk space",
+        f"tokenizer and chat template of model.path={job.model.path}",
+        replies,
+        *(f"login of {name}" for name in sorted(accounts)),
+    ]
 
 
 def _run_to_resume(target: str, overrides: list[str]) -> Path:

@@ -150,7 +150,7 @@ class PagedApp:
             while not enough(status := self._status()):
                 left_s = end - time.monotonic()
                 if left_s <= 0:
-                    raise DeviceTimeout(f"{self.package}: {failure} within {seconds:.1f} s")
+                    raise DeviceTimeout(f"{self.package}: after {seconds:.1f} s: {failure}")
                 self._changed.wait(left_s)
             return status
 

@@ -275,8 +275,8 @@ class PagedDevice:
                 return
             if time.monotonic() >= end:
                 raise DeviceTimeout(
-                    f"{self.serial}: {host.package} was started, but {front} is in front and the "
-                    f"screen does not show it after {self.deadlines.launch_s:g} s; does something "
-                    "cover its page?"
+                    f"{self.serial}: {host.package} was started and {front} is in front, but the "
+                    f"screen does not show the app after {self.deadlines.launch_s:g} s; does "
+                    "something cover its page?"
                 )
             time.sleep(_PAUSE_S)

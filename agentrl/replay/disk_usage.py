@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
-from agentrl.replay.jsonl_tail import JsonlTails
+from agentrl.replay.jsonl import JsonlTails
 from agentrl.replay.removals import Removals
 from agentrl.replay.run_layout import (
     episodes_folder,
@@ -139,9 +139,9 @@ class DiskUsage:
         """
         for pack in self._packs.values():
             old = (frame for frame in frames if frame.touched <= touched_until)
-            there = {frame.id: frame for frame in old if pack in frame.packs}
-            for id in pack.remove(list(there), touched_until) if there else ():
-                there[id].packs.remove(pack)
+            stored = {frame.id: frame for frame in old if pack in frame.packs}
+            for id in pack.remove(list(stored), touched_until) if stored else ():
+                stored[id].packs.remove(pack)
         gone = [frame for frame in frames if not frame.packs]
         for frame in gone:
             del self.unshown[frame.id], self._frames[frame.id]

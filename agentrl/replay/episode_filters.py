@@ -57,8 +57,8 @@ class Filter:
             return False
         plain = ("split", "cause", "step", "seed", "group", "device", "id")
         for name in plain:
-            wanted = getattr(self, name)
-            if wanted is not None and getattr(summary, name) != wanted:
+            expected = getattr(self, name)
+            if expected is not None and getattr(summary, name) != expected:
                 return False
         if self.held_out is not None and (summary.split == HELD_OUT) is not self.held_out:
             return False

@@ -132,11 +132,11 @@ class LivePhones:
         self._path.unlink(missing_ok=True)
 
 
-def merge_states(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any]:
+def merge_states(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, Any]:
     """Merge what two processes know about a phone: the newer value counts, None fills up."""
-    if one is None or other is None:
-        return dict(one or other or {})
-    newer, older = sorted((one, other), key=lambda phone: -phone["at"])
+    if a is None or b is None:
+        return dict(a or b or {})
+    newer, older = sorted((a, b), key=lambda phone: -phone["at"])
     return {key: older.get(key) if newer[key] is None else newer[key] for key in newer}
 
 

@@ -29,7 +29,7 @@ GB = 1e9
 _MARGIN_S = 300.0
 """Allowance for the write queue and for clock differences."""
 _SETTLED_S = 60.0
-"""A resumed job may be atomic_replace an episode recorded more recently than this."""
+"""A resumed job may be replacing an episode recorded more recently than this."""
 _ASIDE = ".removing"
 
 

@@ -92,17 +92,17 @@ class Run:
         """The folder of the final model, in the Hugging Face format; it exists after training."""
         return self.path / "model"
 
-    def episodes(self, wanted: Filter | None = None) -> list[Summary]:
+    def episodes(self, where: Filter | None = None) -> list[Summary]:
         """Summaries of the episodes recorded so far, ordered by the time at which they ended.
 
         Args:
-            wanted: which episodes; None for all.
+            where: which episodes; None for all.
 
         Raises:
             ConfigError: a newer agentrl recorded the run, or it cannot be read.
         """
-        found = self._index.all()
-        return list(found) if wanted is None else wanted.of(found)
+        episodes = self._index.all()
+        return list(episodes) if where is None else where.of(episodes)
 
     def version(self) -> int:
         """Counter that grows with every new episode, score or removal.
@@ -147,7 +147,7 @@ class Run:
         None if all tokens of a turn share one advantage, which the summary holds.
         """
         name = f'{{"id": {json.dumps(episode.id)}, '.encode()
-        found: list[list[float]] | None = None
+        advantages: list[list[float]] | None = None
         for path in token_advantages_files(self.path):
             try:
                 with builtins.open(path, "rb", opener=open_regular) as file:
@@ -157,16 +157,16 @@ class Run:
             except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
                 continue  # a partial line of a killed writer, or not our file
             if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
-                found = by_turn
-        return found
+                advantages = by_turn
+        return advantages
 
-    def opened(self, found: Iterable[Summary]) -> Iterator[RecordedEpisode]:
+    def opened(self, summaries: Iterable[Summary]) -> Iterator[RecordedEpisode]:
         """Whole episodes, one after the other.
 
         Removed and unreadable episodes are skipped, and counted in a warning at the end.
         """
         removed, damaged = 0, list[str]()
-        for summary in found:
+        for summary in summaries:
             try:
                 recorded = self._whole(summary)
             except EpisodeRemoved:
@@ -184,8 +184,8 @@ class Run:
         """The PNG of one frame; None if it was not recorded or the id is not valid."""
         if not is_frame(frame_id):
             return None
-        found = (frame_pack.read_png(path, frame_id) for path in self._packs())
-        if (png := next((it for it in found if it is not None), None)) is not None:
+        candidates = (frame_pack.read_png(path, frame_id) for path in self._packs())
+        if (png := next((it for it in candidates if it is not None), None)) is not None:
             return png
         try:
             png = _read(single_frame_file(self.path, frame_id))

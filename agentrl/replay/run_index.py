@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Summary, summary_of
-from agentrl.replay.jsonl_tail import JsonlTails
+from agentrl.replay.jsonl import JsonlTails
 from agentrl.replay.removals import Removals
 from agentrl.replay.run_layout import FORMAT, episodes_folder, removals_file
 

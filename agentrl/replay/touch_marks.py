@@ -54,5 +54,5 @@ def _numbers_of(action: object) -> Sequence[float]:
 
 
 def _numbers_in(text: str) -> Sequence[float]:
-    found = _SWIPE.findall(text) or _TAP.findall(text)
-    return [float(n) for n in found[-1]] if found else ()
+    matches = _SWIPE.findall(text) or _TAP.findall(text)
+    return [float(n) for n in matches[-1]] if matches else ()

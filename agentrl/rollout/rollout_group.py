@@ -19,6 +19,7 @@ from agentrl.rollout.shared_phones import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.engine_link import Link
+from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class RolloutGroup:
 
     def link(self) -> Link:
         """A link from any process of the cluster to all actors."""
-        workers = transports.workers(self._config)
+        workers = transports.workers_per_engine(self._config.rollout)
         return RayLink(self._actors, workers, self._config.train.deadline_s)
 
     async def call_all(self, method: str, *arguments: Any) -> None:
@@ -240,7 +241,7 @@ async def open_rollouts(
 
 async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> AnyRollouts:
     ray = ray_cluster.join_cluster()
-    transports.check(config)  # now that its GPUs are known
+    WeightTransport.of(config).check()  # now that its GPUs are known
     count = config.rollout.actors
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes mostly wait; the engine has its own threads

@@ -33,6 +33,7 @@ from agentrl.rollout.shared_phones import SharedPhones
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.transports import WeightTransport
 from agentrl.worker_threads import Workers
 
 
@@ -164,7 +165,11 @@ class RolloutWorker:
     def link(self) -> Link:
         """For calls from the learner to the engine, on the event loop of this process."""
         deadline_s = self._config.train.deadline_s
-        return LocalLink(self.call_weight_transfer, transports.workers(self._config), deadline_s)
+        return LocalLink(
+            self.call_weight_transfer,
+            transports.workers_per_engine(self._config.rollout),
+            deadline_s,
+        )
 
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
@@ -347,8 +352,8 @@ class RolloutWorker:
                     self._folder,
                     seed=self._config.seed + 1000 * self._share[0],
                     version=self._version,
-                    transfer=transports.chosen(self._config),
-                    can_sleep=transports.sleeps(self._config),
+                    transfer=WeightTransport.of(self._config).kind(),
+                    can_sleep=WeightTransport.of(self._config).sleeps(),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()

@@ -29,6 +29,7 @@ from agentrl.training.seeds import check_seeds
 from agentrl.training.supervised import recorded_demonstrations
 from agentrl.training.supervised.demonstration_filter import DemonstrationSelection
 from agentrl.weight_sync import transports
+from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
 
         lora_adapters.check(config.model)
     check_engine(config.rollout)
-    transports.check(config)
+    WeightTransport.of(config).check()
     if learns:
         _check_ranks(config)
     return count
@@ -159,7 +160,7 @@ def _check_ranks(config: Config) -> None:
         )
     if os.environ.get("RAY_ADDRESS") or ray_cluster.joined_gpus() is not None:
         return
-    gpus = transports.gpus_of(config)
+    gpus = transports.num_gpus(config.rollout)
     if gpus and ranks > gpus:
         raise ConfigError(
             f"train.ranks={ranks}: NCCL needs one GPU per rank, and this machine has {gpus}; set "
@@ -179,7 +180,7 @@ def _check_attention(config: Config) -> None:
     # With `kernels` installed instead, transformers takes the flash-attn kernels from the hub.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
-    if transports.gpus_of(config) == 0:
+    if transports.num_gpus(config.rollout) == 0:
         raise ConfigError(
             "model.attention=flash_attention_2 needs a GPU, and there is none; "
             "model.attention=auto uses SDPA instead"

@@ -55,12 +55,12 @@ def play_in_browser(
     Raises:
         ConfigError: as `agentrl.training.evaluation.play_episode.play`; the port is taken.
     """
-    stage, serving = LiveEpisode(human=policy == HUMAN), list[ViewerServer]()
+    stage, servers = LiveEpisode(human=policy == HUMAN), list[ViewerServer]()
 
     def begun(folder: Path) -> None:
         (folder / "episodes").mkdir(exist_ok=True)
-        serving.append(ViewerServer(replay.open(folder), host=host, port=port, stage=stage))
-        ready(serving[0].address("play"))
+        servers.append(ViewerServer(replay.open(folder), host=host, port=port, stage=stage))
+        ready(servers[0].address("play"))
 
     try:
         scored, folder = play(
@@ -73,6 +73,6 @@ def play_in_browser(
         stage.end(None, str(error))
         raise
     finally:
-        for one in serving:
-            one.close()
+        for server in servers:
+            server.close()
     return scored, folder

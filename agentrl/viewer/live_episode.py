@@ -27,9 +27,9 @@ class _Shown:
     pictures: tuple[Image, ...] = ()
     seen: int = 0
     """Incremented with every observation."""
-    asked: bool = False
+    awaits_input: bool = False
     """Whether it is the person's turn."""
-    complaint: str = ""
+    input_error: str = ""
     turns: list[dict[str, Any]] = field(default_factory=list)
     ended: dict[str, Any] | None = None
 
@@ -82,7 +82,7 @@ class LiveEpisode:
                 "error": episode.error or error,
             }
         with self._lock:
-            self._shown.ended, self._shown.asked = ended, False
+            self._shown.ended, self._shown.awaits_input = ended, False
             self.version += 1
 
     def _show_instructions(self, words: str) -> None:
@@ -97,7 +97,7 @@ class LiveEpisode:
 
     def _show_error(self, words: str) -> None:
         with self._lock:
-            self._shown.complaint = words
+            self._shown.input_error = words
             self.version += 1
 
     def _show_message(self, message: Message) -> None:
@@ -112,16 +112,16 @@ class LiveEpisode:
             self._shown.turns.append(
                 {"reply": turn.reply, "error": turn.parse_error, "reward": turn.env_reward}
             )
-            self._shown.complaint = ""
+            self._shown.input_error = ""
             self.version += 1
 
     def _read_input(self) -> str | None:
         with self._lock:
-            self._shown.asked = True
+            self._shown.awaits_input = True
             self.version += 1
         answer = self._answers.get()
         with self._lock:
-            self._shown.asked = False
+            self._shown.awaits_input = False
             self.version += 1
         return answer
 
@@ -139,8 +139,8 @@ class LiveEpisode:
                 "seen": shown.seen,
                 "words": shown.words,
                 "pictures": len(shown.pictures),
-                "asked": shown.asked,
-                "complaint": shown.complaint,
+                "awaits_input": shown.awaits_input,
+                "input_error": shown.input_error,
                 "turns": list(shown.turns),
                 "ended": shown.ended,
             }
@@ -169,8 +169,8 @@ class LiveEpisode:
         if text is not None and not 0 < len(text.strip()) <= _MAX_ANSWER:
             raise ConfigError(f"an answer must have 1 to {_MAX_ANSWER} characters")
         with self._lock:
-            if not self._shown.asked or self._shown.ended is not None:
+            if not self._shown.awaits_input or self._shown.ended is not None:
                 raise ConfigError("it is not your turn")
-            self._shown.asked = False
+            self._shown.awaits_input = False
             self.version += 1
         self._answers.put(None if text is None else text.strip())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.replay.jsonl_tail import JsonlTail
+from agentrl.replay.jsonl import JsonlTail
 
 _DECODINGS = ("sampled", "greedy")
 _MAX_LINES = 200_000
@@ -94,13 +94,13 @@ class MetricCurves:
                 self._lines.extend(self._tail.new())
             lines = list(self._lines)
         drawn = (
-            Chart(title=wanted.title, curves=_curves(wanted, lines), about=wanted.about)
-            for wanted in _CHARTS
+            Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about)
+            for spec in _CHARTS
         )
         return [chart for chart in drawn if chart.curves]
 
 
-def _curves(wanted: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
     """Evaluations during training are separate curves: they play fewer episodes.
 
     The last step has both an evaluation during training and one after it.
@@ -109,10 +109,10 @@ def _curves(wanted: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
     evaluated = [line for line in lines if line.get("stage") == "evaluation"]
     during = [line for line in evaluated if not _full_evaluations(line)]
     curves = [
-        Curve(name="training", points=_points(trained, wanted.training)),
+        Curve(name="training", points=_points(trained, spec.training)),
         Curve(
             name="held out, during training",
-            points=_points(during, [f"sampled/{key}" for key in wanted.held_out]),
+            points=_points(during, [f"sampled/{key}" for key in spec.held_out]),
             dots=True,
         ),
         *(
@@ -120,7 +120,7 @@ def _curves(wanted: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
                 name=f"held out, before and after, {decoding}",
                 points=_points(
                     [line for line in evaluated if decoding in _full_evaluations(line)],
-                    [f"{decoding}/{key}" for key in wanted.held_out],
+                    [f"{decoding}/{key}" for key in spec.held_out],
                 ),
                 dots=True,
                 dashed=True,

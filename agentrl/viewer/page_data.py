@@ -52,28 +52,28 @@ def row(summary: Summary) -> dict[str, Any]:
 
 
 def listing(
-    run: Run, wanted: Filter, *, sort: str, down: bool, first: int, count: int
+    run: Run, where: Filter, *, sort: str, down: bool, first: int, count: int
 ) -> dict[str, Any]:
     """A page of the episode list, with the values that filters can take.
 
     Args:
         run: the recorded run.
-        wanted: which episodes.
+        where: which episodes.
         sort: one of `SORTS`.
         down: largest first.
         first: index of the first row.
         count: number of rows.
     """
     everything = run.episodes()
-    found = wanted.of(everything)
+    matching = where.of(everything)
     if sort != "time" or down:
-        found.sort(key=lambda s: (getattr(s, sort), s.time, s.id), reverse=down)
+        matching.sort(key=lambda s: (getattr(s, sort), s.time, s.id), reverse=down)
     return {
         "all": len(everything),
-        "found": len(found),
-        "rows": [row(summary) for summary in found[first : first + count]],
-        "outcomes": dict(Counter(s.outcome.value for s in found)),
-        "causes": dict(void_causes(found)),
+        "found": len(matching),
+        "rows": [row(summary) for summary in matching[first : first + count]],
+        "outcomes": dict(Counter(s.outcome.value for s in matching)),
+        "causes": dict(void_causes(matching)),
         "labels": _labels(everything),
     }
 
@@ -158,8 +158,8 @@ def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
 
 def without_place(error: AgentRLError, run: Run) -> str:
     """The error's message without the run's location on this machine."""
-    where = str(run.path)
-    return str(error).replace(where, run.name) if len(run.path.parts) > 1 else str(error)
+    path = str(run.path)
+    return str(error).replace(path, run.name) if len(run.path.parts) > 1 else str(error)
 
 
 def turns_of(played: Episode | str) -> tuple[Turn, ...]:
@@ -195,16 +195,16 @@ def shared_state_counts(episodes: Sequence[Episode | str]) -> list[list[int]]:
     ]
 
 
-def comparison(one: EvaluationKey, other: EvaluationKey) -> dict[str, Any]:
+def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
     """Pair the episodes of two evaluations by seed.
 
     Args:
-        one: a run, a label and a step.
-        other: the same.
+        a: a run, a label and a step.
+        b: the same.
     """
     sides = [
         {s.seed: s for s in run.episodes(Filter(label=label, step=step)) if not s.outcome.void}
-        for run, label, step in (one, other)
+        for run, label, step in (a, b)
     ]
     first, second = sides
     shared = sorted(first.keys() & second.keys())

@@ -195,7 +195,7 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
 def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     @api.get("/api/episodes")
     def listing(
-        wanted: Annotated[Filter, Depends(_wanted)],
+        where: Annotated[Filter, Depends(_filter_of_query)],
         text: str | None = None,
         sort: str = "time",
         down: bool = True,
@@ -206,8 +206,8 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
         # Progress before the search: episodes read in between may be missing from the result.
         progress = search.progress() if text else None
-        wanted = replace(wanted, among=search.find(text) if text else None)
-        page = page_data.listing(run, wanted, sort=sort, down=down, first=first, count=count)
+        where = replace(where, among=search.find(text) if text else None)
+        page = page_data.listing(run, where, sort=sort, down=down, first=first, count=count)
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:
             row["excerpt"] = excerpts.get(row["id"])
@@ -246,7 +246,7 @@ def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
         return _json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
 
-def _wanted(
+def _filter_of_query(
     split: str | None = None,
     label: str | None = None,
     outcome: str | None = None,

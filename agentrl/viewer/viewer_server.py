@@ -49,14 +49,14 @@ def serve(
     recorded.episodes()
     beside = None if other is None else replay.open(other)
     signal.signal(signal.SIGTERM, _end)
-    serving = ViewerServer(recorded, host=host, port=port, other=beside)
+    server = ViewerServer(recorded, host=host, port=port, other=beside)
     try:
-        ready(serving.address(page))
-        serving.wait()
+        ready(server.address(page))
+        server.wait()
     except KeyboardInterrupt:
         pass
     finally:
-        serving.close()
+        server.close()
 
 
 def _end(number: int, _: object) -> None:

@@ -57,7 +57,7 @@ def spelled(positions: Spelling) -> st.SearchStrategy[Action]:
 
 
 @given(st.one_of(*(st.tuples(st.just(GRAMMARS[name]), spelled(name)) for name in GRAMMARS)))
-def test_every_action_is_read_as_it_was_said(said: tuple[Grammar, Action]) -> None:
+def test_every_action_survives_format_and_parse(said: tuple[Grammar, Action]) -> None:
     grammar, action = said
     assert grammar.parse(f"I think.\n{grammar.format(action)}") == action
 
@@ -105,12 +105,12 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ("<action>go left</action>", "the actions are tap"),
     ],
 )
-def test_what_is_no_action_says_why(reply: str, complaint: str) -> None:
+def test_invalid_actions_say_why(reply: str, complaint: str) -> None:
     with pytest.raises(ActionError, match=complaint):
         parse_action(reply)
 
 
-def test_the_plain_spelling_is_what_models_were_trained_on() -> None:
+def test_the_default_format_has_not_changed() -> None:
     assert format_action(Tap(0.21, 0.7)) == "<action>tap(0.21, 0.70)</action>"
     assert format_action(Swipe(0.5, 0.8, 0.5, 0.2)) == (
         "<action>swipe(0.50, 0.80, 0.50, 0.20)</action>"
@@ -119,7 +119,7 @@ def test_the_plain_spelling_is_what_models_were_trained_on() -> None:
     assert format_action(Key("BACK")) == "<action>key(BACK)</action>"
 
 
-def test_a_text_may_hold_the_tag_that_ends_it() -> None:
+def test_a_text_may_contain_the_closing_tag() -> None:
     said = format_action(Type('a</action> "b"\\\n<action>'))
     assert said == '<action>type("a\\u003c/action> \\"b\\"\\\\\\n\\u003caction>")</action>'
     assert parse_action(said) == Type('a</action> "b"\\\n<action>')
@@ -129,7 +129,7 @@ def test_a_text_may_hold_the_tag_that_ends_it() -> None:
     ("positions", "said", "where"),
     [("unit", "1.7, 0.5", (1, 0.5)), ("thousand", "-30, 1200", (0, 1)), ("unit", "-1, 0", (0, 0))],
 )
-def test_a_position_beside_the_screen_is_moved_to_its_edge_where_that_was_asked_for(
+def test_clamp_moves_outside_positions_to_the_edge(
     positions: Spelling, said: str, where: tuple[float, float]
 ) -> None:
     grammar = Grammar(positions=positions, outside="clamp")
@@ -139,18 +139,18 @@ def test_a_position_beside_the_screen_is_moved_to_its_edge_where_that_was_asked_
 
 
 @given(st.integers(0, WIDTH - 1), st.integers(0, HEIGHT - 1))
-def test_a_pixel_of_the_picture_is_that_pixel_of_a_screen_of_its_size(x: int, y: int) -> None:
+def test_pixel_positions_round_trip_on_a_screen_of_that_size(x: int, y: int) -> None:
     action = GRAMMARS["pixels"].parse(f"<action>tap({x}, {y})</action>")
     assert isinstance(action, Tap)
     assert (to_pixel(action.x, WIDTH), to_pixel(action.y, HEIGHT)) == (str(x), str(y))
 
 
-def test_a_pixel_beyond_the_picture_is_outside() -> None:
+def test_a_pixel_beyond_the_image_is_outside() -> None:
     with pytest.raises(ActionError, match=r"1080 is outside the screen; positions are in \[0, 107"):
         GRAMMARS["pixels"].parse("<action>tap(1080, 3)</action>")
 
 
-def test_a_grammar_takes_the_actions_and_keys_that_it_names() -> None:
+def test_a_grammar_accepts_only_its_actions_and_keys() -> None:
     grammar = Grammar(actions=("tap", "key"), keys=("HOME",))
     assert grammar.parse("<action>key(home)</action>") == Key("HOME")
     for refused in ('type("x")', "key(BACK)", "done()"):
@@ -168,6 +168,6 @@ def test_a_grammar_takes_the_actions_and_keys_that_it_names() -> None:
         ({"actions": ("tab",)}, "did you mean 'tap'"),
     ],
 )
-def test_a_grammar_that_is_none_says_so(settings: dict[str, object], complaint: str) -> None:
+def test_an_invalid_grammar_is_a_config_error(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Grammar(**settings)  # type: ignore[arg-type]

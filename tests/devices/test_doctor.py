@@ -41,7 +41,7 @@ def first_ill(server: AdbServer, serial: str, what: str) -> Finding:
 
 
 @pytest.mark.adb
-def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
+def test_a_healthy_phone_has_no_findings(adb_server: AdbServer, phone: AdbPhone) -> None:
     found = {finding.what: finding for finding in examine(adb_server, phone.serial, QUICK)}
     assert {f.what for f in found.values() if f.state == "wrong"} == set()
     assert {
@@ -72,7 +72,7 @@ def test_a_well_phone_is_well(adb_server: AdbServer, phone: AdbPhone) -> None:
         (("setprop", FAULT + "hang", "1"), "commands", "no answer within"),
     ],
 )
-def test_what_is_wrong_is_named_with_a_mend(
+def test_each_problem_is_reported_with_a_fix(
     adb_server: AdbServer, phone: AdbPhone, setting: tuple[str, ...], what: str, words: str
 ) -> None:
     if "battery" in setting:
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named_with_a_mend(
         ("publish_late_s", "0.6", "touches", "late"),
     ],
 )
-def test_what_is_tried_and_fails_is_named_with_a_mend(
+def test_each_failed_test_is_reported_with_a_fix(
     adb_server: AdbServer,
     phone: AdbPhone,
     monkeypatch: pytest.MonkeyPatch,
@@ -115,18 +115,18 @@ def test_what_is_tried_and_fails_is_named_with_a_mend(
 
 
 @pytest.mark.adb
-def test_a_phone_that_is_not_there_is_told_so(adb_server: AdbServer) -> None:
-    with socket.socket() as silent:  # nobody listens, and nobody else can meanwhile
+def test_a_missing_phone_is_reported(adb_server: AdbServer) -> None:
+    with socket.socket() as silent:  # bound, so that nothing listens there
         silent.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{silent.getsockname()[1]}"
-        for serial, mend in (("NOSUCHPHONE", "cable"), (nobody, "network")):
+        unreachable = f"127.0.0.1:{silent.getsockname()[1]}"
+        for serial, fix in (("NOSUCHPHONE", "cable"), (unreachable, "network")):
             (found,) = examine(adb_server, serial, QUICK)
             assert (found.what, found.state) == ("connected", "wrong")
-            assert mend in found.fix
+            assert fix in found.fix
 
 
 @pytest.mark.adb
-def test_a_phone_that_asks_for_a_key_is_told_to_be_unauthorized(adb_server: AdbServer) -> None:
+def test_a_phone_that_waits_for_authorization_is_unauthorized(adb_server: AdbServer) -> None:
     with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], auth=True, keys=[]) as phones:
         (found,) = examine(adb_server, phones.serials[0], Deadlines(connect_s=2))
         assert found.what == "connected"
@@ -135,7 +135,7 @@ def test_a_phone_that_asks_for_a_key_is_told_to_be_unauthorized(adb_server: AdbS
 
 
 @pytest.mark.adb
-def test_one_phone_behind_two_serials_is_told(adb_server: AdbServer, phone: AdbPhone) -> None:
+def test_one_phone_behind_two_serials_is_reported(adb_server: AdbServer, phone: AdbPhone) -> None:
     twin = phone.serial.replace("127.0.0.1", "localhost")
     adb_server.connect(twin)
     try:
@@ -144,30 +144,30 @@ def test_one_phone_behind_two_serials_is_told(adb_server: AdbServer, phone: AdbP
         adb_server.disconnect(twin)
 
 
-def told(*outputs: str) -> dict[str, Finding]:
+def findings_of(*outputs: str) -> dict[str, Finding]:
     """What a phone whose commands print this, in the order of COMMANDS, is said to have."""
     rest = iter(outputs)
     results = [CommandResult(output=next(rest, ""), code=0) for _ in phone_readings.COMMANDS]
     return {finding.what: finding for finding in phone_readings.parse_readings(results)}
 
 
-def test_a_phone_that_says_nothing_makes_nobody_stumble() -> None:
-    assert {finding.state for finding in told().values()} <= {"ok", "note", "wrong"}
+def test_empty_command_outputs_are_handled() -> None:
+    assert {finding.state for finding in findings_of().values()} <= {"ok", "note", "wrong"}
 
 
 @pytest.mark.parametrize(
     ("uptime", "state"), [("12.3 40.0", "note"), ("86400.1 1.0", "ok"), ("", "ok")]
 )
 def test_a_phone_that_has_just_started_is_suspicious(uptime: str, state: str) -> None:
-    assert told("", "", "14", "1", uptime)["started"].state == state
+    assert findings_of("", "", "14", "1", uptime)["started"].state == state
 
 
-def test_a_phone_that_is_still_starting_is_told_so() -> None:
-    assert told("", "", "14", "", "12.3")["started"].state == "wrong"
+def test_a_phone_that_is_still_booting_is_reported() -> None:
+    assert findings_of("", "", "14", "", "12.3")["started"].state == "wrong"
 
 
 @pytest.mark.adb
-def test_a_phone_that_takes_no_touches_is_blamed_for_nothing_else(
+def test_a_phone_without_touch_input_has_no_other_findings(
     adb_server: AdbServer, phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phone_probes, "_ARRIVES_S", 0.3)
@@ -177,7 +177,7 @@ def test_a_phone_that_takes_no_touches_is_blamed_for_nothing_else(
 
 
 @pytest.mark.adb
-def test_a_dialog_that_stays_is_named_where_the_app_does_not_come_to_the_front(
+def test_a_dialog_that_blocks_the_launch_is_reported(
     adb_server: AdbServer, phone: AdbPhone
 ) -> None:
     phone.shell("setprop", FAULT + "dialog", "call")

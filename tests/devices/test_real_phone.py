@@ -21,7 +21,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import CAPTURES
 from agentrl.errors import DeviceError, NotInFront
 from agentrl.virtual_phone import spawn
-from tests.devices.adb.hostile import HOSTILE
+from tests.devices.adb.hostile_arguments import HOSTILE
 
 pytestmark = [pytest.mark.adb, pytest.mark.phone]
 SERIAL = os.environ.get("AGENTRL_TEST_SERIAL")
@@ -68,7 +68,7 @@ def test_every_capture_shows_the_same_screen(phone: AdbPhone) -> None:
         assert differs.mean() < 0.05, f"{name}: a clock may have moved on, and no more"
 
 
-def test_words_reach_the_shell_as_they_are(phone: AdbPhone) -> None:
+def test_arguments_reach_the_shell_unchanged(phone: AdbPhone) -> None:
     texts = [text for text in HOSTILE if len(text) < 200]
     for shell in (phone.persistent_shell, phone.one_shot_shell):
         phone.internal_shell = shell
@@ -80,11 +80,11 @@ def test_words_reach_the_shell_as_they_are(phone: AdbPhone) -> None:
 def test_nothing_is_touched_where_another_app_is_in_front(phone: AdbPhone) -> None:
     front = phone.focus()
     for action in (Tap(0.5, 0.5), Key("BACK")):
-        with pytest.raises(NotInFront, match=r"org\.example\.nobody is not in front"):
-            phone.send_action(action, "org.example.nobody", ["org.example.nobody"])
+        with pytest.raises(NotInFront, match=r"org\.example\.absent is not in front"):
+            phone.send_action(action, "org.example.absent", ["org.example.absent"])
     assert phone.focus() == front
     assert front is not None
-    phone.send_action(Key("HOME"), "org.example.nobody", ["org.example.nobody", front])
+    phone.send_action(Key("HOME"), "org.example.absent", ["org.example.absent", front])
 
 
 def test_a_phone_reconnects(phone: AdbPhone) -> None:

@@ -7,7 +7,7 @@ from agentrl.envs.phone_game.boxes import to_app
 from agentrl.phone_page import PagedApp
 from agentrl.phone_page.page_messages import Gesture
 from tests.envs.minigames import SHORT, extras, new_app, player
-from tests.phone_page.test_host import FakeLink, hello, paint
+from tests.phone_page.test_page_app import FakeLink, hello, paint
 
 
 @pytest.mark.parametrize("id", list(SHORT))

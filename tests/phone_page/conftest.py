@@ -5,8 +5,8 @@ from playwright.sync_api import Browser, BrowserType, sync_playwright
 
 from agentrl.phone_page import PagedApp, PageServer
 from tests import browser
-from tests.phone_page.phones import Tab
-from tests.phone_page.wire import PHONE_LOOPBACK, PacketClient
+from tests.phone_page.chromium_phone import Tab
+from tests.phone_page.flaky_proxy import PHONE_LOOPBACK, FlakyProxy
 
 _NAMES = f"--host-resolver-rules=MAP localhost {PHONE_LOOPBACK}, MAP * ~NOTFOUND"
 OpenPage = Callable[..., Tab]
@@ -41,14 +41,14 @@ def server(only_server: PageServer) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def wire(server: PageServer) -> Iterator[PacketClient]:
-    wire = PacketClient(server.port)
+def wire(server: PageServer) -> Iterator[FlakyProxy]:
+    wire = FlakyProxy(server.port)
     yield wire
     wire.cut()
 
 
 @pytest.fixture
-def open_page(chromium: Browser, server: PageServer, wire: PacketClient) -> Iterator[OpenPage]:
+def open_page(chromium: Browser, server: PageServer, wire: FlakyProxy) -> Iterator[OpenPage]:
     """Opens the page of an app on a screen of a phone."""
     tabs: list[Tab] = []
 

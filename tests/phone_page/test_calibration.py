@@ -47,7 +47,7 @@ def test_a_page_is_found_on_a_screen_of_another_resolution(scale: float) -> None
     assert (found.width, found.height) == (round(720 * scale), round(1200 * scale))
 
 
-def test_a_page_is_found_behind_a_cut_out_and_in_other_colours() -> None:
+def test_a_page_is_found_behind_a_cutout_and_with_shifted_colors() -> None:
     page = calibration.pattern(720, 1200, 5)
     seen = np.clip(page + np.array([9, -7, 5]), 0, 255).astype(np.uint8)
     seen[:30, 330:390] = 0
@@ -58,7 +58,7 @@ def test_a_page_is_found_behind_a_cut_out_and_in_other_colours() -> None:
     assert 5 <= found.deviation <= 9
 
 
-def test_what_is_no_page_or_an_older_one_is_not_found() -> None:
+def test_other_content_or_an_older_pattern_is_not_found() -> None:
     page = calibration.pattern(720, 1200, 5)
     capture = on_screen(screen(720, 1280), page, 0, 50)
     assert calibration.find_pattern(screen(720, 1280), page) is None
@@ -70,7 +70,7 @@ def test_what_is_no_page_or_an_older_one_is_not_found() -> None:
     assert calibration.find_pattern(covered, page) is None
 
 
-def test_a_page_that_has_moved_is_found_by_what_it_shows() -> None:
+def test_a_moved_page_is_found_by_its_content() -> None:
     page = screen(300, 400, seed=1)
     capture = on_screen(screen(320, 500), page, 7, 61)
     found = calibration.find_moved_page(capture, page, 0)
@@ -80,7 +80,7 @@ def test_a_page_that_has_moved_is_found_by_what_it_shows() -> None:
     assert calibration.find_moved_page(capture, screen(321, 400), 0) is None
 
 
-def test_a_capture_shows_a_page_only_where_every_pixel_agrees() -> None:
+def test_a_capture_shows_a_page_only_if_every_pixel_matches() -> None:
     page = screen(300, 400, seed=1)
     place = PagePosition(left=7, top=61, width=300, height=400, deviation=2)
     capture = on_screen(screen(320, 500), page, 7, 61)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agentrl.policies.engines.vllm_engine import _ONE_PROCESS, _environment
+from agentrl.policies.engines.vllm_environment import ONE_PROCESS, vllm_environment
 from agentrl.policies.models import torch_companions
 
 _START_S = 150.0
@@ -37,11 +37,11 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
         "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port),
         "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager",
-        "--distributed-executor-backend", _ONE_PROCESS, "--skip-mm-profiling",
+        "--distributed-executor-backend", ONE_PROCESS, "--skip-mm-profiling",
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
     torch_companions.patch_broken_imports()
-    with _environment(_START_S, {}), log.open("w") as output:  # also lets the CPU build start
+    with vllm_environment(_START_S, {}), log.open("w") as output:  # also lets the CPU build start
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )

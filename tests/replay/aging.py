@@ -1,4 +1,4 @@
-"""Make a recorded run older than it is."""
+"""Shift the timestamps of a recorded run into the past."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from tests.replay.packs import age_frames
 
 
 def age(run: Path, seconds: float = 7200.0) -> None:
-    """Everything in it was recorded, and last touched, so much earlier."""
+    """Shift all recording and touch times by this many seconds."""
     for lines in (run / "episodes").glob("*.jsonl"):
         entries = [json.loads(line) for line in lines.read_text().splitlines()]
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Small episodes to record."""
+"""Small episodes for tests of the recorder."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Look into the packs of a recorded run, and harm them."""
+"""Inspect and damage the frame packs of a recorded run."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,33 +8,33 @@ from typing import Any
 
 
 def frame_ids(run: Path) -> list[str]:
-    """Of all frames that are stored."""
+    """Ids of all stored frames."""
     return [str(id) for (id,) in _ask(run, "SELECT lower(hex(id)) FROM frames")]
 
 
 def count_bands(run: Path) -> int:
-    """Of all frames."""
+    """Bytes of all frames."""
     return sum(int(count) for (count,) in _ask(run, "SELECT count(*) FROM bands"))
 
 
 def stored_bytes(run: Path) -> int:
-    """What all frames take."""
+    """Size of the packs."""
     asked = "SELECT sum(length(deflated) * 6 / 5) FROM bands"
     return sum(int(size or 0) for (size,) in _ask(run, asked))
 
 
 def lose(run: Path, frame_id: str) -> None:
-    """As where a process was killed before a frame was written."""
+    """Delete a frame, as if the process had been killed before writing it."""
     _ask(run, "DELETE FROM frames WHERE id = ?", bytes.fromhex(frame_id))
 
 
 def damage(run: Path) -> None:
-    """All frames are broken."""
+    """Damage all frames."""
     _ask(run, "UPDATE bands SET deflated = x'62726f6b656e'")
 
 
 def touch(run: Path, frame_id: str, when: float) -> None:
-    """A frame was last seen then, seconds since 1970."""
+    """Set when a frame was last seen, in seconds since 1970."""
     _ask(run, "UPDATE frames SET touched = ? WHERE id = ?", when, bytes.fromhex(frame_id))
 
 
@@ -45,7 +45,7 @@ def touched(run: Path, frame_id: str) -> float:
 
 
 def age_frames(run: Path, seconds: float) -> None:
-    """All frames were last seen so much earlier."""
+    """Shift all touch times by this many seconds."""
     _ask(run, "UPDATE frames SET touched = touched - ?", seconds)
 
 

@@ -1,4 +1,4 @@
-"""Retention: what goes, what stays, and that nobody who plays or looks on loses anything."""
+"""Pruning: what is removed, what is kept, and that running recorders and readers lose nothing."""
 
 import json
 import sqlite3
@@ -38,7 +38,7 @@ EVERYTHING = 1e18
 def record(
     recorder: Recorder, name: str, screens: Sequence[int], *, split: str = "train", step: int = 1
 ) -> None:
-    """One episode that shows these screens, a turn each."""
+    """Record an episode that shows these screens, one per turn."""
     turns = tuple(turn(frames=(recorder.frame(screen(number)),)) for number in screens)
     scored = ScoredEpisode(
         episode=episode(name, turns=turns), components={}, rewards=(1.0,) * len(turns)
@@ -48,7 +48,7 @@ def record(
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Four training episodes, a demonstration and an evaluation; neighbours share a screen."""
+    """Four training episodes, a demonstration and an evaluation; neighbors share a screen."""
     folder = tmp_path / "run"
     with Recorder(folder) as recorder:
         record(recorder, "demo", (90, 1), split="demo", step=0)
@@ -64,7 +64,7 @@ def pruned(run: Path, keep_bytes: float, grace: float = GRACE_S, dry_run: bool =
 
 
 def room(run: Path) -> int:
-    """What everything takes, by the files themselves."""
+    """Bytes of the run, measured on its files."""
     return packs.stored_bytes(run) + sum(file.stat().st_size for file in run.rglob("*.json.gz"))
 
 
@@ -82,7 +82,7 @@ def ids(pruned: Pruned) -> list[str]:
 
 
 def check_whole(run: Path) -> set[str]:
-    """Each episode has all its frames or says that it was removed; the ids of the latter."""
+    """Check that each episode is complete or marked as removed; return the removed ids."""
     opened, removed = replay.open(run), set()
     for summary in opened.episodes():
         try:
@@ -108,7 +108,7 @@ def test_the_oldest_training_episodes_are_removed_with_their_own_frames(run):
     before = room(run)
     found = pruned(run, before - 1)
     assert ids(found) == ["train0"]
-    assert found.frames == 1  # screen 1 is the demonstration's too
+    assert found.frames == 1  # the demonstration shows screen 1, too
     assert room(run) == before - found.bytes == found.kept_bytes
     assert check_whole(run) == {"train0"}
     assert not episode_file(run, "train0").exists()
@@ -169,7 +169,7 @@ def test_runs_with_one_file_per_frame_are_refused(run):
 
 
 def test_bands_shared_with_kept_frames_stay_and_count(tmp_path):
-    """Each screen shares all bands but one with the one before."""
+    """Screens that share all bands but one with the previous screen."""
     run, image = tmp_path / "run", np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)
     with Recorder(run) as recorder:
         for number in range(10):
@@ -326,7 +326,7 @@ def prune(run, dies_at):
 
 for dies_at in range(1, 1000):
     copy = folder / str(dies_at)
-    shutil.copytree(run, copy)  # with its times
+    shutil.copytree(run, copy)  # with modification times
     child = os.fork()
     if not child:
         prune(copy, dies_at)
@@ -347,7 +347,7 @@ def test_after_kill_9_at_any_point_episodes_are_complete_and_the_next_pruning_fi
         timeout=120,
     )
     copies = sorted(folder.iterdir(), key=lambda copy: int(copy.name))
-    # A line, four episodes, each renamed and removed, and two frames that only they show.
+    # One line, four episodes (each renamed and removed), and two frames that only they show.
     assert len(copies) >= 1 + 2 * 4 + 3 + 2 * 2
     pruned(run, 1.0)
     for copy in copies:
@@ -365,7 +365,7 @@ def test_a_known_frame_seen_again_later_is_touched_or_written(tmp_path, monkeypa
     packs.touch(tmp_path, name, 0.0)
     store.add(screen(1))
     store.flush()
-    assert packs.touched(tmp_path, name) == 0  # not so soon
+    assert packs.touched(tmp_path, name) == 0  # too soon to refresh
     monkeypatch.setattr(frame_store, "REFRESH_S", 0.0)
     store.add(screen(1))
     store.flush()
@@ -392,7 +392,7 @@ def test_the_grace_period_is_longer_than_the_refresh_interval():
 
 
 def test_episodes_keep_their_frames_while_others_are_pruned(tmp_path, monkeypatch):
-    """Recorders show the same few screens again and again while a pruner removes all it may."""
+    """Recorders keep showing the same few screens while a pruner removes everything it may."""
     monkeypatch.setattr(frame_store, "REFRESH_S", 0.1)
     monkeypatch.setattr(pruning, "_SETTLED_S", 0.2)
     run, ends = tmp_path / "run", time.monotonic() + 6.0

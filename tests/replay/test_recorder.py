@@ -20,8 +20,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay.episode_encoding import from_json, to_json, to_plain
 from agentrl.replay.export import tables_export
-from agentrl.replay.jsonl import JsonlWriter
-from agentrl.replay.jsonl_tail import JsonlTail
+from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, is_name, pack_file, single_frame_file

@@ -46,7 +46,7 @@ def machine(monkeypatch):
 
     def have(cores=2, gpus=0, packages=()):
         monkeypatch.setattr(ray_cluster, "cores", lambda: cores)
-        monkeypatch.setattr(transports, "gpus_of", lambda config: gpus)
+        monkeypatch.setattr(transports, "num_gpus", lambda config: gpus)
         monkeypatch.setattr(plan, "find_spec", lambda name: name if name in packages else None)
 
     return have

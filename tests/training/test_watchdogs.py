@@ -6,7 +6,8 @@ from agentrl.training.monitoring.watchdogs import WINDOW, Watchdogs, repetition_
 
 FINE = {
     "learner/entropy": 0.5, "train/reward": 1.0, "train/success": 0.5, "rollout/repetition": 0.1,
-    "rollout/tokens_per_turn": 20.0, "learner/mismatch_k3": 1e-4, "learner/dead_groups": 0.2,
+    "rollout/tokens_per_turn": 20.0, "learner/mismatch_k3": 1e-4,
+    "learner/zero_advantage_groups": 0.2,
     "train/reward/format": 0.5, "train/reward/outcome": 0.5,
 }  # fmt: skip
 
@@ -34,7 +35,11 @@ def test_a_healthy_training_raises_no_warning():
         ("length", {"rollout/tokens_per_turn": 8.0}, "from 20 to 8 tokens"),
         ("format", {"train/reward": 2.0, "train/reward/format": 1.5}, "comes from format rewards"),
         ("mismatch", {"learner/mismatch_k3": 0.05}, "engine and learner drift apart: 0.0001 to"),
-        ("dead_groups", {"learner/dead_groups": 1.0}, "100% of the groups have equal returns"),
+        (
+            "zero_advantage_groups",
+            {"learner/zero_advantage_groups": 1.0},
+            "100% of the groups have equal returns",
+        ),
     ],
 )
 def test_each_sign_is_reported_once(name, later, words):
@@ -61,13 +66,13 @@ def test_training_rewards_that_rise_while_held_out_ones_fall_are_reported():
 
 def test_a_returning_sign_is_reported_again_but_a_resumed_one_is_not():
     dogs = Watchdogs()
-    dead = FINE | {"learner/dead_groups": 1.0}
+    dead = FINE | {"learner/zero_advantage_groups": 1.0}
     said = [words for numbers in ([dead] * 6 + [FINE] * 6) * 2 for words in dogs.look(numbers)[1]]
     assert len(said) == 2
     resumed = Watchdogs()
     resumed.recall([dead | {"stage": "reinforcement"}] * 6)
     signs, words = resumed.look(dead)
-    assert (signs["watch/dead_groups"], words) == (1.0, [])
+    assert (signs["watch/zero_advantage_groups"], words) == (1.0, [])
 
 
 def test_few_steps_or_missing_metrics_raise_no_warning():

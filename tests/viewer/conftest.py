@@ -20,7 +20,7 @@ expect.set_options(timeout=20_000)
 
 
 class Served(ViewerServer):
-    """The pages of a run, in a thread."""
+    """A server for a run, in a thread."""
 
     def __init__(self, run: Path) -> None:
         super().__init__(replay.open(run))
@@ -29,7 +29,7 @@ class Served(ViewerServer):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The pages of a small run, which no test changes."""
+    """A server for a small run, which tests must not modify."""
     served = Served(runs.run(tmp_path_factory.mktemp("runs") / "small"))
     yield served
     served.close()
@@ -51,7 +51,7 @@ def serve() -> Iterator[Callable[[Path], Served]]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser for which there is this machine and nothing else."""
+    """A browser without network access beyond this machine."""
     with sync_playwright() as playwright:
         rules = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
         started = start_chromium(playwright.chromium, rules)
@@ -61,7 +61,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[Open]:
-    """Opens a page; what goes wrong in it fails the test."""
+    """Opens a page; errors and warnings in it fail the test."""
     wrong: list[str] = []
     contexts = []
 

@@ -1,4 +1,4 @@
-"""Recorded runs to look at."""
+"""Recorded runs for tests of the viewer."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ def played(
     recorder: Recorder, label: str, member: int, *, step: int = 0, group: int = 0, turns: int = 3,
     split: str = "train", won: bool = True, **changes: Any,
 ) -> ScoredEpisode:  # fmt: skip
-    """Record one episode of a game that pays 1 for its last turn, if it is won."""
+    """Record one episode of a game whose last turn is rewarded with 1 if it is won."""
     name = f"{label}-{step:05d}-g{group:03d}"
     rewards = (*(0.0,) * (turns - 1), 1.0 if won else -1.0)
     made = tuple(
@@ -77,7 +77,7 @@ def run(folder: Path) -> Path:
 
 
 def evaluate(folder: Path) -> None:
-    """Log evaluations as a job of five steps does: at the last one during and after training."""
+    """Log evaluations like a five-step job; its last step has one during and one after training."""
     lines = []
     for step, way, reward, episodes in (
         (0, "sampled", 0.2, 12), (0, "greedy", 0.3, 12), (2, "sampled", 0.5, None),

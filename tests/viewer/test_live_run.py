@@ -19,7 +19,7 @@ SHORT = [
     "train.steps=3", "eval.every=0", "eval.episodes=2", "eval.baselines=[]", "logging=[file]",
 ]  # fmt: skip
 LONG_S = 150.0
-"""For what a job takes its time to come to, on two cores that others use as well."""
+"""Deadline for events of the job, on two busy cores."""
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
     expect(overview.get_by_text("running, 0 steps done")).to_be_visible()
     overview.get_by_text("Configuration", exact=True).click()
     episodes = open_page(f"{served.url}/episodes")
-    # A phone may be leased again, or gone with its job, while its screen is asked for.
+    # A phone may be leased again, or disappear with its job, while its screen is requested.
     phones = open_page(f"{served.url}/phones#token={served.guard.token}", lost=True)
     for page in (overview, episodes, phones):
         page.evaluate("window.asLoaded = true")
@@ -77,7 +77,7 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
 
 
 def _look_closer(page: Page, comes) -> None:
-    """One phone, enlarged: it changes by itself, and is not touched while it is leased."""
+    """Enlarge one phone: the view updates by itself, and the phone is not tapped while leased."""
     page.locator(".phone").first.click()
     facts, picture = page.locator(".enlarged dl"), page.locator(".enlarged img")
     expect(facts).to_contain_text("leases")

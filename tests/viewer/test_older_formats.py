@@ -8,7 +8,7 @@ import numpy as np
 
 from agentrl import replay
 from tests.replay.episodes import screen
-from tests.viewer.test_server import ask
+from tests.viewer.test_server_app import ask
 
 FORMAT_3 = Path(__file__).parents[1] / "replay" / "format_3"
 """A small run in format 3, recorded by the version before format 4."""

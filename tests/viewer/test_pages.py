@@ -248,7 +248,7 @@ def test_a_scrollable_table_has_a_shadow_at_that_edge(small, open_page):
     expect(table.locator("tbody tr")).to_have_count(17)
 
     def shades() -> tuple[float, float]:
-        """How dark the left and the right edge are, in a row without words."""
+        """Darkness of the left and the right edge, in a row without text."""
         box = table.bounding_box()
         clip = {"x": box["x"], "y": box["y"] + 1, "width": box["width"], "height": 3}
         seen = cv2.imdecode(np.frombuffer(page.screenshot(clip=clip), np.uint8), 1)
@@ -342,7 +342,7 @@ def test_a_preview_does_not_cover_the_chosen_screen(serve, open_page, tmp_path):
     expect(peek).to_be_hidden()
     cells.nth(3).hover()
     expect(peek).to_be_visible()
-    page.keyboard.press("End")  # the strip scrolls below the pointer, which rests
+    page.keyboard.press("End")  # the strip scrolls under the resting pointer
     expect(page.locator(".where")).to_have_text("after turn 60 of 60")
     expect(cells.nth(60)).to_be_in_viewport()
     with pytest.raises(AssertionError):
@@ -355,7 +355,7 @@ def test_buttons_keep_the_focus_and_work_with_keys(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
     on, where = page.get_by_role("button", name="next (→)"), page.locator(".where")
     page.get_by_role("slider", name="timeline").focus()
-    page.keyboard.press("Tab")  # on to the controls: the screens are stepped through by arrows
+    page.keyboard.press("Tab")  # to the controls; arrow keys step through the screens
     for _ in range(3):
         page.keyboard.press("Tab")
     expect(on).to_be_focused()
@@ -381,7 +381,7 @@ def test_a_link_restores_turn_side_tab_and_range(small, open_page):
     expect(page.locator(".where")).to_have_text("after turn 2 of 3")
     expect(page.get_by_role("tab", name="Rewards")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".rewards tfoot")).to_contain_text("+1")
-    expect(page.locator(".cell.outside")).to_have_count(2)  # with the end
+    expect(page.locator(".cell.outside")).to_have_count(2)  # including the end
     assert "range=1-2" in page.url
 
 
@@ -402,7 +402,7 @@ def test_parts_of_act_are_drawn_within_it(small, open_page):
 
 def test_a_range_is_selected_with_shift_and_played(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}")
-    # Pictures that come move the time line down.
+    # Loading images move the timeline down.
     loaded = "strip => [...strip.querySelectorAll('img')].every((image) => image.naturalHeight)"
     wait_for(lambda: page.locator(".cell").count() and page.locator(".strip").evaluate(loaded))
     box = page.locator(".timeline").bounding_box()
@@ -418,7 +418,7 @@ def test_a_range_is_selected_with_shift_and_played(small, open_page):
     seen: set[str] = set()
 
     def around() -> bool:
-        """What is shown changes quickly, and comes again."""
+        """Collect the positions that playback passes through."""
         seen.add(page.locator(".where").inner_text())
         return len(seen) == 3
 
@@ -438,7 +438,7 @@ def test_a_range_is_selected_by_touch_and_by_keys(small, open_page):
     page.get_by_role("button", name="end the range here").tap()
     expect(outside).to_have_count(3)
     assert "range=2-2" in page.url
-    page.get_by_role("option").nth(2).tap()  # what starts behind the end goes to the last turn
+    page.get_by_role("option").nth(2).tap()  # a start after the end: up to the last turn
     page.keyboard.press("s")
     expect(outside).to_have_count(2)
     assert "range=3-3" in page.url

@@ -41,7 +41,7 @@ class GrantedLease:
     """Queue position of the caller that got the phone."""
 
 
-class PhoneState(Enum):
+class PhoneAvailability(Enum):
     """State of a phone."""
 
     FREE = "free"
@@ -54,7 +54,7 @@ class PhoneState(Enum):
 class _PhoneRecord:
     """One phone."""
 
-    state: PhoneState = PhoneState.FREE
+    state: PhoneAvailability = PhoneAvailability.FREE
     token: int = 0
     until_s: float = 0.0
     """When the lease expires, or when a phone in quarantine may be probed again."""
@@ -139,7 +139,7 @@ class LeaseLedger:
             phone, now = self._free.popleft(), self._clock()
             self._token += 1
             row = self._rows[phone]
-            row.state, row.token = PhoneState.LEASED, self._token
+            row.state, row.token = PhoneAvailability.LEASED, self._token
             row.since_s, row.until_s = now, now + self.expiry_s
             row.leases += 1
             self._lent[self._token] = phone
@@ -159,7 +159,7 @@ class LeaseLedger:
     def expire(self) -> list[str]:
         """Free the phones whose leases have expired; returns them."""
         late = [t for t, phone in self._lent.items() if self._rows[phone].until_s <= self._clock()]
-        return [self._take_back(token, PhoneState.FREE) for token in late]
+        return [self._take_back(token, PhoneAvailability.FREE) for token in late]
 
     def end(self, token: int, *, good: bool, failed: bool = False, busy_s: float = 0.0) -> bool:
         """End a lease.
@@ -180,11 +180,11 @@ class LeaseLedger:
         if good:
             row.failures_in_a_row = row.pauses = 0
         if not failed:
-            self._take_back(token, PhoneState.FREE)
+            self._take_back(token, PhoneAvailability.FREE)
             return True
         row.failures += 1
         row.failures_in_a_row += 1
-        phone = self._take_back(token, PhoneState.RECOVERING)
+        phone = self._take_back(token, PhoneAvailability.RECOVERING)
         if row.failures_in_a_row >= self._quarantine_after:
             self._quarantine(phone)
         return True
@@ -193,7 +193,7 @@ class LeaseLedger:
         """The phone leased under a token; None if the lease has ended."""
         return self._lent.get(token)
 
-    def state(self, phone: str) -> PhoneState:
+    def state(self, phone: str) -> PhoneAvailability:
         """State of a phone."""
         return self._rows[phone].state
 
@@ -205,7 +205,7 @@ class LeaseLedger:
         """Record a recovery attempt; a phone that still does not answer is quarantined."""
         row = self._rows[phone]
         row.recoveries.update(rungs)
-        if row.state is PhoneState.RECOVERING:
+        if row.state is PhoneAvailability.RECOVERING:
             if answers:
                 self._make_free(phone)
             else:
@@ -213,33 +213,35 @@ class LeaseLedger:
 
     def mark_disconnected(self, phone: str) -> None:
         """Quarantine a free phone that was disconnected, due for a probe at once."""
-        if self._rows[phone].state is PhoneState.FREE:
+        if self._rows[phone].state is PhoneAvailability.FREE:
             self._free.remove(phone)
             self._quarantine(phone)
             self.make_due(phone)
 
     def make_due(self, phone: str) -> None:
         """Make a quarantined phone due for a probe at once."""
-        if self._rows[phone].state is PhoneState.QUARANTINED:
+        if self._rows[phone].state is PhoneAvailability.QUARANTINED:
             self._rows[phone].until_s = self._clock()
 
     def due_for_probe(self) -> list[str]:
         """The quarantined phones that are due for a probe."""
         now = self._clock()
         aside = (
-            (phone, row) for phone, row in self._rows.items() if row.state is PhoneState.QUARANTINED
+            (phone, row)
+            for phone, row in self._rows.items()
+            if row.state is PhoneAvailability.QUARANTINED
         )
         return [phone for phone, row in aside if row.until_s <= now]
 
     def record_probe(self, phone: str, *, answers: bool) -> None:
         """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
-        if self._rows[phone].state is PhoneState.QUARANTINED:
+        if self._rows[phone].state is PhoneAvailability.QUARANTINED:
             if answers:
                 self._make_free(phone)
             else:
                 self._quarantine(phone)
 
-    def count(self, state: PhoneState) -> int:
+    def count(self, state: PhoneAvailability) -> int:
         """Number of phones in a state."""
         return sum(row.state is state for row in self._rows.values())
 
@@ -255,7 +257,7 @@ class LeaseLedger:
         now = self._clock()
         past_s = max(now - self._opened_s, 1e-9)
         leased_s, busy_s = row.leased_s, row.busy_s
-        if row.state is PhoneState.LEASED:
+        if row.state is PhoneAvailability.LEASED:
             leased_s += now - row.since_s
             busy_s += running.get(row.token, 0.0)
         return DeviceStats(
@@ -263,7 +265,7 @@ class LeaseLedger:
             leases=row.leases,
             failures=row.failures,
             state=row.state.value,
-            quarantined=row.state is PhoneState.QUARANTINED,
+            quarantined=row.state is PhoneAvailability.QUARANTINED,
             leased_share=min(leased_s / past_s, 1.0),
             busy_s=busy_s,
             busy_share=min(busy_s / past_s, 1.0),
@@ -276,21 +278,21 @@ class LeaseLedger:
         row = None if phone is None else self._rows[phone]
         return None if row is None or row.until_s <= self._clock() else row
 
-    def _take_back(self, token: int, state: PhoneState) -> str:
+    def _take_back(self, token: int, state: PhoneAvailability) -> str:
         phone = self._lent.pop(token)
         row = self._rows[phone]
         row.leased_s += self._clock() - row.since_s
         row.state = state
-        if state is PhoneState.FREE:
+        if state is PhoneAvailability.FREE:
             self._free.append(phone)
         return phone
 
     def _make_free(self, phone: str) -> None:
-        self._rows[phone].state = PhoneState.FREE
+        self._rows[phone].state = PhoneAvailability.FREE
         self._free.append(phone)
 
     def _quarantine(self, phone: str) -> None:
         row = self._rows[phone]
         pause_s = self._pause_s * min(2**row.pauses, _LONGEST_PAUSE)
-        row.state, row.until_s = PhoneState.QUARANTINED, self._clock() + pause_s
+        row.state, row.until_s = PhoneAvailability.QUARANTINED, self._clock() + pause_s
         row.pauses = min(row.pauses + 1, _LONGEST_PAUSE)

@@ -13,7 +13,7 @@ from agentrl.devices.adb.device_tracking import DeviceTracker
 from agentrl.devices.pool.background_tasks import BackgroundTasks
 from agentrl.devices.pool.connection_routes import ConnectionRoutes
 from agentrl.devices.pool.lease import LeasableDevice
-from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneState
+from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, PoolOptions
 from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
@@ -171,7 +171,7 @@ class PoolManager:
             serial = self.routes.to(entry.phone)[0].serial
             self._waiting[entry.position].set_result(LeaseGrant(serial=serial, token=entry.token))
         now = time.monotonic()
-        if self.ledger.count(PhoneState.QUARANTINED) < len(self.ledger):
+        if self.ledger.count(PhoneAvailability.QUARANTINED) < len(self.ledger):
             self._none_since_s = None
             return
         self._none_since_s = now if self._none_since_s is None else self._none_since_s
@@ -198,7 +198,7 @@ class PoolManager:
             self._recovering.discard(phone)
         self.routes.prefer(phone, climb.route)
         self.ledger.record_recovery(phone, climb.steps, answers=climb.route is not None)
-        if self.ledger.state(phone) is PhoneState.QUARANTINED:
+        if self.ledger.state(phone) is PhoneAvailability.QUARANTINED:
             log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
         self._grant_free_phones()
 
@@ -292,7 +292,8 @@ class PoolManager:
     def _shortage(self, why: str) -> str:
         """The message of NoDevice and PoolEmpty."""
         counts = map(
-            self.ledger.count, (PhoneState.LEASED, PhoneState.RECOVERING, PhoneState.QUARANTINED)
+            self.ledger.count,
+            (PhoneAvailability.LEASED, PhoneAvailability.RECOVERING, PhoneAvailability.QUARANTINED),
         )
         leased, recovering, quarantined = counts
         last = f" Last failure: {self._last_failure}" if self._last_failure else ""

@@ -6,9 +6,7 @@ The engine runs in separate processes, which end with this one.
 import asyncio
 import contextlib
 import itertools
-import os
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,14 @@ from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_arguments import LORA_RANKS
+from agentrl.policies.engines.vllm_environment import (
+    ONE_PROCESS,
+    main_guard_hint,
+    vllm_environment,
+)
 from agentrl.policies.engines.weight_shapes import check_fit, check_shapes
 from agentrl.policies.models import load_on_meta, torch_companions
 from agentrl.types import Prompt, Reply
-
-_PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
-_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""On CPUs, vLLM puts scheduler and model in two processes that busy-wait for each other, which
-halves the speed on two cores. It replaces the short name "uni" by "mp", but not this path."""
 
 
 class VLLMEngine:
@@ -115,9 +113,9 @@ class VLLMEngine:
         self._encoder = ChatEncoder(self._path)
         torch_companions.patch_broken_imports()
         # In this thread: Linux takes the end of the starting thread for the death of the parent.
-        with _environment(self._start_deadline_s, self._serialization):
+        with vllm_environment(self._start_deadline_s, self._serialization):
             engine_class, arguments = self._configure()
-            with boundary(EngineError, f"vLLM did not start with {self._path}{_hint()}"):
+            with boundary(EngineError, f"vLLM did not start with {self._path}{main_guard_hint()}"):
                 self._engine = engine_class.from_engine_args(arguments)
         self._open.set()
         self._idle.set()
@@ -138,7 +136,7 @@ class VLLMEngine:
         if not torch.cuda.is_available():
             defaults |= {"enforce_eager": True, "skip_mm_profiling": True}
             if self._arguments.get("tensor_parallel_size", 1) == 1:
-                defaults["distributed_executor_backend"] = _ONE_PROCESS
+                defaults["distributed_executor_backend"] = ONE_PROCESS
         try:
             return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
         except (TypeError, ValueError) as error:
@@ -380,49 +378,3 @@ class VLLMEngine:
 def _rank_taken(rank: int) -> int:
     """The smallest `max_lora_rank` that vLLM accepts for a rank."""
     return min(most for most in LORA_RANKS if most >= rank)
-
-
-def _hint() -> str:
-    """The most common mistake in a script: vLLM's processes execute its top level again."""
-    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
-        return ""
-    return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"
-
-
-@contextlib.contextmanager
-def _environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for vLLM and its processes, except those set by the user."""
-    folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
-    always = {
-        "AGENTRL_VLLM_PROCESS": "1",
-        "AGENTRL_WITHOUT": ",".join(torch_companions.hidden_packages()),
-        "PYTHONPATH": os.pathsep.join(folders),
-    }
-    settings = {
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(start_deadline_s)),
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-    }
-    if not torch.cuda.is_available():
-        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
-        # Even in eager mode, vLLM compiles two small functions of its sampler. That takes seconds
-        # for the first reply and each new batch size, and needs a C++ compiler.
-        settings |= {"TORCH_COMPILE_DISABLE": "1"}
-        # As vLLM recommends: its threads then wait without taking CPU time from the learner.
-        openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
-        settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
-    settings |= more
-    added = {n: value for n, value in settings.items() if n not in os.environ} | always
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -83,7 +83,7 @@ class WeightLoader:
             raise RuntimeError(f"{len(missing)} weights did not arrive, such as {missing[0]}")
         if digest is not None and join_digests(seen) != digest:
             raise RuntimeError(
-                f"the engine's weights have the checksum {join_digests(seen)}, the published ones "
+                f"the engine has checksum {join_digests(seen)}, published was "
                 f"{digest} (train.check_weights)"
             )
         _pack_tied_heads(model)

@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 def write(
     run: Run,
     path: Path,
-    wanted: Filter | None = None,
+    where: Filter | None = None,
     *,
     replies: bool = False,
     width: int | None = None,
@@ -55,7 +55,7 @@ def write(
     Args:
         run: the recorded run.
         path: a new folder named like a Minari data set, such as `game-v0`.
-        wanted: which episodes; None for all. Void ones are skipped.
+        where: which episodes; None for all. Void ones are skipped.
         replies: use the text of the replies as actions instead of what the environment received
             (integers, or number lists of one length).
         width: scale images to this width in pixels; None keeps their size.
@@ -70,7 +70,7 @@ def write(
     storage_of = _open_minari(path)
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: must be 1 pixel or more")
-    plays, left_out = select_episodes(run, wanted, replies)
+    plays, left_out = select_episodes(run, where, replies)
     if not plays:
         skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise ConfigError(

@@ -33,20 +33,20 @@ class MinariEpisode:
 
 
 def select_episodes(
-    run: Run, wanted: Filter | None, replies: bool
+    run: Run, where: Filter | None, replies: bool
 ) -> tuple[list[MinariEpisode], Counter[str]]:
     """Episodes to write, and the number of skipped episodes by reason.
 
     Args:
         run: the recorded run.
-        wanted: which episodes; None for all. Void ones are skipped and not pluralize.
+        where: which episodes; None for all. Void ones are skipped and not counted.
         replies: use the text of the replies as actions.
 
     Raises:
         ConfigError: only some episodes have images, or a turn has more than one.
     """
     plays, left_out = [], Counter[str]()
-    valid = [summary for summary in run.episodes(wanted) if not summary.outcome.void]
+    valid = [summary for summary in run.episodes(where) if not summary.outcome.void]
     for recorded in run.opened(valid):
         play = _play(run, recorded, replies)
         if isinstance(play, str):

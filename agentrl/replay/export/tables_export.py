@@ -32,7 +32,7 @@ _SHARD_BYTES = 64 << 20
 """Size of one data set file, which is held in memory while it is written."""
 
 
-def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str, Any]]:
+def rows(run: Run, kind: str, where: Filter | None = None) -> Iterator[dict[str, Any]]:
     """Rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
 
     Args:
@@ -40,31 +40,31 @@ def rows(run: Run, kind: str, wanted: Filter | None = None) -> Iterator[dict[str
         kind: `episodes`, one row per episode; `turns`, one row per turn, for offline
             reinforcement learning; or `conversations`, one row per episode with its messages, for
             supervised fine-tuning.
-        wanted: which episodes; None for all.
+        where: which episodes; None for all.
 
     Raises:
         ConfigError: the kind does not exist, or the run cannot be read.
     """
     if kind not in KINDS:
         raise ConfigError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-    found = run.episodes(wanted)
+    summaries = run.episodes(where)
     if kind == "episodes":
-        yield from map(_episode, found)
+        yield from map(_episode, summaries)
         return
-    for recorded in run.opened(summary for summary in found if not summary.outcome.void):
+    for recorded in run.opened(summary for summary in summaries if not summary.outcome.void):
         if kind == "turns":
             yield from _turns(recorded)
         else:
             yield _conversation(recorded)
 
 
-def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> "pyarrow.Table":
+def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "pyarrow.Table":
     """An Arrow table with the ids of the frames, which `Run.frame` loads.
 
     Args:
         run: the recorded run.
         kind: `episodes`, `turns` or `conversations`.
-        wanted: which episodes; None for all.
+        where: which episodes; None for all.
 
     Raises:
         ConfigError: as `rows`; pyarrow is not installed, or a value does not fit into a column.
@@ -73,11 +73,11 @@ def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> 
         import pyarrow
     except ImportError:
         raise ConfigError(f"tables need pyarrow, which is missing: {GET_DATA}") from None
-    found = [_encodable(row) for row in rows(run, kind, wanted)]
+    table = [_encodable(row) for row in rows(run, kind, where)]
     # From all rows: a void episode has no metrics, and it may come first.
-    names = dict.fromkeys(name for row in found for name in row)
+    names = dict.fromkeys(name for row in table for name in row)
     try:
-        return pyarrow.table({name: [row.get(name) for row in found] for name in names})
+        return pyarrow.table({name: [row.get(name) for row in table] for name in names})
     except (OverflowError, pyarrow.ArrowException) as error:
         raise ConfigError(
             f"{run.path}: does not fit into a table: {error}; .jsonl has no such limits"
@@ -87,7 +87,7 @@ def to_arrow(run: Run, kind: str = "episodes", wanted: Filter | None = None) -> 
 def to_dataset(
     run: Run,
     kind: str = "conversations",
-    wanted: Filter | None = None,
+    where: Filter | None = None,
     *,
     cache: Path | None = None,
 ) -> "datasets.Dataset":
@@ -99,7 +99,7 @@ def to_dataset(
     Args:
         run: the recorded run.
         kind: `turns` or `conversations`.
-        wanted: which episodes; None for all.
+        where: which episodes; None for all.
         cache: a folder that holds the rows on disk; None holds them in memory.
 
     Raises:
@@ -114,13 +114,13 @@ def to_dataset(
         raise ConfigError("kind='episodes' has no images or messages; use to_arrow")
 
     def whole() -> Iterator[dict[str, Any]]:
-        for row in rows(run, kind, wanted):
+        for row in rows(run, kind, where):
             held = [run.frame_bytes(frame) for frame in row.pop("frames")]
             if all(held):
                 yield _encodable(row) | {"images": [{"bytes": png, "path": None} for png in held]}
 
     if next(whole(), None) is None:
-        if next(rows(run, kind, wanted), None) is None:
+        if next(rows(run, kind, where), None) is None:
             raise _nothing(run, kind)
         raise ConfigError(f"{run.path}: every matching episode has a missing frame")
     with tempfile.TemporaryDirectory(prefix="agentrl-") as folder:
@@ -138,7 +138,7 @@ def to_dataset(
             raise cause from None
 
 
-def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Counter[str]:
+def write(run: Run, kind: str, path: Path, where: Filter | None = None) -> Counter[str]:
     """Write a table or a data set.
 
     Args:
@@ -146,7 +146,7 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Coun
         kind: `episodes`, `turns` or `conversations`.
         path: `.parquet`, `.csv` or `.jsonl`; without a suffix, a new folder for a Hugging Face
             data set.
-        wanted: which episodes; None for all.
+        where: which episodes; None for all.
 
     Returns:
         The number of rows by episode label.
@@ -162,9 +162,9 @@ def write(run: Run, kind: str, path: Path, wanted: Filter | None = None) -> Coun
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == "":
-            return _write_folder(run, kind, path, wanted)
+            return _write_folder(run, kind, path, where)
         with atomic_replace(path) as partial:
-            labels = _write_file(run, kind, partial, wanted)
+            labels = _write_file(run, kind, partial, where)
             if not labels:  # an existing file stays as it is
                 raise _nothing(run, kind)
             return labels
@@ -179,15 +179,15 @@ def _nothing(run: Run, kind: str) -> ConfigError:
     )
 
 
-def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> Counter[str]:
+def _write_file(run: Run, kind: str, path: Path, where: Filter | None) -> Counter[str]:
     if path.suffix == ".jsonl":
         labels = Counter[str]()
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            for row in rows(run, kind, wanted):
+            for row in rows(run, kind, where):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 labels[row["label"]] += 1
         return labels
-    table = to_arrow(run, kind, wanted)
+    table = to_arrow(run, kind, where)
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -199,14 +199,14 @@ def _write_file(run: Run, kind: str, path: Path, wanted: Filter | None) -> Count
     return Counter(table.column("label").to_pylist()) if table.num_rows else Counter()
 
 
-def _write_folder(run: Run, kind: str, path: Path, wanted: Filter | None) -> Counter[str]:
+def _write_folder(run: Run, kind: str, path: Path, where: Filter | None) -> Counter[str]:
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        made = to_dataset(run, kind, wanted, cache=partial / "cache")
-        made.save_to_disk(str(partial / "whole"), max_shard_size=_SHARD_BYTES)
+        dataset = to_dataset(run, kind, where, cache=partial / "cache")
+        dataset.save_to_disk(str(partial / "whole"), max_shard_size=_SHARD_BYTES)
         (partial / "whole").rename(path)
-        return Counter(made["label"])
+        return Counter(dataset["label"])
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -125,14 +125,14 @@ class PackWriter:
 
     def _touched(self, ids: Sequence[bytes], now: float) -> list[bytes]:
         """Touch the frames that are in the pack, and return their ids."""
-        found: list[bytes] = []
-        for some in _chunks(ids):
-            among = f"WHERE id IN ({', '.join('?' * len(some))})"
-            rows = self._connection.execute(f"SELECT id FROM frames {among}", some).fetchall()
+        touched: list[bytes] = []
+        for chunk in _chunks(ids):
+            among = f"WHERE id IN ({', '.join('?' * len(chunk))})"
+            rows = self._connection.execute(f"SELECT id FROM frames {among}", chunk).fetchall()
             if rows:
-                self._connection.execute(f"UPDATE frames SET touched = ? {among}", (now, *some))
-            found += [id for (id,) in rows]
-        return found
+                self._connection.execute(f"UPDATE frames SET touched = ? {among}", (now, *chunk))
+            touched += [id for (id,) in rows]
+        return touched
 
     def _insert(self, cuts: Mapping[bytes, BandedImage], now: float) -> int:
         """Insert frames and their new bands; return the bytes that the bands took."""
@@ -157,17 +157,17 @@ class PackWriter:
         return total
 
     def _last_band(self) -> int:
-        asked = "SELECT seq FROM sqlite_sequence WHERE name = 'bands'"
-        row = self._connection.execute(asked).fetchone()
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'bands'"
+        row = self._connection.execute(query).fetchone()
         return row[0] if row else 0
 
     def _insert_all(self, into: str, rows: Sequence[tuple[object, ...]]) -> None:
         # Many rows per statement, because each statement waits for the GIL.
-        for some in _chunks(rows):
-            each = f"({', '.join('?' * len(some[0]))})"
-            values = [value for row in some for value in row]
+        for chunk in _chunks(rows):
+            each = f"({', '.join('?' * len(chunk[0]))})"
+            values = [value for row in chunk for value in row]
             self._connection.execute(
-                f"INSERT INTO {into} VALUES {', '.join([each] * len(some))}", values
+                f"INSERT INTO {into} VALUES {', '.join([each] * len(chunk))}", values
             )
 
     def _remember(self, digest: bytes, number: int) -> None:
@@ -226,8 +226,8 @@ def holds(path: Path, frame_id: str) -> bool:
     """Whether a frame is in a pack; False if the pack is damaged."""
     try:
         with _reading(path) as connection:
-            asked = "SELECT 1 FROM frames WHERE id = ?", (bytes.fromhex(frame_id),)
-            return connection.execute(*asked).fetchone() is not None
+            query = "SELECT 1 FROM frames WHERE id = ?", (bytes.fromhex(frame_id),)
+            return connection.execute(*query).fetchone() is not None
     except sqlite3.Error:
         return False
 

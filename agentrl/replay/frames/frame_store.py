@@ -70,8 +70,8 @@ class FrameStore:
             ValueError: the image is not uint8[H, W, 3].
             OSError: an earlier image could not be written.
         """
-        made = cut_into_bands(image)
-        name = made.id
+        cut = cut_into_bands(image)
+        name = cut.id
         self._raise_failure()
         assert self._thread.is_alive(), "this store is closed"
         with self._changed:
@@ -87,11 +87,11 @@ class FrameStore:
                 return name
             self._room -= image.nbytes
             self._known[name] = time.monotonic()
-        pixels = made.pixels
+        pixels = cut.pixels
         if pixels is image and (image.flags.writeable or image.base is not None):
-            made = replace(made, pixels=image.copy())
+            cut = replace(cut, pixels=image.copy())
         with self._changed:
-            self._waiting.append(made)
+            self._waiting.append(cut)
             self._handed_over += 1
             self._hurried = self._hurried or self._room < self._waiting_bytes - _BATCH_BYTES
             if len(self._waiting) == 1 or self._hurried:
@@ -119,7 +119,7 @@ class FrameStore:
                 log.error("frame recording stopped: a frame could not be written: %r", error)
             finally:
                 with self._changed:
-                    self._room += sum(made.pixels.nbytes for made in cuts)
+                    self._room += sum(cut.pixels.nbytes for cut in cuts)
                     self._settled += len(cuts)
                     self._changed.notify_all()
         if pack is not None:

@@ -93,13 +93,13 @@ class PackSweeper:
         gone: list[str] = []
         with self._opened() as pack:
             for first in range(0, len(ids), _FRAMES_AT_ONCE):
-                some = ids[first : first + _FRAMES_AT_ONCE]
-                gone += self._remove_some(pack, some, touched_until)
+                chunk = ids[first : first + _FRAMES_AT_ONCE]
+                gone += self._remove_chunk(pack, chunk, touched_until)
                 time.sleep(_PAUSE_S)
             _vacuum(pack)
         return gone
 
-    def _remove_some(
+    def _remove_chunk(
         self, pack: sqlite3.Connection, ids: Sequence[str], touched_until: float
     ) -> list[str]:
         self._count_new(pack)

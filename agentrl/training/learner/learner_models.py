@@ -90,7 +90,9 @@ class LearnerModels:
 
     def _make_critic(self) -> Critic:
         config = self.config
-        model = ShardedModel(ValueModel, config, self._folder, self.rank)
+        model = ShardedModel(
+            ValueModel, config.model, config.train, self._folder, self.rank, seed=config.seed
+        )
         optimizer = self._optimizer_of(model, config.optim)
         packing = replace(self.packing, read_last_tokens=True)
         return Critic(model, optimizer, config.algorithm, packing, self.model_adapter, self.rank)
@@ -99,7 +101,16 @@ class LearnerModels:
         def wrap(policy: nn.Module) -> LogprobModel:
             return LogprobModel(policy, self.model_adapter.banned_token_ids)
 
-        return ShardedModel(wrap, self.config, self._folder, self.rank, frozen)
+        config = self.config
+        return ShardedModel(
+            wrap,
+            config.model,
+            config.train,
+            self._folder,
+            self.rank,
+            seed=config.seed,
+            frozen=frozen,
+        )
 
     def _optimizer_of(
         self, model: ShardedModel[Any], config: OptimConfig | WarmStartConfig

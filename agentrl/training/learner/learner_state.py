@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from agentrl.algorithms import requirements
-from agentrl.config import Config, LoraConfig
+from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
 from agentrl.training.checkpoints import tensor_shards
@@ -35,7 +35,7 @@ def save(parts: LearnerModels, version: int, folder: Path) -> None:
         OSError: the disk is full.
     """
     plain = {
-        "job": _identity(parts.config),
+        "job": _identity(parts),
         "parts": sorted(parts.optimizers()),
         "reference": parts.reference is not None,
         "steps": {part: optimizer.steps for part, optimizer in parts.optimizers().items()},
@@ -65,7 +65,7 @@ def restore(parts: LearnerModels, folder: Path) -> int:
 
 
 def _restore(parts: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
-    for key, value in _identity(parts.config).items():
+    for key, value in _identity(parts).items():
         _check_same(plain, key, value)
     trained = set(plain["parts"])
     if "cloning" in trained and parts.cloner is None:
@@ -146,7 +146,8 @@ def _count(value: Any) -> int:
     return value
 
 
-def _identity(config: Config) -> dict[str, str]:
+def _identity(models: LearnerModels) -> dict[str, str]:
+    config = models.config
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),

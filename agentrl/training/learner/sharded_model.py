@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from agentrl.config import Config
+from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model
 from agentrl.text import did_you_mean
@@ -27,9 +27,11 @@ class ShardedModel(Generic[S]):
 
     Args:
         wrap: wraps the loaded Hugging Face model in the module to call.
-        config: the whole job's.
+        config: the model's settings.
+        train: precision, sharding and checksums.
         folder: the model to start from, in the Hugging Face format.
         rank: this rank.
+        seed: of initial adapter weights.
         frozen: True for a reference that is never trained.
 
     Raises:
@@ -39,42 +41,45 @@ class ShardedModel(Generic[S]):
     def __init__(
         self,
         wrap: Callable[[nn.Module], S],
-        config: Config,
+        config: ModelConfig,
+        train: TrainConfig,
         folder: Path,
         rank: Rank,
+        *,
+        seed: int,
         frozen: bool = False,
     ) -> None:
         self._folder = folder
         self._rank = rank
-        self._checked = config.train.check_weights
-        self._dtype: torch.dtype = getattr(torch, config.model.dtype)
-        self._lora = None if frozen or not config.model.lora.rank else config.model.lora
+        self._checked = train.check_weights
+        self._dtype: torch.dtype = getattr(torch, config.dtype)
+        self._lora = None if frozen or not config.lora.rank else config.lora
         # Loaded in the compute dtype, which decides whether flash-attn is used; master weights are
         # converted below.
-        attention = config.model.attention
+        attention = config.attention
         if rank.slice is not None and attention == "auto":
             attention = "sdpa"
-        policy = load_model(folder, dtype=config.model.dtype, attention=attention)
+        policy = load_model(folder, dtype=config.dtype, attention=attention)
         if rank.slice is not None:
             sequence_parallel.prepare(policy, rank.slice.count)
         policy.requires_grad_(not frozen)
-        if config.model.freeze_vision:
+        if config.freeze_vision:
             for name, parameter in policy.named_parameters():
                 parameter.requires_grad_(parameter.requires_grad and not is_vision(name))
         if self._lora is not None:
-            lora_adapters.insert(policy, self._lora, config.seed)
+            lora_adapters.insert(policy, self._lora, seed)
         self.module = wrap(policy.to(rank.device))
         self.module.slice = rank.slice
-        masters: torch.dtype = getattr(torch, config.train.master_dtype)
+        masters: torch.dtype = getattr(torch, train.master_dtype)
         for parameter in self.module.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(masters)
-        checkpointing = config.train.gradient_checkpointing and not frozen
+        checkpointing = train.gradient_checkpointing and not frozen
         self.module.train(checkpointing)
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.attention_break_even = self.module.attention_break_even()
-        shard(self.module, self.module.layers(), rank, self._dtype, offload=config.train.offload)
+        shard(self.module, self.module.layers(), rank, self._dtype, offload=train.offload)
 
     @torch.no_grad()
     def forward_only(self, *args: Any) -> Any:

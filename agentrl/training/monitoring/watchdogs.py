@@ -156,8 +156,8 @@ class Watchdogs:
             "algorithm.importance_correction=token_truncate corrects for it by importance weights"
         )
 
-    def _dead_groups(self) -> str | None:
-        shares = [step.get("learner/dead_groups", 0.0) for step in self._steps[-WINDOW:]]
+    def _zero_advantage_groups(self) -> str | None:
+        shares = [step.get("learner/zero_advantage_groups", 0.0) for step in self._steps[-WINDOW:]]
         if len(shares) < WINDOW or fmean(shares) <= _DEAD:
             return None
         return (
@@ -174,7 +174,7 @@ _SIGNS: Mapping[str, Callable[[Watchdogs], str | None]] = {
     "length": Watchdogs._length,
     "format": Watchdogs._format,
     "mismatch": Watchdogs._mismatch,
-    "dead_groups": Watchdogs._dead_groups,
+    "zero_advantage_groups": Watchdogs._zero_advantage_groups,
 }
 
 

@@ -2,25 +2,27 @@
 
 import asyncio
 
-from agentrl.config import Config
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training.learner.learner_group import AnyLearner
-from agentrl.weight_sync import transports, weight_files
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.transports import WeightTransport
 
 
 class Publisher:
-    """Publishes weights by the transport that the configuration selects.
+    """Publishes the learner's weights to the engines.
 
     Args:
-        config: the whole job's.
+        transport: how weights get to the engines.
         learner: the source of the weights.
         rollouts: whose engines receive them.
     """
 
-    def __init__(self, config: Config, learner: AnyLearner, rollouts: AnyRollouts) -> None:
-        self._config, self._learner, self._rollouts = config, learner, rollouts
-        self._kind = transports.chosen(config)
-        self._sleeps = transports.sleeps(config)
+    def __init__(
+        self, transport: WeightTransport, learner: AnyLearner, rollouts: AnyRollouts
+    ) -> None:
+        self._transport, self._learner, self._rollouts = transport, learner, rollouts
+        self._kind = transport.kind()
+        self._sleeps = transport.sleeps()
         self._base_is_sent = False
 
     async def publish(self, version: int) -> None:
@@ -30,7 +32,7 @@ class Publisher:
             EngineError: an engine rejected them.
             LearnerError: the learner failed.
         """
-        if transports.serves_adapters(self._config):
+        if self._transport.serves_adapters:
             await self._publish_adapter(version)
         elif self._kind == "file":
             path = await asyncio.to_thread(weight_files.publish, self._learner, version)
@@ -56,7 +58,9 @@ class Publisher:
 
     async def _send(self, version: int) -> None:
         shapes = await asyncio.to_thread(self._learner.shapes)
-        await self._rollouts.begin_weight_update(version, shapes, self._config.train.check_weights)
+        await self._rollouts.begin_weight_update(
+            version, shapes, self._transport.train.check_weights
+        )
         link = self._rollouts.link()
         digest = await asyncio.to_thread(self._learner.send_weights, self._kind, link)
         await self._rollouts.finish_weight_update(version, list(shapes), digest)

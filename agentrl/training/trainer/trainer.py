@@ -32,6 +32,7 @@ from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
 from agentrl.training.trainer.step_player import StepEpisodes, StepPlayer
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
+from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Trainer:
         self._reporter = reporter
         self._recorder = recorder
         self._retention = retention
-        self._publisher = Publisher(config, learner, rollouts)
+        self._publisher = Publisher(WeightTransport.of(config), learner, rollouts)
         self._player = StepPlayer(config, rollouts, self._watched)
         self._ahead: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()

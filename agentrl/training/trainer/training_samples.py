@@ -51,7 +51,7 @@ def build_training_samples(
     Args:
         groups: siblings, with rewards.
         settings: the algorithm's.
-        score_tokens: see `Learner.score_tokens`; called only if the algorithm requires scores.
+        score_tokens: `Learner.score_tokens`; called only if the algorithm requires scores.
         max_new_tokens: limit of a reply.
         version: of the weights that are to be updated.
         seed: of random draws.
@@ -64,29 +64,24 @@ def build_training_samples(
     check_state_keys(groups, settings)
     groups = [episode_selection.shaped(group, settings, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
-    sequences = [
-        sequence
-        for index, scored in enumerate(episodes)
-        for sequence in token_sequences(scored.episode, index)
-    ]
+    sequences = _sequences(episodes)
     scores = [TokenScores()] * len(sequences)
     if sequences and requirements.token_scores(settings):
         scores = score_tokens(sequences)
-    kl_in_reward = kl_coefficient if settings.kl == "reward" else 0.0
-    played = build_trajectories(
-        groups, _by_episode(sequences, scores, len(episodes), settings), greedy, kl_in_reward
-    )
+    own = _by_episode(sequences, scores, len(episodes), settings)
+    played = build_trajectories(groups, own, greedy, kl_coefficient)
     result = compute_advantages(played, settings)
     versions = _versions(episodes, played.tokens, version)
-    fresh = played.tokens
-    if settings.max_staleness >= 0:
-        fresh = importance_correction.fresh(versions, version, settings.max_staleness)
+    fresh = _fresh(versions, version, settings.max_staleness)
     # Stale tokens are recorded with the advantage that they count with: 0.
     advantages = torch.where(fresh, result.advantages, 0.0)
-    gradients, metrics = None, {}
-    if requirements.implicit(settings):
-        gradients, loss = _episode_gradients(groups, sequences, scores, settings.prime_beta)
-        metrics["implicit_loss"] = loss
+    metrics = {
+        "state_match_fraction": state_match_fraction(played),
+        "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
+        "stale": _mean(~fresh[played.tokens]),
+        "lag": _mean(version - versions[played.tokens]),
+    }
+    gradients, loss = _episode_gradients(groups, sequences, scores, settings)
     samples = build_samples(
         sequences,
         scores,
@@ -95,20 +90,18 @@ def build_training_samples(
         use_old_logprobs=settings.importance_correction != "none",
         gradients=gradients,
     )
-    if settings.resample_power > 0:
-        returns = played.returns.tolist()
-        drawn = episode_selection.resampled(returns, settings.resample_power, seed)
-        samples = _resampled(samples, drawn)
-    metrics |= {
-        "state_match_fraction": state_match_fraction(played),
-        "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
-        "stale": _mean(~fresh[played.tokens]),
-        "lag": _mean(version - versions[played.tokens]),
-        "nonzero_advantage_fraction": sum(s.has_advantage for s in samples) / max(1, len(samples)),
-    }
-    return StepSamples(
-        samples=samples, advantages=split_by_turn(advantages, groups), metrics=metrics
-    )
+    samples = _resampled(samples, played.returns.tolist(), settings.resample_power, seed)
+    metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
+    by_turn = split_by_turn(advantages, groups)
+    return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
+
+
+def _sequences(episodes: Sequence[ScoredEpisode]) -> list[TokenSequence]:
+    return [
+        sequence
+        for index, scored in enumerate(episodes)
+        for sequence in token_sequences(scored.episode, index)
+    ]
 
 
 def build_samples(
@@ -213,12 +206,17 @@ def _episode_gradients(
     groups: Sequence[Sequence[ScoredEpisode]],
     sequences: Sequence[TokenSequence],
     scores: Sequence[TokenScores],
-    beta: float,
-) -> tuple[dict[int, float], float]:
-    """The gradient of the implicit reward's loss by episode, and the loss.
+    settings: AlgorithmConfig,
+) -> tuple[dict[int, float] | None, dict[str, float]]:
+    """The gradient of the implicit reward's loss by episode, and the loss as a metric.
 
     Labels are returns scaled to [0, 1] within a group; groups with equal returns have none.
+
+    Returns:
+        None and no metric if the algorithm has no implicit reward.
     """
+    if not requirements.implicit(settings):
+        return None, {}
     labels: dict[int, float] = {}
     index = 0
     for group in groups:
@@ -233,19 +231,36 @@ def _episode_gradients(
         if sequence.episode in ratios:
             pairs = zip(score.implicit_logprobs or (), score.reference_logprobs or (), strict=True)
             ratios[sequence.episode] += sum(implicit - reference for implicit, reference in pairs)
-    gradients, loss = bce_gradients(list(ratios.values()), list(labels.values()), beta)
+    outcomes = list(labels.values())
+    gradients, loss = bce_gradients(list(ratios.values()), outcomes, settings.prime_beta)
     by_episode = zip(labels, gradients, strict=True)
-    return {episode: gradient / len(labels) for episode, gradient in by_episode}, loss
+    scaled = {episode: gradient / len(labels) for episode, gradient in by_episode}
+    return scaled, {"implicit_loss": loss}
 
 
-def _resampled(samples: Sequence[TrainingSample], episodes: Sequence[int]) -> list[TrainingSample]:
-    """The samples of the drawn episodes; an episode drawn twice counts as two."""
+def _resampled(
+    samples: list[TrainingSample], returns: Sequence[float], power: float, seed: int
+) -> list[TrainingSample]:
+    """The samples of episodes drawn by their return; an episode drawn twice counts as two."""
+    if power <= 0:
+        return samples
     return [
         replace(sample, episode=index)
-        for index, episode in enumerate(episodes)
+        for index, episode in enumerate(episode_selection.resampled(returns, power, seed))
         for sample in samples
         if sample.episode == episode
     ]
+
+
+def _fresh(versions: Tensor, version: int, max_staleness: int) -> Tensor:
+    """bool[E, N], False for stale tokens; see `algorithm.max_staleness`."""
+    if max_staleness < 0:
+        return torch.ones_like(versions, dtype=torch.bool)
+    return importance_correction.fresh(versions, version, max_staleness)
+
+
+def _nonzero_fraction(samples: Sequence[TrainingSample]) -> float:
+    return sum(sample.has_advantage for sample in samples) / max(1, len(samples))
 
 
 def _mean(values: Tensor) -> float:

@@ -39,7 +39,7 @@ class TurnShot:
     words: str
     mark: TouchMark | None
     title: str
-    said: str
+    caption: str
     reward: float | None
 
 
@@ -52,7 +52,7 @@ def shots(recorded: RecordedEpisode) -> list[TurnShot]:
             words=_plain(turn.shown),
             mark=touch_of(turn),
             title=f"turn {number} of {len(episode.turns)}",
-            said=_plain(turn.reply),
+            caption=_plain(turn.reply),
             reward=at(summary.rewards, number - 1),
         )
         for number, turn in enumerate(episode.turns, 1)
@@ -65,7 +65,7 @@ def shots(recorded: RecordedEpisode) -> list[TurnShot]:
             words=_plain(episode.final_shown),
             mark=None,
             title="end",
-            said=printable(f"{ended}, reward {summary.total:g}"),
+            caption=printable(f"{ended}, reward {summary.total:g}"),
             reward=None,
         ),
     ]
@@ -150,8 +150,8 @@ class TurnPainter:
             color = _GOOD if shot.reward > 0 else _BAD if shot.reward < 0 else _FAINT
             right = (self._width - _MARGIN, top)
             draw.text(right, format_signed(shot.reward), fill=color, font=self._small, anchor="ra")
-        said = self._fitted(draw, shot.said)
-        draw.multiline_text((_MARGIN, top + 18), said, fill=_INK, font=self._font, spacing=3)
+        caption = self._fitted(draw, shot.caption)
+        draw.multiline_text((_MARGIN, top + 18), caption, fill=_INK, font=self._font, spacing=3)
 
     def _fitted(self, draw: ImageDraw.ImageDraw, words: str) -> str:
         """A reply in `_LINES` lines: the first and, if it is long, the last, with the action."""

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-_PACKAGE_ROOT = _HERE.parent.parent.parent
+_PACKAGE_ROOT = _HERE.parents[3]
 _PR_SET_PDEATHSIG = 1
 
 

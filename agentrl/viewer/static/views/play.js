@@ -49,7 +49,7 @@ export async function play(place, run) {
     const now = await get("/api/play");
     if (now.version === version) return !now.ended;
     version = now.version;
-    asked = now.asked;
+    asked = now.awaits_input;
     if (ways.join() !== now.ways.join()) {
       ways = now.ways;
       words.placeholder = example(ways);
@@ -59,7 +59,7 @@ export async function play(place, run) {
     form.hidden = arrows.hidden = !now.human || Boolean(now.ended);
     instructions.textContent = now.instructions;
     draw(screen, now, answer);
-    replace(said, now.complaint ? notice(now.complaint) : null,
+    replace(said, now.input_error ? notice(now.input_error) : null,
       now.ended ? end(now.ended) : h("p", { class: "faint" }, !now.human ? "Watching." : asked ? hint(ways) : "Wait…"));
     replace(history, now.turns.map((turn) => h("li", {}, h("bdi", {}, turn.reply), " ",
       h("span", { class: turn.error ? "bad" : tone(turn.reward) }, turn.error ?? signed(turn.reward)))));
@@ -93,7 +93,7 @@ const example = (ways) => {
 function draw(screen, now, answer) {
   const touched = !now.ended && (now.ways.includes("tap") || now.ways.includes("swipe"));
   screen.classList.toggle("touched", touched);
-  screen.classList.toggle("asked", now.asked);
+  screen.classList.toggle("asked", now.awaits_input);
   if (screen.seen === now.seen) return; // a touch may be in progress
   const pictures = Array.from({ length: now.pictures }, (_, i) => {
     const image = h("img", { alt: "screen", draggable: "false" });

@@ -1,0 +1,62 @@
+"""The processes that vLLM starts: their environment variables, executor and common mistakes."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from agentrl.policies.models import torch_companions
+
+_PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
+ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""On CPUs, vLLM puts scheduler and model in two processes that busy-wait for each other, which
+halves the speed on two cores. It replaces the short name "uni" by "mp", but not this path."""
+
+
+@contextmanager
+def vllm_environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for vLLM and its processes, except those set by the user."""
+    folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    always = {
+        "AGENTRL_VLLM_PROCESS": "1",
+        "AGENTRL_WITHOUT": ",".join(torch_companions.hidden_packages()),
+        "PYTHONPATH": os.pathsep.join(folders),
+    }
+    settings = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(start_deadline_s)),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if not torch.cuda.is_available():
+        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
+        # Even in eager mode, vLLM compiles two small functions of its sampler. That takes seconds
+        # for the first reply and each new batch size, and needs a C++ compiler.
+        settings |= {"TORCH_COMPILE_DISABLE": "1"}
+        # As vLLM recommends: its threads then wait without taking CPU time from the learner.
+        openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
+        settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
+    settings |= more
+    added = {n: value for n, value in settings.items() if n not in os.environ} | always
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def main_guard_hint() -> str:
+    """The most common mistake in a script: vLLM's processes execute its top level again."""
+    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
+        return ""
+    return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"

@@ -1,0 +1,210 @@
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import adbutils.binaries
+import pytest
+
+from agentrl.cli import install_doctor
+from agentrl.devices import check_source, open_device, open_source
+from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.drivers import DRIVERS
+from agentrl.devices.adb.serial_addresses import check_address
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
+from agentrl.virtual_phone import spawn
+
+pytestmark = pytest.mark.adb
+
+
+def test_an_unreachable_serial_raises_one_clear_message(adb_server: AdbServer) -> None:
+    with spawn(1) as phones, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError) as raised:
+            open_source([phones.serials[0], gone])
+        message = str(raised.value)
+        assert f"{gone} cannot be connected" in message
+        assert f"Ready among those named: {phones.serials[0]}." in message
+        assert "agentrl devices connect" in message
+        check_source([phones.serials[0]])
+        adb_server.disconnect(phones.serials[0])
+
+
+@pytest.mark.parametrize("source", ["virtual:0", "virtual:x", "virtual:-1", [], ["a", "a"], [5], 3])
+def test_an_invalid_source_is_a_config_error(source: object) -> None:
+    with pytest.raises(ConfigError, match=r"devices\.source"):
+        check_source(source)
+
+
+def test_an_unknown_cable_serial_is_named(adb_server: AdbServer) -> None:
+    with pytest.raises(DeviceOffline, match="NOSUCHPHONE is not known to adb"):
+        open_device("NOSUCHPHONE")
+
+
+@pytest.mark.parametrize("serial", ["8.8.8.8:5555", "1.1.1.1:5555"])
+def test_public_addresses_are_refused(serial: str) -> None:
+    with pytest.raises(ConfigError, match="public address"):
+        check_address(serial)
+
+
+@pytest.mark.parametrize("serial", ["127.0.0.1:5600", "192.168.1.7:5555", "10.0.0.3:5555"])
+def test_private_addresses_are_accepted(serial: str) -> None:
+    check_address(serial)
+
+
+@pytest.mark.parametrize("serial", ["no.such.host.invalid:5555", "\udcff:5555", "a" * 99 + ":5555"])
+def test_an_unknown_host_is_a_config_error(serial: str) -> None:
+    with pytest.raises(ConfigError, match="there is no host"):
+        check_address(serial)
+
+
+def test_an_unresponsive_name_server_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: asked.wait(30))
+    start = time.monotonic()
+    with pytest.raises(DeviceTimeout, match=r"looking 'phone\.lan' up: no answer within 0\.1 s"):
+        check_address("phone.lan:5555", Deadline(0.1))
+    assert time.monotonic() - start < 5
+    asked.set()
+
+
+def test_closing_a_virtual_phone_ends_it_and_removes_it_from_the_server(
+    adb_server: AdbServer,
+) -> None:
+    phone = open_device("virtual")
+    assert adb_server.devices()[phone.serial] == "device"
+    phone.close()
+    assert phone.serial not in adb_server.devices()
+
+
+@pytest.fixture(params=DRIVERS)
+def silent_server(request: pytest.FixtureRequest) -> Iterator[AdbServer]:
+    """Something on the adb server's port that accepts and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield AdbServer(port=listener.getsockname()[1], driver=request.param)
+
+
+def test_an_unresponsive_server_is_a_timeout(silent_server: AdbServer) -> None:
+    with pytest.raises(DeviceTimeout, match=r"host:version: no answer within 0\.1 s"):
+        silent_server.ensure(0.1)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (b"FAIL0004what", "what"),
+        (b"FAIL00", "adb server, host:version"),
+        (b"OKAYxyz!", "not the length of an answer: b'xyz!'"),
+        (b"OKAY", "not the length of an answer: b''"),
+        (b"\xff\xfe\xfd\xfc", "adb server, host:version"),
+        (b"", "adb server, host:version"),
+    ],
+)
+def test_an_invalid_server_answer_is_an_error(driver: str, answer: bytes, complaint: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reply() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(100)
+                sock.sendall(answer)
+
+        replying = threading.Thread(target=reply)
+        replying.start()
+        server = AdbServer(port=listener.getsockname()[1], driver=driver)
+        with pytest.raises(DeviceError, match=complaint):
+            server.query("host:version", Deadline(5))
+        replying.join(5)
+
+
+def programs() -> dict[str, str]:
+    """Every adb program of this machine: the one in adbutils' wheel, and the system's."""
+    found = {"wheel": str(Path(adbutils.binaries.__file__).parent / "adb")}
+    for name in (which("adb"), "/usr/lib/android-sdk/platform-tools/adb"):
+        if name is not None and os.access(name, os.X_OK):
+            found.setdefault(os.path.realpath(name), name)
+    return found
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("program", programs().values(), ids=programs())
+def test_a_server_is_started_if_none_is_running(program: str, driver: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = AdbServer(port=port, adb=program, driver=driver)
+    with spawn(
+        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+    ) as phones:
+        try:
+            phone = AdbPhone(server, phones.serials[0])
+            assert server.devices() == {phone.serial: "device"}
+            phone.launch("org.agentrl.probe", ".Main", {"quote": "it's"})
+            assert phone.app_state("org.agentrl.probe")["extras"] == {"quote": "it's"}
+            assert phone.screenshot().shape == (1280, 720, 3)
+            phone.close()
+        finally:  # it is this test's own, on a port of its own
+            with contextlib.suppress(DeviceError):
+                server.query("host:kill", Deadline(5))
+
+
+def test_without_a_system_adb_the_bundled_one_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_adb() == programs()["wheel"]
+    installed = tmp_path / "adb"
+    installed.write_text("#!/bin/sh\n")
+    installed.chmod(0o755)
+    assert find_adb() == str(installed)
+
+
+def test_a_configured_program_must_exist() -> None:
+    with pytest.raises(ConfigError, match="/no/adb is not an executable program"):
+        find_adb("/no/adb")
+
+
+@pytest.mark.parametrize("port", ["", "0", "65535", "99999", "-1", "\u00b2", "x", "5 037"])
+def test_an_invalid_port_is_reported(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", port)
+    with pytest.raises(ConfigError, match="ANDROID_ADB_SERVER_PORT is"):
+        AdbServer.from_environment()
+    assert [found.state for found in install_doctor._adb()][-1] == "missing"
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_an_invalid_host_name_is_an_error(driver: str) -> None:
+    with pytest.raises(DeviceError, match="adb server, host:devices"):
+        AdbServer(host="a..b", driver=driver).devices()
+
+
+def test_connecting_waits_until_the_owner_allows_it(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True) as phones:
+        adb_server.connect(phones.serials[0])
+        assert adb_server.devices()[phones.serials[0]] == "device"
+        adb_server.disconnect(phones.serials[0])
+
+
+def test_a_phone_whose_owner_does_not_allow_it_is_offline(adb_server: AdbServer) -> None:
+    with spawn(1, auth=True, keys=[]) as phones:
+        with pytest.raises(DeviceOffline, match=r"authenticate.*allow debugging on its screen"):
+            adb_server.connect(phones.serials[0], 2.0)
+        adb_server.disconnect(phones.serials[0])
+
+
+def test_an_unreachable_address_does_not_stay_in_the_list(adb_server: AdbServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        serial = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DeviceError):
+            adb_server.connect(serial, 3)
+        assert serial not in adb_server.devices()

@@ -1,0 +1,74 @@
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.drivers import DRIVERS
+from agentrl.devices.adb.reverse_tunnels import ReverseTunnels
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.errors import DeviceError
+
+pytestmark = pytest.mark.adb
+
+
+class Greeter(BaseHTTPRequestHandler):
+    """Answers every request with the same words."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where this machine answers."""
+    with HTTPServer(("127.0.0.1", 0), Greeter) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_phone_reaches_this_machine_through_its_tunnel(
+    virtual_serial: str, opened: Callable[..., AdbPhone], port: int, driver: str
+) -> None:
+    phone = opened(virtual_serial, driver)
+    ask = ("curl", "-s", "http://127.0.0.1:8123/")
+    assert phone.batch(ask)[0].code != 0
+    phone.reverse("tcp:8123", f"tcp:{port}")
+    assert phone.shell(*ask) == "hello"
+    phone.reverse("tcp:8123", f"tcp:{port}")
+    assert phone.shell(*ask) == "hello", "it may be asked for again"
+    phone.reverse_remove("tcp:8123")
+    assert phone.batch(ask)[0].code != 0
+    phone.reverse_remove("tcp:8123")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_tunnel_that_the_phone_refuses_says_why(
+    virtual_serial: str, opened: Callable[..., AdbPhone], driver: str
+) -> None:
+    with pytest.raises(DeviceError, match=r"reverse:forward:tcp:99999;tcp:1: .*bind"):
+        opened(virtual_serial, driver).reverse("tcp:99999", "tcp:1")
+
+
+@pytest.mark.parametrize(
+    "end", ["8000", "tcp:", "tcp:1;tcp:2", "tcp:x", "dev:/dev/tty", "local:a b", "tcp:1\n", ""]
+)
+def test_invalid_tunnel_endpoints_are_refused(end: str) -> None:
+    tunnels = ReverseTunnels(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
+        tunnels.begin(end, "tcp:1", Deadline(1))
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
+        tunnels.begin("tcp:1", end, Deadline(1))
+    with pytest.raises(ValueError, match="is not a tunnel endpoint"):
+        tunnels.end(end, Deadline(1))

@@ -1,0 +1,169 @@
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from agentrl.devices import capture_benchmark, open_device
+from agentrl.devices.adb_phone import INPUTS, AdbPhone
+from agentrl.devices.capture import CAPTURES, screencap_raw
+from agentrl.devices.capture_benchmark import (
+    MethodTiming,
+    choose_methods,
+    measure_methods,
+    screen_toggler,
+)
+from agentrl.errors import CaptureError, ConfigError
+
+PACKAGE = "org.agentrl.probe"
+
+
+def rows(**medians: float | None) -> list[MethodTiming]:
+    kinds = {name: "input" if name in INPUTS else "capture" for name in medians}
+    return [
+        MethodTiming(kind=kinds[name], name=name, median_ms=median)  # type: ignore[arg-type]
+        for name, median in medians.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "picked"),
+    [
+        ({"raw": 100.0, "png": 900.0}, ["raw"]),
+        ({"raw": 100.0, "framebuffer": 90.0}, ["raw"]),
+        ({"raw": 100.0, "framebuffer": 60.0}, ["framebuffer"]),
+        ({"raw": None, "png": 900.0, "stream": 300.0}, ["stream"]),
+        ({"raw": None, "png": None}, []),
+        ({"input": 50.0, "shell": 10.0, "raw": 5.0}, ["shell", "raw"]),
+        ({"input": 10.0, "shell": 50.0}, ["input"]),
+        ({"input": 10.0, "shell": 12.0}, ["shell"]),
+        ({"input": 10.0, "shell": None}, ["input"]),
+    ],
+)
+def test_the_fastest_working_method_is_picked_and_the_default_if_hardly_slower(
+    measured: dict[str, float | None], picked: list[str]
+) -> None:
+    assert [row.name for row in capture_benchmark._marked(rows(**measured)) if row.picked] == picked
+
+
+@pytest.fixture
+def phone(virtual_serial: str, opened: Callable[..., AdbPhone]) -> Iterator[AdbPhone]:
+    device = opened(virtual_serial)
+    device.launch(PACKAGE, ".Main", {})
+    yield device
+    device.shell("setprop", "debug.agentrl.fault.capture", "")
+
+
+def by_name(measured: list[MethodTiming]) -> dict[str, MethodTiming]:
+    return {row.name: row for row in measured}
+
+
+@pytest.mark.adb
+def test_every_method_is_measured_or_says_why_not(phone: AdbPhone) -> None:
+    touches: list[int] = []
+
+    def change() -> None:
+        touches.append(1)
+        phone.tap(0.5, 0.25)
+
+    found = by_name(measure_methods(phone, rounds=2, change=change))
+    assert set(found) == {*CAPTURES, *INPUTS}
+    for row in found.values():
+        assert row.failure == ""
+        assert (row.median_ms or 0) > 0
+    assert len(touches) == len(CAPTURES) + 2, "every capture has shown a change"
+    assert sum(row.picked for row in found.values()) == 2
+    lag_s = found["stream"].lag_s
+    assert lag_s is not None
+    assert (found["stream"].median_ms or 0) >= 1000 * lag_s, "it waits that long"
+
+
+@pytest.mark.adb
+def test_settings_and_home_screen_differ_enough_to_measure(phone: AdbPhone) -> None:
+    found = by_name(measure_methods(phone, rounds=1, change=screen_toggler(phone)))
+    assert {row.failure for row in found.values()} == {""}
+    assert phone.focus() != PACKAGE
+
+
+@pytest.mark.adb
+def test_a_phone_already_showing_its_settings_is_not_stale(phone: AdbPhone) -> None:
+    phone.shell("am", "start", "-a", "android.settings.SETTINGS")
+    found = by_name(measure_methods(phone, rounds=1, change=screen_toggler(phone)))
+    assert {row.failure for row in found.values()} == {""}
+
+
+@pytest.mark.adb
+def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
+    phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
+    found = by_name(measure_methods(phone, rounds=1))
+    assert "ended after" in found["raw"].failure
+    assert "truncated" in found["png"].failure
+    assert not any(found[name].picked for name in ("raw", "png"))
+
+
+@pytest.mark.adb
+def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.stream_latency._FRESH_S", 0.3)
+    phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
+    found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
+    for name in CAPTURES:
+        assert "stale: a change did not show within 0.3 s" in found[name].failure
+        assert not found[name].picked
+
+
+@pytest.mark.adb
+def test_a_capture_that_shows_something_else_is_not_picked(
+    phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = screencap_raw.RawCapture.read
+    monkeypatch.setattr(
+        screencap_raw.RawCapture,
+        "read",
+        lambda self, link: np.ascontiguousarray(read(self, link)[::-1]),
+    )
+    found = by_name(measure_methods(phone, rounds=1))
+    assert "does not match other captures" in found["raw"].failure
+
+
+@pytest.mark.adb
+def test_auto_picks_and_logs_what_was_measured_within_its_budget(
+    phone: AdbPhone, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 60.0)
+    with caplog.at_level("INFO", "agentrl.devices.capture_benchmark"):
+        found = by_name(choose_methods(phone))
+    assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
+    picked = [row.name for row in found.values() if row.picked]
+    assert len(picked) == 2
+    assert f"{phone.serial}: capture " in caplog.text
+    assert all(name in caplog.text for name in picked)
+    assert phone.screenshot().shape == (1280, 720, 3)
+
+
+@pytest.mark.adb
+def test_without_time_to_measure_the_defaults_are_used(
+    phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.0)
+    phone.use(capture="png", input="input")
+    assert {row.failure for row in choose_methods(phone)} == {"not measured in time"}
+    assert isinstance(phone.capture, screencap_raw.RawCapture)
+    assert phone.internal_shell is phone.persistent_shell
+
+
+@pytest.mark.adb
+def test_a_sleeping_phone_can_still_be_opened(phone: AdbPhone, virtual_serial: str) -> None:
+    phone.shell("setprop", "debug.agentrl.fault.capture", "black")
+    device = open_device(virtual_serial)
+    with pytest.raises(CaptureError, match="is all black"):
+        device.screenshot()
+    device.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [({"capture": "rawr"}, "did you mean 'raw'"), ({"input": "shel"}, "did you mean 'shell'")],
+)
+def test_an_unknown_method_is_a_config_error(setting: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        open_device("virtual", **setting)  # type: ignore[arg-type]

@@ -1,0 +1,281 @@
+"""Playing in the browser."""
+
+import json
+import re
+import threading
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentrl import config as configuration
+from agentrl import replay
+from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
+from agentrl.errors import ConfigError
+from agentrl.rollout.env_components import open_translator
+from agentrl.training.evaluation.play_episode import PlayInterface, play
+from agentrl.training.supervised.action_phrasing import available_gestures
+from agentrl.viewer.browser_play import play_in_browser
+from agentrl.viewer.live_episode import LiveEpisode
+from tests.viewer.conftest import Open
+
+LAKE = EnvConfig(
+    id="FrozenLake-v1",
+    kwargs={"is_slippery": False},
+    translator_kwargs={"names": ["left", "down", "right", "up"], "instructions": "Go to the goal."},
+)
+
+
+class Game:
+    """An episode played in a thread while a page shows it."""
+
+    def __init__(self, config: Config, **options: object) -> None:
+        self.address, self.result, self.error = "", None, None
+        self._up, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._play, args=(config, options), daemon=True)
+        self._thread.start()
+        assert self._up.wait(60)
+
+    def _play(self, config: Config, options: dict[str, object]) -> None:
+        def ready(url: str) -> None:
+            self.address = url
+            self._up.set()
+
+        try:
+            self.result = play_in_browser(config, port=0, ready=ready, stays=self._over, **options)
+        except Exception as error:
+            self.error = error
+        self._up.set()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join(30)
+
+
+@contextmanager
+def played(folder: Path, env: EnvConfig, **options: object) -> Iterator[Game]:
+    rollout = RolloutConfig(engine="hf", launcher="local")
+    game = Game(Config(env=env, rollout=rollout, run=RunConfig(dir=str(folder))), **options)
+    yield game
+    game.end()
+
+
+def turns(page: Page, count: int) -> None:
+    expect(page.locator(".turns li")).to_have_count(count)
+
+
+def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, LAKE) as game:
+        page = open_page(game.address, lost=True)
+        expect(page.get_by_text("Go to the goal.")).to_be_visible()
+        box = page.get_by_label("answer")
+        box.fill("fly")
+        box.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("'fly' is not an action")
+        box.fill("down")
+        box.press("Enter")
+        turns(page, 1)
+        page.locator("h1").click()
+        for count, key in enumerate(("Down", "Right", "Right", "Down", "Right"), 2):
+            expect(page.get_by_text("Your turn")).to_be_visible()
+            page.locator("h1").click()
+            page.evaluate("() => document.activeElement.blur()")
+            page.keyboard.press(f"Arrow{key}")
+            turns(page, min(count, 6))
+        expect(page.get_by_text("terminated")).to_be_visible()
+        page.get_by_role("link", name="Replay it").click()
+        expect(page.locator(".where")).to_have_text("before turn 1 of 6")
+    scored, folder = game.result
+    assert scored.total == 1.0
+    (summary,) = replay.open(folder).episodes()
+    assert (summary.label, summary.turns) == ("human", 6)
+
+
+def test_the_actions_are_shown_from_the_start(open_page: Open, tmp_path) -> None:
+    silent = replace(LAKE, translator_kwargs={**LAKE.translator_kwargs, "instructions": ""})
+    with played(tmp_path, silent) as game:
+        page = open_page(game.address, lost=True)
+        expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
+        expect(page.get_by_text("Your turn: press an arrow, or type.")).to_be_visible()
+        page.get_by_role("button", name="Stop").click()
+
+
+@pytest.mark.adb
+def test_taps_land_correctly_in_a_narrow_window_and_the_last_screen_is_shown(
+    adb_server, open_page, tmp_path
+) -> None:
+    env = configuration.load("number_game").env
+    env.max_turns = 4
+    with played(tmp_path, env) as game:
+        page = open_page(game.address, 390, 844, lost=True, has_touch=True)
+        tab = page.get_by_role("link", name="Play").bounding_box()
+        assert tab["x"] + tab["width"] <= 390
+        picture, box = page.locator(".stage img"), None
+        where = "document.querySelector('.stage img').getBoundingClientRect().toJSON()"
+        for count, x in enumerate((0.25, 0.5, 0.75, 0.25), 1):
+            expect(page.get_by_text("Your turn: tap the screen, or type.")).to_be_visible()
+            expect(picture).to_be_visible()
+            box = box or page.evaluate(where)
+            page.touchscreen.tap(box["x"] + x * box["width"], box["y"] + 0.6 * box["height"])
+            turns(page, count)
+            assert page.evaluate("[scrollY, document.activeElement.tagName]") == [0, "BODY"]
+            assert page.evaluate(where) == box
+        expect(page.get_by_text("truncated")).to_be_visible()
+        with urllib.request.urlopen(f"{game.address.partition('/play')[0]}/api/play") as answer:
+            seen = json.loads(answer.read())["seen"]
+        assert seen == 5
+        expect(picture).to_have_attribute("src", f"/api/play/pictures/0?v={seen}")
+        with urllib.request.urlopen(page.evaluate("document.images[0].src")) as answer:
+            shown = cv2.imdecode(np.frombuffer(answer.read(), np.uint8), cv2.IMREAD_COLOR_RGB)
+    scored, folder = game.result
+    assert [turn.reply[12:16] for turn in scored.episode.turns] == ["0.25", "0.50", "0.75", "0.25"]
+    assert (shown == replay.open(folder).frame(scored.episode.final_frames[0])).all()
+
+
+def test_the_text_field_keeps_the_focus_only_while_typing(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, LAKE) as game:
+        page = open_page(game.address, lost=True)
+        box = page.get_by_label("answer")
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        expect(box).not_to_be_focused()
+        page.get_by_role("button", name="down").click()
+        turns(page, 1)
+        expect(box).not_to_be_focused()
+        box.fill("down")
+        page.get_by_role("button", name="Answer").click()
+        turns(page, 2)
+        expect(box).to_be_focused()
+        page.keyboard.press("ArrowUp")  # moves the cursor in the text, not in the game
+        page.keyboard.type("right")
+        page.keyboard.press("Enter")
+        turns(page, 3)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("truncated")).to_be_visible()
+    assert [turn.action for turn in game.result[0].episode.turns] == [1, 1, 2]
+
+
+POLE = EnvConfig(id="CartPole-v1", translator_kwargs={"names": ["left", "right"], "show": "render"})
+
+
+def test_the_hint_names_the_accepted_inputs(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, POLE) as game:
+        page = open_page(game.address, lost=True)
+        expect(page.get_by_text("Your turn: press ← or →, or type.")).to_be_visible()
+        expect(page.get_by_label("answer")).to_have_attribute(
+            "placeholder", "an action, such as left"
+        )
+        page.locator(".stage img").click()  # not an action in this game
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowRight")
+        turns(page, 1)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("truncated")).to_be_visible()
+    assert len(game.result[0].episode.turns) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "kwargs", "known"),
+    [
+        ("number_game", {}, ["tap"]),
+        ("game_2048", {"mode": "touch"}, ["tap", "swipe"]),
+        ("game_2048", {"mode": "calls"}, ["up", "down", "left", "right"]),
+        ("sokoban", {}, ["up", "down", "left", "right"]),
+        ("taxi", {}, []),
+        ("counting", {}, []),
+    ],
+)
+@pytest.mark.parametrize("style", ["tag", "tool"])
+def test_accepted_inputs_are_known_in_every_action_style(config, kwargs, known, style) -> None:
+    env = configuration.load(config).env
+    env.kwargs = {**env.kwargs, **kwargs}
+    if config != "counting":
+        env.translator_kwargs = {**env.translator_kwargs, "style": style}
+    assert available_gestures(open_translator(env)) == known
+
+
+def test_a_server_without_a_game_says_so_and_stops_polling(small, open_page) -> None:
+    page = open_page(f"{small.url}/episodes")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{small.url}/play")
+    expect(page.get_by_text("No episode is being played.")).to_be_visible()
+    page.wait_for_timeout(600)
+    assert not [url for url in asked if "/api/play" in url]
+
+
+@pytest.mark.adb
+def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> None:
+    env = configuration.load("game_2048").env
+    env.kwargs = {"goal": 64}
+    with played(tmp_path, env) as game:
+        page = open_page(game.address, lost=True)
+        picture = page.locator(".stage.asked img")
+        for count, (dx, dy) in enumerate(((100, 0), (0, 100), (-100, 0)), 1):
+            expect(page.get_by_text("Your turn")).to_be_visible()
+            # Not by its box: the image is replaced with every screen. The stage covers it.
+            picture.drag_to(
+                picture,
+                force=True,
+                source_position={"x": 130, "y": 150},
+                target_position={"x": 130 + dx, "y": 150 + dy},
+            )
+            turns(page, count)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("truncated")).to_be_visible()
+    scored, _ = game.result
+    assert all(re.search(r"swipe\(", turn.reply) for turn in scored.episode.turns)
+    assert any(turn.info["changed"] for turn in scored.episode.turns)
+
+
+@pytest.mark.parametrize(
+    ("said", "sights"), [(("down",), 2), (("down", "down", "right", "right", "down", "right"), 7)]
+)
+def test_every_observation_is_shown_once_including_the_last(tmp_path, said, sights) -> None:
+    left, seen = iter(said), []
+    audience = PlayInterface(
+        show_instructions=lambda words: None, show_error=lambda words: None,
+        show_message=seen.append,
+        show_turn=lambda turn: None, read_input=lambda: next(left, None),
+    )  # fmt: skip
+    rollout = RolloutConfig(engine="hf", launcher="local")
+    config = Config(env=LAKE, rollout=rollout, run=RunConfig(dir=str(tmp_path)))
+    with ThreadPoolExecutor(1) as thread:  # the browser's event loop runs in this thread
+        thread.submit(play, config, audience).result()
+    assert len(seen) == sights
+    assert len({message.text for message in seen}) == sights
+
+
+def test_a_scripted_player_can_be_watched(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, LAKE, policy="random") as game:
+        page = open_page(game.address, lost=True)
+        expect(page.get_by_text("ended")).to_be_visible()
+        expect(page.get_by_label("answer")).to_be_hidden()
+
+
+def test_actions_require_the_token(open_page: Open, tmp_path) -> None:
+    with played(tmp_path, LAKE) as game:
+        page = open_page(game.address.partition("#")[0], lost=True)
+        page.get_by_label("answer").fill("down")
+        page.get_by_label("answer").press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("the token is missing")
+        turns(page, 0)
+        page = open_page(game.address, lost=True)
+        page.get_by_role("button", name="Stop").click()
+    assert "nothing was played" in str(game.error)
+
+
+def test_invalid_answers_are_refused() -> None:
+    stage = LiveEpisode(human=True)
+    with pytest.raises(ConfigError, match="not your turn"):
+        stage.answer("down")
+    with pytest.raises(ConfigError, match="1 to 10000 characters"):
+        stage.answer(" ")
+    with pytest.raises(ConfigError, match="0 are shown"):
+        stage.picture(0)

@@ -1,0 +1,645 @@
+"""The viewer's server: access control and its JSON API."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import quote
+
+import cv2
+import numpy as np
+import pytest
+
+from agentrl import replay
+from agentrl.cli import run as agentrl
+from agentrl.files import lock_folder
+from agentrl.replay.frames.bands import cut_into_bands
+from agentrl.replay.reader import Run
+from agentrl.replay.recorder import Recorder
+from agentrl.replay.run_layout import episode_file, pack_file
+from agentrl.types import Outcome, ScoredEpisode
+from agentrl.viewer.access import AccessGuard
+from agentrl.viewer.frame_images import webp
+from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from agentrl.viewer.viewer_server import ViewerServer
+from tests.replay.episodes import episode, scored, screen, turn
+from tests.viewer import runs
+from tests.viewer.conftest import wait_for
+
+
+def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Send a raw GET request, because HTTP clients normalize the path."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=30)
+    connection.request("GET", path, headers={"Host": url.removeprefix("http://"), **headers})
+    answer = connection.getresponse()
+    found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("path", ["/", "/episodes", "/api/run", "/static/style.css", "/nothing"])
+def test_the_security_headers_forbid_other_origins(small, path):
+    _, headers, _ = ask(small.url, path)
+    policy = dict(
+        part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+OTHERS = [
+    "evil.example", "evil.example:1", "127.0.0.1.evil.example", "", "[::1].evil.example",
+    "[::1]evil:1", "evil:[::1]", "::1", "[::2]", "[::1]:1:2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", OTHERS)
+def test_foreign_host_names_are_refused(small, host):
+    assert ask(small.url, "/api/run", Host=host)[0] == 403
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_own_host_names_are_accepted_with_and_without_a_port(small, name):
+    for host in (name, f"{name}:8200"):
+        assert ask(small.url, "/api/run", Host=host)[0] == 200
+
+
+def test_requests_from_foreign_pages_are_refused(small):
+    assert ask(small.url, "/api/run", Origin="http://evil.example")[0] == 403
+    assert ask(small.url, "/api/run", Origin=small.url)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/static/..%2fapp.py",
+        "/frames/../config.yaml", "/frames/%2e%2e%2fconfig.yaml", "/frames/" + "0" * 31 + "g",
+        "/frames/" + "0" * 32, "/api/episodes/..%2f..%2fconfig", "/api/episodes/%2e%2e",
+    ],
+)  # fmt: skip
+def test_paths_cannot_leave_the_run(small, path):
+    status, _, body = ask(small.url, path)
+    assert status in (404, 422)
+    assert b"seed: 0" not in body
+    assert b"import" not in body
+
+
+def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+
+    def state() -> str | None:
+        return json.loads(ask(served.url, "/api/run/name")[2])["job"]
+
+    assert state() is None
+    with lock_folder(run):
+        assert state() == "runs"
+    assert state() == "stopped"
+    (run / "state.json").write_text('{"step": 2}')
+    (run / "summary.json").write_text('{"steps": 2}')
+    assert state() == "ended"
+    (run / "state.json").write_text('{"step": 3}')  # it was resumed, and killed
+    assert state() == "stopped"
+
+
+def test_training_is_one_row_and_each_evaluation_has_its_own(small):
+    plays = json.loads(ask(small.url, "/api/run")[2])["plays"]
+    assert [(p["label"], p["steps"], p["count"], p["void"], p["won"]) for p in plays] == [
+        ("before-sampled", "0", 4, 0, 0.25),
+        ("after-sampled", "2", 4, 0, 0.75),
+        ("train", "1 to 2", 9, 1, 0.5),
+    ]
+    assert [p["total"] for p in plays] == [-0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("sort=password", "sort='password': must be one of time"), ("outcome=viod", "'void'"),
+        ("split=test", "train, eval, demo"), ("count=100000", "less than or equal to 500"),
+        ("first=-1", "greater than or equal to 0"), ("step=many", "valid integer"),
+        ("least=nan", "finite number"), ("most=inf", "finite number"),
+    ],
+)  # fmt: skip
+def test_invalid_filters_are_reported(small, query, words):
+    status, _, body = ask(small.url, f"/api/episodes?{query}")
+    assert status in (404, 422)
+    assert words in body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/episodes?q=tap", "Known parameters: text, sort"),
+        ("/api/episodes?texts=tap", "did you mean 'text'?"),
+        ("/api/run?step=1", "Known parameters: none"),
+        ("/api/episodes/train-00001-g000-m00?turn=1", "Known parameters: none"),
+    ],
+)
+def test_unknown_parameters_are_refused(small, path, words):
+    status, _, body = ask(small.url, path)
+    assert (status, words in json.loads(body)["error"]) == (422, True)
+
+
+def test_an_unknown_address_is_a_page_or_json_depending_on_its_path(small):
+    status, headers, body = ask(small.url, "/nope/nothing")
+    assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert b"/static/main.js" in body
+    for path in ("/api/nope", "/api/play", "/api"):
+        status, headers, _ = ask(small.url, path)
+        assert (status, headers["content-type"]) == (404, "application/json")
+
+
+def test_refusals_do_not_reveal_the_runs_location(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    episode_file(run, "train-00001-g000-m00").write_bytes(b"broken")
+    served = serve(run)
+    for path, words in (
+        ("episodes/nope", "run has no episode 'nope'"),
+        ("groups/nope", "run has no group 'nope'"),
+        ("episodes/train-00001-g000-m00", "run/episodes"),
+    ):
+        status, _, body = ask(served.url, f"/api/{path}")
+        assert (status, json.loads(body)["error"].startswith(words)) == (404, True)
+        assert str(tmp_path) not in body.decode()
+
+
+def test_words_are_found_in_any_order_with_excerpts(serve, tmp_path):
+    with Recorder(tmp_path) as recorder:
+        for name, reply in (
+            ("both", "Press NEXT, then tap(0.25, 0.50)."),
+            ("one", "next"),
+            ("long", f"{'x' * 100_000} next tap {'y' * 100_000}"),
+        ):
+            made = ScoredEpisode(
+                episode=episode(name, (turn(reply=reply),)), components={}, rewards=(0.0,)
+            )
+            recorder.episode(made, split="train", step=1)
+    served = serve(tmp_path)
+
+    def found(text: str) -> dict[str, list[list[object]]]:
+        asked = f"/api/episodes?text={quote(text)}"
+        wait_for(lambda: json.loads(ask(served.url, asked)[2])["searched"] == [3, 3])
+        return {r["id"]: r["excerpt"] for r in json.loads(ask(served.url, asked)[2])["rows"]}
+
+    assert found("nex tap").keys() == found("tap NEX").keys() == {"both", "long"}
+    assert found("next nothing") == {}
+    assert found("((( ---") == {}
+    assert found("( next").keys() == {"both", "one", "long"}
+    assert found('"next tap').keys() == {"long"}
+    assert found("tap(0.25, 0.50)").keys() == {"both"}
+    assert found("a " * 5000) == {}
+    marked = [words for words, is_found in found("nex 0.25")["both"] if is_found]
+    assert marked == ["NEXT", "0.25"]
+    for text in ("nex", "x", "xx"):
+        answer = found(text)["long"]
+        assert sum(len(words) for words, _ in answer) < 300
+        assert any(is_found for _, is_found in answer)
+
+
+def test_words_are_found_within_text_without_spaces(serve, tmp_path):
+    said = {
+        "pay": "请打开微信小程序\uff0c然后点击付款按钮 tap(0.25, 0.50)",
+        "pay2": "付了款\uff0c不用微博",
+        "kana": "次にタップしてOKボタンを押す",
+        "thai": "กดปุ่มชำระเงิน",
+        "hangul": "간편결제를 누르세요",
+        "marks": "微\x04信 next",
+    }
+    with Recorder(tmp_path) as recorder:
+        for name, reply in said.items():
+            made = ScoredEpisode(
+                episode=episode(name, (turn(reply=reply),)), components={}, rewards=(0.0,)
+            )
+            recorder.episode(made, split="train", step=1)
+    served = serve(tmp_path)
+
+    def found(text: str) -> dict[str, list[tuple[str, bool]]]:
+        asked = f"/api/episodes?text={quote(text)}"
+        wait_for(lambda: json.loads(ask(served.url, asked)[2])["searched"] == [6, 6])
+        return {r["id"]: r["excerpt"] for r in json.loads(ask(served.url, asked)[2])["rows"]}
+
+    assert found("付款").keys() == found("程序 付款").keys() == found("付款 微信").keys() == {"pay"}
+    assert found("微").keys() == {"pay", "pay2", "marks"}
+    assert found("信微") == found("付 博士") == {}
+    assert found('"点击付款" ta').keys() == found("付款 tap(0.2").keys() == {"pay"}
+    assert found("ボタン").keys() == found("てO").keys() == found("ok").keys() == {"kana"}
+    assert found("ชำระ").keys() == {"thai"}
+    assert found("결제").keys() == {"hangul"}
+    answer = found("付款")["pay"]
+    assert [words for words, is_found in answer if is_found] == ["付款"]
+    assert said["pay"] in "".join(words for words, _ in answer)
+
+
+def test_a_frame_is_sent_at_full_or_small_size_and_cached(small):
+    episode = json.loads(ask(small.url, "/api/episodes/train-00001-g000-m00")[2])
+    (frame,) = episode["played"][0]["frames"]
+    status, headers, body = ask(small.url, f"/frames/{frame}")
+    assert (status, headers["content-type"], body[:4]) == (200, "image/png", b"\x89PNG")
+    assert "immutable" in headers["cache-control"]
+    status, headers, less = ask(small.url, f"/frames/{frame}?width=96")
+    assert (status, headers["content-type"], less[8:12]) == (200, "image/webp", b"WEBP")
+    assert ask(small.url, f"/frames/{frame}?width=97")[0] == 404
+
+
+def test_a_late_frame_is_sent_once_it_is_stored(serve, tmp_path):
+    (tmp_path / "episodes").mkdir()
+    served = serve(tmp_path)
+    asked = f"/frames/{cut_into_bands(screen(1)).id}?width=96"
+    assert ask(served.url, asked)[0] == 404
+    with Recorder(tmp_path) as recorder:
+        recorder.frame(screen(1))
+    assert ask(served.url, asked)[0] == 200
+
+
+def test_an_interrupt_during_startup_ends_the_server_thread(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "episodes").mkdir()
+    before = set(threading.enumerate())
+    monkeypatch.setattr(ViewerServer, "_wait_for_start", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ViewerServer(Run(tmp_path))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_beyond_loopback_every_request_needs_the_token():
+    guard = AccessGuard("0.0.0.0", 8200)
+    host = {"host": "192.0.2.7:8200"}
+    assert "token" in str(guard.refusal(host, {}))
+    assert "token" in str(guard.refusal(host, {"agentrl-8200": "guessed"}))
+    assert guard.refusal(host, {"agentrl-8200": guard.token}) is None
+    assert guard.refusal(host | {"origin": "http://evil.example"}, {"agentrl-8200": guard.token})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.1", "::1", "localhost"])
+def test_the_announced_address_works(tmp_path, host):
+    served = ViewerServer(replay.open(runs.run(tmp_path / "run")), host=host)
+    try:
+        assert ask(served.url, "/api/run/name")[0] == 200
+    finally:
+        served.close()
+
+
+def test_a_late_frame_is_scaled_once_it_is_stored(serve, tmp_path):
+    run = tmp_path / "run"
+    runs.run(run)
+    with Recorder(tmp_path / "other") as recorder:
+        frame = recorder.frame(screen(77))
+    served = serve(run)
+    assert ask(served.url, f"/frames/{frame}?width=96")[0] == 404
+    shutil.copy(pack_file(tmp_path / "other", "main"), pack_file(run, "late"))
+    assert ask(served.url, f"/frames/{frame}?width=96")[0] == 200
+
+
+def test_events_continue_if_the_run_cannot_be_read(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    with urllib.request.urlopen(f"{served.url}/api/news", timeout=30) as news:
+        assert b"[" in news.readline()
+        news.readline()
+        index = run / "episodes" / "index-newer.jsonl"
+        index.write_text('{"format": 99}\n')
+        assert b"upgrade agentrl" in news.readline()
+        news.readline()
+        shutil.rmtree(run)
+        assert b"upgrade" not in news.readline()
+
+
+@pytest.mark.parametrize("id", [-1, 10**30])
+def test_tokens_without_a_tokenizer_appear_as_ids(tmp_path, id):
+    from tokenizers import Tokenizer, models
+
+    (tmp_path / "start").mkdir()
+    Tokenizer(models.WordLevel({"go": 0}, unk_token="go")).save(
+        str(tmp_path / "start" / "tokenizer.json")
+    )
+    words = TokenVocabulary(tmp_path)
+    assert words.look() is None
+    assert (words.word(0), words.word(id)) == ("go", f"[{id}]")
+
+
+def one_turn(folder: Path) -> tuple[str, str | None]:
+    """The first sampled token of a run's first turn, and why it appears as an id."""
+    words = TokenVocabulary(folder)
+    answer = turn_tokens(episode("e", turns=(turn(reply_ids=(0,)),)), 1, words)
+    return answer["reply"][0]["text"], answer["note"]
+
+
+def a_run(folder: Path, word: str, model: str = "start") -> Path:
+    """A run's folder with a one-word tokenizer."""
+    from tokenizers import Tokenizer, models
+
+    (folder / model).mkdir(parents=True)
+    made = Tokenizer(models.WordLevel({word: 0}, unk_token=word))
+    made.save(str(folder / model / "tokenizer.json"))
+    (folder / "config.yaml").write_text("seed: 0\n")
+    return folder
+
+
+def test_an_evaluation_uses_the_tokenizer_of_the_evaluated_run(tmp_path, monkeypatch):
+    trained = a_run(tmp_path / "runs" / "trained", "own", "model")
+    played = tmp_path / "runs" / "eval-model-trained"
+    played.mkdir()
+    (played / "config.yaml").write_text(f"model: {{path: {trained / 'model'}}}\n")
+    assert one_turn(played) == ("own", None)
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    moved = tmp_path / "moved" / "eval-model-trained"
+    assert one_turn(moved) == ("own", None)
+    (moved / "config.yaml").write_text("model: {path: some/hub}\n")
+    (moved / "summary.json").write_text('{"target": "moved/trained"}')
+    assert one_turn(moved) == ("own", None)
+    moved.rename(tmp_path / "alone")
+    monkeypatch.chdir(tmp_path)
+    assert one_turn(tmp_path / "alone") == ("own", None)
+
+
+@pytest.mark.parametrize(
+    ("config", "summary"),
+    [
+        ("model: {path: PLACE/secret}", {}),
+        ("model: {path: PLACE/no_run/model}", {}),
+        ("model: {path: 5}", {"target": 5}),
+        ("model: {path: PLACE/pipe/model}", {"target": "PLACE/no_run"}),
+        ("model: [", {"target": "a" * 5000}),
+        ("- 1", {"target": "PLACE/\0"}),
+        ("model: {path: /}", {"target": ".."}),
+        ("model: {path: /start}", {"target": ""}),
+    ],
+)  # fmt: skip
+def test_a_foreign_run_opens_no_file_except_a_runs_tokenizer(tmp_path, config, summary):
+    (a_run(tmp_path / "no_run", "leaked", "model") / "config.yaml").unlink()
+    secret = a_run(tmp_path, "leaked", "secret")
+    (secret / "config.yaml").rename(secret / "other.yaml")
+    pipe = a_run(tmp_path / "pipe", "leaked", "other")
+    (pipe / "model").mkdir()
+    os.mkfifo(pipe / "model" / "tokenizer.json")
+    strange = tmp_path / "far" / "strange"
+    strange.mkdir(parents=True)
+    (strange / "config.yaml").write_text(config.replace("PLACE", str(tmp_path)))
+    answer = json.dumps(summary).replace("PLACE", str(tmp_path))
+    (strange / "summary.json").write_text(answer)
+    word, why = one_turn(strange)
+    assert word == "[0]"
+    assert "no tokenizer.json in start/ or model/" in why
+
+
+def test_a_broken_or_late_tokenizer_is_handled(tmp_path):
+    (tmp_path / "start").mkdir()
+    words = TokenVocabulary(tmp_path)
+    assert "there is no tokenizer.json" in words.look()
+    (tmp_path / "start" / "tokenizer.json").write_text("{")
+    assert "start/tokenizer.json cannot be read" in words.look()
+    assert words.word(0) == "[0]"
+    shutil.rmtree(tmp_path / "start")
+    a_run(tmp_path, "late")
+    assert words.look() is None
+    assert words.word(0) == "late"
+
+
+def test_two_servers_on_one_host_have_separate_cookies():
+    one, other = AccessGuard("0.0.0.0", 8200), AccessGuard("0.0.0.0", 8201)
+    cookies = {one.cookie: one.token} | {other.cookie: other.token}
+    assert one.refusal({"host": "192.0.2.7:8200"}, cookies) is None
+    assert other.refusal({"host": "192.0.2.7:8201"}, cookies) is None
+
+
+def test_lone_surrogates_and_broken_files_do_not_break_the_search(serve, tmp_path):
+    with Recorder(tmp_path) as recorder:
+        half = episode("half", (turn(reply="left \ud800 right"),))
+        recorder.episode(
+            ScoredEpisode(episode=half, components={}, rewards=(0.0,)), split="train", step=1
+        )
+        for name in ("broken", "whole"):
+            recorder.episode(scored(name), split="train", step=1)
+    file = episode_file(tmp_path, "broken")
+    tree = json.loads(gzip.decompress(file.read_bytes()))
+    tree["turns"][0]["reply"] = 5
+    file.write_bytes(gzip.compress(json.dumps(tree).encode()))
+    served = serve(tmp_path)
+    end = time.monotonic() + 20
+    while (answer := json.loads(ask(served.url, "/api/episodes?text=go")[2]))["searched"] != [3, 3]:
+        assert time.monotonic() < end, answer["searched"]
+        time.sleep(0.05)
+    assert {row["id"] for row in answer["rows"]} == {"half", "whole"}
+
+
+def test_text_of_a_replaced_run_is_no_longer_found(serve, tmp_path):
+    def found(words: str) -> list[str]:
+        end = time.monotonic() + 20
+        while True:
+            answer = json.loads(ask(served.url, f"/api/episodes?text={words}")[2])
+            if answer["searched"][0] == answer["searched"][1] == answer["all"] > 0:
+                return sorted(row["id"] for row in answer["rows"])
+            assert time.monotonic() < end, answer["searched"]
+            time.sleep(0.05)
+
+    def record(said: dict[str, str]) -> None:
+        with Recorder(run) as recorder:
+            for name, reply in said.items():
+                made = episode(name, (turn(reply=reply),))
+                recorder.episode(
+                    ScoredEpisode(episode=made, components={}, rewards=(0.0,)),
+                    split="train",
+                    step=1,
+                )
+
+    run = tmp_path / "run"
+    record({"a": "herring", "b": "herring"})
+    served = serve(run)
+    assert found("herring") == ["a", "b"]
+    shutil.rmtree(run)
+    record({"a": "salmon", "c": "herring"})
+    assert found("herring") == ["c"]
+    assert found("salmon") == ["a"]
+
+
+def test_one_unreadable_member_does_not_hide_the_others(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    name = "train-00001-g000"
+    torn, gone = (episode_file(run, f"{name}-m{member:02d}") for member in (1, 2))
+    torn.write_bytes(torn.read_bytes()[:100])
+    gone.unlink()
+    status, _, body = ask(served.url, f"/api/groups/{name}")
+    assert status == 200
+    members = json.loads(body)["members"]
+    assert [len(member["played"]) for member in members] == [3, 0, 0, 3]
+    assert [member["removed"] for member in members] == [False, True, True, False]
+    assert "cannot be read: EOFError" in members[1]["lost"]
+    assert "cannot be read: FileNotFoundError" in members[2]["lost"]
+    assert members[0]["lost"] is members[3]["lost"] is None
+    assert str(tmp_path) not in body.decode()
+
+
+def test_numbers_of_an_action_are_rounded_only_for_display(serve, tmp_path):
+    action = {
+        "at": [np.float32(0.3), 719.98765432],
+        "force": 1.23456e-5,
+        "times": 12345,
+        "by": "3.00001",
+    }
+    with Recorder(tmp_path) as recorder:
+        made = episode("a", (turn(action=action),))
+        recorder.episode(
+            ScoredEpisode(episode=made, components={}, rewards=(0.0,)), split="train", step=1
+        )
+    shown = {"at": [0.3, 719.9877], "force": 1.235e-5, "times": 12345, "by": "3.00001"}
+    served = serve(tmp_path)
+    assert json.loads(ask(served.url, "/api/episodes/a")[2])["played"][0]["action"] == shown
+    recorded = replay.open(tmp_path).episode("a").episode.turns[0].action
+    assert recorded["at"] == [0.30000001192092896, 719.98765432]
+
+
+def test_the_list_escapes_control_characters(tmp_path, capsys):
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(
+            scored("a", outcome=Outcome.ENV_ERROR, error="\x1b[31mred \ud800"),
+            split="train", step=1,
+        )  # fmt: skip
+    assert agentrl(["episodes", str(tmp_path)]) == 0
+    answer = capsys.readouterr().out
+    assert "\\x1b[31mred \\ud800" in answer
+    assert "\x1b" not in answer
+
+
+def test_images_too_tall_for_webp_are_scaled():
+    tall = np.zeros((20_000, 2, 3), np.uint8)
+    shown = cv2.imdecode(np.frombuffer(webp(tall, 96), np.uint8), cv2.IMREAD_COLOR)
+    assert shown.shape[0] <= 16_383
+
+
+def test_a_run_that_replaces_another_is_shown(serve, tmp_path):
+    def found() -> list[str]:
+        return [row["id"] for row in json.loads(ask(served.url, "/api/episodes")[2])["rows"]]
+
+    run = tmp_path / "run"
+    with Recorder(run) as recorder:
+        recorder.episode(scored("old"), split="train", step=1)
+    (run / "metrics.jsonl").write_text('{"stage": "reinforcement", "step": 1, "train/reward": 1}\n')
+    served = serve(run)
+    assert found() == ["old"]
+    assert json.loads(ask(served.url, "/api/curves")[2])
+    shutil.rmtree(run)
+    assert found() == []
+    assert json.loads(ask(served.url, "/api/curves")[2]) == []
+    with Recorder(run) as recorder:
+        for name in ("new1", "new2"):
+            recorder.episode(scored(name), split="train", step=1)
+    assert sorted(found()) == ["new1", "new2"]
+
+
+def test_the_token_in_the_address_is_used_once(serve, tmp_path, monkeypatch):
+    served = serve(runs.run(tmp_path / "run"))
+    monkeypatch.setattr(served.guard, "is_loopback", False)  # as if it listened on the network
+    token = served.guard.token
+    assert ask(served.url, "/api/run")[0] == 403
+    assert ask(served.url, "/?token=guessed")[0] == 403
+    status, headers, _ = ask(served.url, f"/phones?token={token}")
+    assert (status, headers["location"]) == (303, f"/phones#token={token}")
+    assert "HttpOnly" in headers["set-cookie"]
+    assert "SameSite=strict" in headers["set-cookie"]
+    cookie = headers["set-cookie"].partition(";")[0]
+    assert ask(served.url, "/api/run", Cookie=cookie)[0] == 200
+    _, headers, _ = ask(served.url, f"//evil.example/?token={token}")
+    assert headers["location"].startswith("/evil.example/")
+
+
+def test_view_serves_until_it_is_stopped(tmp_path: Path) -> None:
+    run = runs.run(tmp_path / "run")
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url, _, token = server.stdout.readline().split()[0].partition("#token=")
+        assert len(token) > 20
+        with urllib.request.urlopen(f"{url}api/run", timeout=30) as answer:
+            assert json.loads(answer.read())["count"] == 17
+        server.terminate()
+        assert server.wait(20) == 143
+
+
+def test_stopping_while_images_are_encoded_is_clean(tmp_path):
+    run = tmp_path / "run"
+    with Recorder(run) as recorder:
+        frames = [recorder.frame(screen(n, 1080, 2400)) for n in range(24)]
+        runs.played(recorder, "train", 0)
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().decode().partition("/#")[0]
+        asking = [HTTPConnection(url.removeprefix("http://"), timeout=30) for _ in frames]
+        for connection, frame in zip(asking, frames, strict=True):
+            connection.request("GET", f"/frames/{frame}?width=384")
+        asking[0].getresponse()
+        server.terminate()
+        said = server.communicate(timeout=20)[1]
+        assert (server.returncode, b"terminate" in said) == (143, False), said
+        for connection in asking:
+            connection.close()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_stopping_under_load_leaves_nothing_running(tmp_path, number, code):
+    run, temporary = runs.run(tmp_path / "run"), tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
+    places = {name: str(temporary) for name in ("TMPDIR", "SQLITE_TMPDIR")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **places}
+    ) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().partition("#")[0]
+        with urllib.request.urlopen(f"{url}api/news", timeout=30) as news:
+            assert news.readline().startswith(b"data: ")  # a stream that stays open
+            with urllib.request.urlopen(f"{url}api/episodes?text=card", timeout=30) as answer:
+                assert json.loads(answer.read())["searched"][1] == 17
+            server.send_signal(number)
+            assert server.wait(10) == code
+    assert list(temporary.iterdir()) == []
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml", "episodes", "frames", "metrics.jsonl",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [
+        (["--episode", "train-00001-g000-m00"], "/episodes/train-00001-g000-m00#token="),
+        (["--group", "train-00001-g000"], "/groups/train-00001-g000#token="),
+    ],
+)
+def test_view_prints_the_address_of_the_requested_page(tmp_path, arguments, page) -> None:
+    run = runs.run(tmp_path / "run")
+    command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert page in server.stdout.readline()
+        server.terminate()
+        server.wait(20)
+
+
+def test_view_reports_what_it_cannot_serve(tmp_path: Path, small) -> None:
+    run = runs.run(tmp_path / "run")
+    taken = small.url.rpartition(":")[2]
+    for arguments, words in (
+        ([str(run), "--port", taken], "--port 0 picks a free one"),
+        ([str(tmp_path / "gone")], "no such run"),
+        ([str(run), "--host", "\u00e4..b"], "cannot listen on host="),
+    ):
+        command = [sys.executable, "-m", "agentrl", "view", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert words in done.stderr

@@ -1,0 +1,175 @@
+"""The choice of the weight transport, and rejected settings."""
+
+import asyncio
+import pickle
+from base64 import b64decode
+
+import pytest
+
+from agentrl.cluster import ray_cluster
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.rollout.rollout_group import RayLink
+from agentrl.weight_sync import transports
+from agentrl.weight_sync.engine_link import Link, LocalLink
+from agentrl.weight_sync.transports import WeightTransport
+
+
+def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
+    config = Config()
+    config.train.weight_transfer, config.train.ranks = transfer, ranks
+    config.rollout.launcher, config.rollout.actors = launcher, actors
+    config.rollout.engine = more.pop("engine", "vllm")
+    config.rollout.sleep = more.pop("sleep", None)
+    config.train.mode = more.pop("mode", "sync")
+    config.rollout.engine_kwargs = more.pop("kwargs", {})
+    config.model.lora.serve, config.model.lora.rank = (
+        more.pop("serve", "merged"),
+        more.pop("rank", 0),
+    )
+    assert not more
+    return config
+
+
+@pytest.fixture
+def with_gpus(monkeypatch):
+    """As many as a joined cluster would have: none are here."""
+    return lambda count: monkeypatch.setattr(transports, "num_gpus", lambda config: count)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "config", "kind", "sleeps"),
+    [
+        (0, job(), "file", False),
+        (1, job(), "ipc", True),
+        (1, job(launcher="local"), "ipc", True),
+        (4, job(launcher="local"), "ipc", True),
+        (2, job(), "nccl", False),
+        (4, job(actors=2, ranks=2), "nccl", False),
+        (2, job(actors=2, ranks=2), "file", False),
+        (2, job(actors=2, ranks=2, sleep=True), "file", True),
+        (1, job(mode="async"), "ipc", False),
+        (1, job(sleep=False), "ipc", False),
+        (1, job(engine="hf"), "file", False),
+        (1, job("file"), "file", False),
+        (0, job("shared"), "shared", False),
+        (1, job(rank=4, serve="adapter"), "file", False),
+        (4, job(kwargs={"tensor_parallel_size": 2}), "file", False),
+    ],
+)
+def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config, kind, sleeps):
+    with_gpus(gpus)
+    WeightTransport.of(config).check()
+    assert WeightTransport.of(config).kind() == kind
+    assert WeightTransport.of(config).sleeps() is sleeps
+
+
+def test_weights_are_published_as_files_by_default(with_gpus):
+    with_gpus(1)
+    assert WeightTransport.of(Config()).kind() == "file"
+    assert not WeightTransport.of(Config()).sleeps()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "config", "words"),
+    [
+        (0, job("ipc"), "train.weight_transfer=ipc needs a GPU"),
+        (0, job("nccl"), "train.weight_transfer=nccl needs a GPU"),
+        (1, job("nccl"), "1 engines, 1 ranks, 1 GPUs.*set train.weight_transfer=ipc"),
+        (8, job("nccl", launcher="local"), "set train.weight_transfer=ipc"),
+        (2, job("ipc"), "different GPUs.*set train.weight_transfer=nccl"),
+        (1, job("ipc", kwargs={"tensor_parallel_size": 2}), "on several GPUs"),
+        (
+            1,
+            job("ipc", engine="hf"),
+            "needs rollout.engine=vllm; for hf set train.weight_transfer=file",
+        ),
+        (0, job("shared", engine="hf"), "needs rollout.engine=vllm"),
+        (0, job(sleep=True), "vLLM on a GPU can sleep"),
+        (1, job(sleep=True, engine="hf"), "vLLM on a GPU can sleep"),
+        (1, job(sleep=True, mode="async"), "engines play while the learner updates"),
+        (2, job(sleep=True), "sleeping frees no memory"),
+        (0, job(serve="adapter"), "needs adapters: set model.lora.rank"),
+        (0, job(serve="adapter", rank=4, engine="hf"), "rollout.engine=hf supports merged"),
+        (0, job("shared", serve="adapter", rank=4), "needs train.weight_transfer=file or auto"),
+        (0, job(serve="adapter", rank=513), "up to rank 512"),
+    ],
+)
+def test_impossible_transfers_are_rejected_before_any_work(with_gpus, gpus, config, words):
+    with_gpus(gpus)
+    with pytest.raises(ConfigError, match=words):
+        WeightTransport.of(config).check()
+
+
+def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert ray_cluster.joined_gpus() is None
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        WeightTransport.of(job("nccl")).check()
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    WeightTransport.of(job("nccl")).check()
+
+
+def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
+    with_gpus(0)
+    for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
+        alone = transports.without_learner(config)
+        WeightTransport.of(alone).check()
+        assert WeightTransport.of(alone).kind() == "file"
+        assert not WeightTransport.of(alone).sleeps()
+        assert alone.model.lora.rank == config.model.lora.rank
+
+
+class Told(Link):
+    """Records the calls to each engine."""
+
+    def __init__(self, engines, workers_each):
+        super().__init__(engines, workers_each)
+        self.calls = []
+
+    def _call(self, method, arguments):
+        self.calls.append((method, arguments))
+
+
+def test_engines_with_several_workers_get_consecutive_ranks():
+    link = Told(3, 2)
+    assert link.workers == 6
+    link.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
+    ((_, arguments),) = link.calls
+    assert [info["rank_offset"] for (info,) in arguments] == [1, 3, 5]
+    assert all(info["world_size"] == 7 for (info,) in arguments)
+
+
+def test_ipc_handles_are_pickled_as_vllm_expects():
+    link, handles = Told(1, 1), {"GPU-1": (0, b"handle")}
+    link.update_weights({"names": ["a"], "ipc_handles": handles})
+    ((_, [(update,)]),) = link.calls
+    assert update.keys() == {"names", "ipc_handles_pickled"}
+    assert pickle.loads(b64decode(update["ipc_handles_pickled"])) == handles
+
+
+async def test_a_local_engine_that_does_not_answer_times_out():
+    async def call(method, *arguments):
+        await asyncio.Event().wait()
+
+    link = LocalLink(call, 1, deadline_s=0.1)
+    with pytest.raises(TimeoutError):
+        await asyncio.to_thread(link.start_weight_update)
+
+
+async def test_a_local_engine_is_called_on_its_own_loop_and_its_error_is_raised():
+    seen = []
+
+    async def call(method, *arguments):
+        seen.append((method, arguments, asyncio.get_running_loop()))
+        raise ValueError("refused")
+
+    link = LocalLink(call, 1, deadline_s=10)
+    with pytest.raises(ValueError, match="refused"):
+        await asyncio.to_thread(link.update_weights, {"path": "x"})
+    assert seen == [("update_weights", ({"path": "x"},), asyncio.get_running_loop())]
+
+
+def test_a_link_to_actors_can_be_pickled():
+    link = pickle.loads(pickle.dumps(RayLink([], 1, 5.0)))
+    assert link.workers == 0
