@@ -125,7 +125,7 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
 
 def _busy_s(rollouts: RolloutWorker) -> list[float]:
     """Seconds that each phone has spent in calls."""
-    return [row.busy_s for row in rollouts.worlds.pool.stats()]  # type: ignore[attr-defined]
+    return [row.busy_s for row in rollouts.env_pool.pool.stats()]  # type: ignore[attr-defined]
 
 
 async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:

@@ -87,7 +87,7 @@ def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
         assert f"`{name}`" in by_hand, name
     for _, _, test in make.TESTS:
         file, name = test.split("::")
-        assert f"def {name}(" in (DOCS.parent / "tests/training" / file).read_text(), test
+        assert f"def {name}(" in (DOCS.parent / "tests" / file).read_text(), test
 
 
 def test_documented_overrides_are_accepted():
