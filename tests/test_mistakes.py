@@ -362,3 +362,16 @@ def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
     assert checked.startswith("# Checked: ")
     for what in ("max_new_tokens=", "chat template of model.path=tiny", "login of wandb"):
         assert what in open_
+
+
+@pytest.mark.parametrize("command", [["train"], ["eval", "--policy=random"]], ids=lambda c: c[0])
+def test_a_failed_start_leaves_no_run_folder(command, tmp_path, capsys, monkeypatch):
+    async def fails(*arguments):
+        raise ConfigError("the phones cannot be opened")
+
+    for module in ("trainer.train", "evaluation.evaluate"):
+        monkeypatch.setattr(f"agentrl.training.{module}.open_rollouts", fails)
+    settings = [f"run.dir={tmp_path}", "rollout.launcher=local", "rollout.engine=hf"]
+    assert run([*command, "frozen_lake", *settings]) == 2
+    assert "the phones cannot be opened" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
