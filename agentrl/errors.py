@@ -111,12 +111,12 @@ class EndpointRefused(EngineError):
     Args:
         message: of this error.
         status: HTTP status code.
-        said: the server's error text.
+        server_message: the server's error text.
     """
 
-    def __init__(self, message: str, status: int = 0, said: str = "") -> None:
+    def __init__(self, message: str, status: int = 0, server_message: str = "") -> None:
         super().__init__(message)
-        self.status, self.said = status, said
+        self.status, self.server_message = status, server_message
 
 
 class EndpointUnreachable(EngineError):

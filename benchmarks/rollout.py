@@ -93,7 +93,7 @@ async def _clone_expert(
     config: Config, rollouts: RolloutWorker, folder: Path, weights: Path, games: int
 ) -> None:
     """Briefly clone the expert, because an untrained model never taps."""
-    tickets = requests_of_step("demo", 0, seeds.demonstration_seeds(config, games), 1)
+    tickets = requests_of_step("demo", 0, seeds.demonstration_seeds(config.seed, games), 1)
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
     learner = Learner(config, folder)
@@ -105,7 +105,7 @@ async def _clone_expert(
 
 async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games: int) -> None:
     first = requests_of_step(
-        "eval", 0, seeds.evaluation_seeds(config, config.rollout.concurrency), 1
+        "eval", 0, seeds.evaluation_seeds(config.eval, config.rollout.concurrency), 1
     )
     await rollouts.collect(first)  # start and warm up the engine
     assert rollouts.engine is not None
@@ -125,7 +125,7 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
 
 def _busy_s(rollouts: RolloutWorker) -> list[float]:
     """Seconds that each phone has spent in calls."""
-    return [row.busy_s for row in rollouts.worlds.pool.stats()]  # type: ignore[attr-defined]
+    return [row.busy_s for row in rollouts.env_pool.pool.stats()]  # type: ignore[attr-defined]
 
 
 async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:

@@ -1,4 +1,4 @@
-"""Write the tables of docs/algorithms.md: what each part gives on one fixed case, and its tests.
+"""Write the tables of docs/algorithms.md: worked examples of each part, and its tests.
 
 Run: python docs/make_algorithms.py
 """
@@ -60,7 +60,7 @@ ESTIMATORS = {
         "PRIME's recipe multiplies both parts by 5 and whitens their sum; no discount",
     ),
 }
-LOSSES_TOLD = {
+LOSS_FORMULAS = {
     "ppo": (
         "max(-A r, -A clip(r)); at most -c A where A < 0",
         ("clip_low", "clip_high", "clip_dual"),
@@ -103,7 +103,7 @@ CORRECTIONS = {
     "sequence_truncate": "min(W, high), W the product of w over the reply",
     "sequence_mask": "W within [low, high], else 0",
 }
-KL_TOLD = {
+KL_FORMULAS = {
     "k1": "d",
     "abs": "abs(d)",
     "k2": "d^2 / 2",
@@ -115,75 +115,90 @@ EPISODES = "`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`"
 TURNS = "`turn_grpo`, `state_grpo`, `gigpo`"
 TESTS = [
     ("1", "every estimator",
-     "test_credit.py::test_every_layout_gives_the_same_advantage_to_the_same_tokens"),
+     "algorithms/test_advantages.py::"
+     "test_every_layout_gives_the_same_advantage_to_the_same_tokens"),
     ("1", "every loss, every aggregation",
-     "test_shares.py::test_one_sample_per_turn_has_the_loss_of_the_whole_conversation"),
+     "training/learner/test_micro_batches.py::"
+     "test_one_sample_per_turn_has_the_loss_of_the_whole_conversation"),
     ("2", "every loss, aggregation, correction and divergence",
-     "test_shares.py::test_splitting_a_batch_changes_neither_loss_nor_gradient"),
+     "training/learner/test_micro_batches.py::"
+     "test_splitting_a_batch_changes_neither_loss_nor_gradient"),
     ("2", "every preset, and so every estimator and loss",
-     "test_presets.py::"
+     "training/trainer/test_training_samples.py::"
      "test_micro_batches_and_shared_prefixes_do_not_change_the_update"),
     ("2", "presets `grpo`, `gspo`, `cispo`, `sapo`; `grpo` with LoRA",
-     "test_ranks.py::test_two_ranks_learn_what_one_does"),
+     "training/learner/test_ranks.py::test_two_ranks_learn_what_one_does"),
     ("2", "presets `dapo`, `ppo`, `turn_ppo`, `prime`; `grpo` with QLoRA, in bfloat16 (slow)",
-     "test_ranks.py::test_two_ranks_learn_what_one_does_with_every_other_loss"),
+     "training/learner/test_ranks.py::test_two_ranks_learn_what_one_does_with_every_other_loss"),
     ("2", "presets `grpo`, `dapo`, `ppo`, `gspo`, `prime`",
-     "test_sequence_parallel.py::test_sequence_parallel_ranks_learn_what_one_does"),
-    ("3", "every estimator", "test_credit.py::test_tokens_outside_the_mask_have_no_influence"),
+     "training/learner/test_sequence_parallel.py::"
+     "test_sequence_parallel_ranks_learn_what_one_does"),
+    ("3", "every estimator",
+     "algorithms/test_advantages.py::test_tokens_outside_the_mask_have_no_influence"),
     ("3", "every loss: it is given sampled tokens alone",
-     "test_batching.py::test_turns_that_extend_each_other_become_one_sample"),
+     "training/batching/test_batches.py::test_turns_that_extend_each_other_become_one_sample"),
     ("4", EPISODES,
-     "test_credit.py::test_shifting_all_rewards_of_a_group_changes_no_advantage"),
+     "algorithms/test_advantages.py::test_shifting_all_rewards_of_a_group_changes_no_advantage"),
     ("4", f"{TURNS}, discount 1",
-     "test_credit.py::"
+     "algorithms/test_advantages.py::"
      "test_shifting_all_rewards_of_a_group_changes_no_turn_without_a_discount"),
     ("4", "`state_grpo`, `gigpo`, discount below 1",
-     "test_credit.py::"
+     "algorithms/test_advantages.py::"
      "test_shifting_all_rewards_of_a_group_changes_no_turn_as_far_from_the_end"),
     ("4", f"{TURNS}, discount 0",
-     "test_credit.py::test_shifting_the_reward_of_every_turn_changes_no_advantage"),
+     "algorithms/test_advantages.py::test_shifting_the_reward_of_every_turn_changes_no_advantage"),
     ("4", f"{TURNS}: where it does not hold",
-     "test_credit.py::test_a_shift_that_is_discounted_differently_changes_advantages"),
-    ("5", "every estimator", "test_credit.py::test_permuting_episodes_permutes_advantages"),
-    ("5", "every loss", "test_losses.py::test_losses_do_not_depend_on_the_order_of_tokens"),
+     "algorithms/test_advantages.py::"
+     "test_a_shift_that_is_discounted_differently_changes_advantages"),
+    ("5", "every estimator",
+     "algorithms/test_advantages.py::test_permuting_episodes_permutes_advantages"),
+    ("5", "every loss",
+     "algorithms/test_losses.py::test_losses_do_not_depend_on_the_order_of_tokens"),
     ("6", "a whole run on virtual phones",
-     "test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
+     "training/test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
     ("6", "every batch",
-     "test_batching.py::test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
+     "training/batching/test_batches.py::"
+     "test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
     ("failed", "every estimator",
-     "test_credit.py::test_void_episodes_get_zero_and_do_not_affect_others"),
-    ("alone", "every estimator", "test_credit.py::test_advantages_of_a_single_episode_in_a_group"),
-    ("by hand", "`grpo`", "test_estimators.py::test_grpo_normalizes_among_siblings"),
+     "algorithms/test_advantages.py::test_void_episodes_get_zero_and_do_not_affect_others"),
+    ("alone", "every estimator",
+     "algorithms/test_advantages.py::test_advantages_of_a_single_episode_in_a_group"),
+    ("by hand", "`grpo`", "algorithms/test_estimators.py::test_grpo_normalizes_among_siblings"),
     ("by hand", "`dr_grpo`, `rloo`",
-     "test_estimators.py::test_dr_grpo_does_not_divide_and_rloo_leaves_one_out"),
+     "algorithms/test_estimators.py::test_dr_grpo_does_not_divide_and_rloo_leaves_one_out"),
     ("by hand", "`turn_grpo`",
-     "test_estimators.py::test_turn_grpo_compares_every_turn_of_a_group"),
+     "algorithms/test_estimators.py::test_turn_grpo_compares_every_turn_of_a_group"),
     ("by hand", "`state_grpo`",
-     "test_credit.py::"
+     "algorithms/test_advantages.py::"
      "test_state_grpo_falls_back_to_episodes_unless_every_turn_has_a_state_key"),
     ("by hand", "`gigpo`",
-     "test_estimators.py::test_gigpo_adds_episode_and_state_advantages"),
+     "algorithms/test_estimators.py::test_gigpo_adds_episode_and_state_advantages"),
     ("by hand", "`reinforce_pp`",
-     "test_estimators.py::test_reinforce_pp_includes_rewards_of_later_turns"),
+     "algorithms/test_estimators.py::test_reinforce_pp_includes_rewards_of_later_turns"),
     ("by hand", "`reinforce_pp_baseline`",
-     "test_estimators.py::test_reinforce_pp_baseline_is_whitened_over_the_batch"),
+     "algorithms/test_estimators.py::test_reinforce_pp_baseline_is_whitened_over_the_batch"),
     ("by hand", "`remax`",
-     "test_estimators.py::test_remax_subtracts_the_greedy_return_from_every_token"),
+     "algorithms/test_estimators.py::test_remax_subtracts_the_greedy_return_from_every_token"),
     ("by hand", "`gae`",
-     "test_estimators.py::test_gae_carries_value_and_advantage_across_tokens_that_were_not_sampled"),
-    ("by hand", "`turn_gae`", "test_estimators.py::test_turn_gae_of_a_worked_example"),
+     "algorithms/test_estimators.py::"
+     "test_gae_carries_value_and_advantage_across_tokens_that_were_not_sampled"),
+    ("by hand", "`turn_gae`", "algorithms/test_estimators.py::test_turn_gae_of_a_worked_example"),
     ("by hand", "`prime`",
-     "test_estimators.py::test_prime_leaves_one_out_for_outcome_and_process"),
-    ("by hand", "`ppo`", "test_losses.py::test_ppo_of_worked_examples"),
-    ("by hand", "`gspo`", "test_losses.py::test_gspo_has_one_ratio_per_reply"),
+     "algorithms/test_estimators.py::test_prime_leaves_one_out_for_outcome_and_process"),
+    ("by hand", "`ppo`", "algorithms/test_losses.py::test_ppo_of_worked_examples"),
+    ("by hand", "`gspo`", "algorithms/test_losses.py::test_gspo_has_one_ratio_per_reply"),
     ("by hand", "`cispo`",
-     "test_losses.py::test_cispo_clips_the_ratio_and_keeps_the_gradient"),
-    ("by hand", "`sapo`", "test_losses.py::test_sapo_of_worked_examples"),
-    ("by hand", "every aggregation", "test_losses.py::test_aggregation_of_worked_examples"),
-    ("by hand", "every correction", "test_losses.py::test_corrections_of_worked_examples"),
-    ("by hand", "every divergence", "test_losses.py::test_divergences_of_a_worked_example"),
+     "algorithms/test_losses.py::test_cispo_clips_the_ratio_and_keeps_the_gradient"),
+    ("by hand", "`sapo`", "algorithms/test_losses.py::test_sapo_of_worked_examples"),
+    ("by hand", "every aggregation",
+     "algorithms/test_losses.py::test_aggregation_of_worked_examples"),
+    ("by hand", "every correction",
+     "algorithms/test_losses.py::test_corrections_of_worked_examples"),
+    ("by hand", "every divergence",
+     "algorithms/test_losses.py::test_divergences_of_a_worked_example"),
     ("by hand", "resampling",
-     "test_presets.py::test_episodes_are_resampled_by_the_size_of_their_return"),
+     "training/trainer/test_training_samples.py::"
+     "test_episodes_are_resampled_by_the_size_of_their_return"),
 ]  # fmt: skip
 """Law, or what else is tested; rows; test."""
 
@@ -211,7 +226,7 @@ def case() -> Trajectories:
 
 
 def tables() -> str:
-    """All of them, with what a reader needs to compute each row again."""
+    """All tables, with what a reader needs to recompute each row."""
     parts = [
         _given(), _estimators(), _losses(), _aggregates(), _corrections(), _divergences(),
         _resampling(), _tests(),
@@ -233,18 +248,18 @@ def _settings(config: AlgorithmConfig, names: tuple[str, ...]) -> str:
 
 
 def _given() -> str:
-    told = case()
+    given = case()
     names = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "episode_weight",
              "state_weight")  # fmt: skip
-    states = [" ".join("abc"[state] for state in row) for row in told.states.tolist()]
+    states = [" ".join("abc"[state] for state in row) for row in given.states.tolist()]
     rows = [
-        ("reward of each turn", *(_numbers(row, "g") for row in told.turn_rewards)),
-        ("R, their sum", *(f"{value:g}" for value in told.returns.tolist())),
+        ("reward of each turn", *(_numbers(row, "g") for row in given.turn_rewards)),
+        ("R, their sum", *(f"{value:g}" for value in given.returns.tolist())),
         ("state at the start of each turn", *states),
-        ("critic's V before each token", *(_numbers(row, "g") for row in told.values)),
-        ("and after the last", *(f"{value:g}" for value in told.last_values.tolist())),
-        ("r, the implicit reward of each token", *(_numbers(row, "g") for row in told.implicit)),
-        ("R of the greedy policy", *(f"{value:g}" for value in told.greedy.tolist())),
+        ("critic's V before each token", *(_numbers(row, "g") for row in given.values)),
+        ("and after the last", *(f"{value:g}" for value in given.last_values.tolist())),
+        ("r, the implicit reward of each token", *(_numbers(row, "g") for row in given.implicit)),
+        ("R of the greedy policy", *(f"{value:g}" for value in given.greedy.tolist())),
     ]
     words = (
         f"The settings: {_settings(CREDIT, names)}. A turn's reward lies on its last token. "
@@ -274,7 +289,7 @@ def _losses() -> str:
     old = torch.full((6,), -2.0, dtype=torch.float64)
     turn = torch.arange(3).repeat_interleave(2)
     rows = []
-    for name, (formula, names, others) in LOSSES_TOLD.items():
+    for name, (formula, names, others) in LOSS_FORMULAS.items():
         preset = AlgorithmConfig(name={"ppo": "dapo"}.get(name, name))
         logprobs = (ratios.log().flatten() + old).requires_grad_()
         loss = LOSSES[name](logprobs, old, credits.repeat_interleave(2), turn, preset).loss
@@ -337,7 +352,7 @@ def _corrections() -> str:
 
 def _divergences() -> str:
     rows = []
-    for name, formula in KL_TOLD.items():
+    for name, formula in KL_FORMULAS.items():
         logprobs = torch.tensor([-0.5, 0.5], dtype=torch.float64, requires_grad=True)
         found = ESTIMATES[name](logprobs, torch.zeros(2).double())
         (slope,) = torch.autograd.grad(found.sum(), logprobs)
@@ -360,7 +375,7 @@ def _resampling() -> str:
         others = "verl has R = 0 drawn as well, in proportion to 1e-8" if power else ""
         rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), others))
     words = (
-        f"PF-PPO draws a step's episodes anew, as many as there were, with replacement "
+        f"PF-PPO resamples a step's episodes, as many as there were, with replacement "
         f"(`resample_power`). The numbers are the shares of {len(returns) * times:,} draws from "
         f"{times:,} times these three."
     )
@@ -372,14 +387,13 @@ def _resampling() -> str:
 def _tests() -> str:
     rows = ((law, rows, f"`{test}`") for law, rows, test in TESTS)
     words = (
-        'Which test holds which rows to which law, under `tests/training`; "by hand" are worked '
-        "examples."
+        'Which test holds which rows to which law, under `tests`; "by hand" are worked examples.'
     )
     return words + "\n\n" + _table(("law", "rows", "test"), *rows)
 
 
 def page() -> str:
-    """The whole page: its words as they are, and the tables anew."""
+    """The whole page: the text unchanged, the tables regenerated."""
     words, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
     assert mark, f"{PAGE} has no line {MARK!r}"
     return words + MARK + tables()

@@ -17,7 +17,7 @@ Classes = dict[str, ast.ClassDef]
 
 
 def page() -> str:
-    """The whole page: its words as they are, and the tables anew."""
+    """The whole page: the text unchanged, the tables regenerated."""
     words, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
     assert mark, f"{PAGE} has no line {MARK!r}"
     return words + MARK + tables()
@@ -28,7 +28,7 @@ def tables() -> str:
     files = (CONFIG / name for name in ("sections.py", "algorithm_settings.py"))
     nodes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-    first = f"\n## Beside the sections\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
+    first = f"\n## Top level\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
     return "".join([first, *_sections(classes["Config"], "", classes)])
 
 
@@ -47,11 +47,11 @@ def _sections(config: ast.ClassDef, prefix: str, classes: Classes) -> list[str]:
 
 
 def _absent(field: ast.AnnAssign) -> str:
-    """What is there where a configuration does not name the section."""
+    """What a configuration without this section has."""
     if _is_list(field):
-        return " A list of these; empty where none is given."
+        return " A list of these; empty by default."
     default = "" if field.value is None else _default(field.value)
-    return " `null` where it is not given." if default == "`null`" else ""
+    return " `null` by default." if default == "`null`" else ""
 
 
 def _is_list(field: ast.AnnAssign) -> bool:

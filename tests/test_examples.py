@@ -42,7 +42,7 @@ def test_the_reward_rises_on_a_custom_environment(tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     before, after = (summary[when]["sampled"]["right"] for when in ("before", "after"))
-    assert before < 0.65  # the teacher guesses
+    assert before < 0.65  # the demonstrations are random
     assert after > before + 0.25
 
 
@@ -53,6 +53,6 @@ def test_model_learns_to_use_a_tool_before_it_answers(tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     before, after = (summary[when]["sampled"]["looked"] for when in ("before", "after"))
-    assert before < 0.6  # the teacher mostly looks elsewhere
+    assert before < 0.6  # the demonstrations mostly look elsewhere
     assert after > before + 0.2
     assert summary["expert"]["right"] == 1.0

@@ -57,7 +57,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("train.steps={a: 1", ["ConfigError: train.steps={a: 1: cannot be read: did not find"]),
         ("train.steps=${nope}", ["ConfigError: train.steps: Interpolation key 'nope'"]),
         ("train.ranks=0", ["train.ranks=0", "above 0"]),
-        ("train.ranks=64", ["train.ranks=64: ", "this machine has 2", "train.ranks=2 is the"]),
+        ("train.ranks=64", ["train.ranks=64: ", "2 cores", "train.ranks=2 or fewer"]),
         ("rollout.engine=vlm", ["ConfigError: rollout.engine=vlm: ", "'vllm', 'hf', 'remote'"]),
         ("rollout.engine=remote", ["rollout.engine=remote", "`agentrl eval`"]),
         ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
@@ -153,7 +153,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.kwargs={mode: selct}", ["mode is 'selct'", "tap, select"]),
         (
             "env={kwargs: {mode: select}, translator_kwargs: {mode: tap}}",
-            ["env.translator_kwargs.mode=tap", "env.kwargs.mode=select", "name it once"],
+            ["env.translator_kwargs.mode=tap", "env.kwargs.mode=select", "set it only once"],
         ),
         (
             "rollout.engine_kwargs={gpu_memory_utilisation: 0.3}",
@@ -362,3 +362,16 @@ def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
     assert checked.startswith("# Checked: ")
     for what in ("max_new_tokens=", "chat template of model.path=tiny", "login of wandb"):
         assert what in open_
+
+
+@pytest.mark.parametrize("command", [["train"], ["eval", "--policy=random"]], ids=lambda c: c[0])
+def test_a_failed_start_leaves_no_run_folder(command, tmp_path, capsys, monkeypatch):
+    async def fails(*arguments):
+        raise ConfigError("the phones cannot be opened")
+
+    for module in ("trainer.train", "evaluation.evaluate"):
+        monkeypatch.setattr(f"agentrl.training.{module}.open_rollouts", fails)
+    settings = [f"run.dir={tmp_path}", "rollout.launcher=local", "rollout.engine=hf"]
+    assert run([*command, "frozen_lake", *settings]) == 2
+    assert "the phones cannot be opened" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from agentrl.cli.environment_argument import target_of
 from agentrl.training.monitoring.console import results_table
+
+if TYPE_CHECKING:
+    from agentrl.training.evaluation.evaluate import Evaluation
 
 
 def evaluate(
@@ -61,11 +64,18 @@ def evaluate(
         demos=demos,
         overrides=overrides or (),
     )
-    if as_json:
-        extra = {"audit": result.audit or None, "model": result.model, "run": str(result.run)}
-        shown = {key: value for key, value in extra.items() if value is not None}
-        typer.echo(json.dumps(result.summary() | shown))
-        return
+    _print_json(result) if as_json else _print_table(result, target, policy, greedy, checkpoint)
+
+
+def _print_json(result: "Evaluation") -> None:
+    extra = {"audit": result.audit or None, "model": result.model, "run": str(result.run)}
+    shown = {key: value for key, value in extra.items() if value is not None}
+    typer.echo(json.dumps(result.summary() | shown))
+
+
+def _print_table(
+    result: "Evaluation", target: str, policy: str, greedy: bool, checkpoint: str | None
+) -> None:
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     Console().print(results_table({who: result.summary()}, target))
     if policy == "model" and result.model is None and Path(target).is_dir():

@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     from agentrl.types import Message, ScoredEpisode, Turn
 
 
+_PolicyOption = Annotated[
+    str,
+    typer.Option(
+        help="`human`, `model` (with rollout.engine=remote the server's), a scripted player, or "
+        "the folder of a run or a model."
+    ),
+]
+_WidthOption = Annotated[
+    int,
+    typer.Option(
+        help="Width of images, in characters; 0 shows none. Needs a color terminal.",
+        min=0,
+        max=400,
+    ),
+]
+
+
 def play(
     target: Annotated[
         str,
@@ -28,13 +45,7 @@ def play(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
     ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="`human`, `model` (with rollout.engine=remote the server's), a scripted player, "
-            "or the folder of a run or a model."
-        ),
-    ] = "human",
+    policy: _PolicyOption = "human",
     seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="The model always takes the most probable token.")
@@ -45,14 +56,7 @@ def play(
     delay: Annotated[
         float, typer.Option(help="Pause after each turn of a policy, in seconds.", min=0)
     ] = 0.0,
-    width: Annotated[
-        int,
-        typer.Option(
-            help="Width of images, in characters; 0 shows none. Needs a color terminal.",
-            min=0,
-            max=400,
-        ),
-    ] = 48,
+    width: _WidthOption = 48,
     browser: Annotated[
         bool, typer.Option("--browser", help="Play on a web page: by taps, swipes, keys and text.")
     ] = False,
@@ -78,17 +82,19 @@ def play(
             settings.append(f"model.path={policy}")
         policy = MODEL
     console = Console()
-    how: dict[str, Any] = {
-        "policy": policy,
-        "seed": seed,
-        "greedy": greedy,
-        "checkpoint": checkpoint,
-    }
+    how: dict[str, Any] = {"policy": policy, "seed": seed, "greedy": greedy}
+    how["checkpoint"] = checkpoint
     if browser:
         scored, folder = _in_browser(known, settings, port, how)
     else:
         audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
         scored, folder = play_one(known, audience, overrides=settings, **how)
+    _print_result(console, scored)
+    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
+
+
+def _print_result(console: Console, scored: "ScoredEpisode") -> None:
+    """Outcome, reward and metrics of the episode."""
     episode = scored.episode
     ended = f"{episode.outcome.value} after {pluralize(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}
@@ -100,7 +106,6 @@ def play(
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
         console.print(f"{escape(str(name))} {value:g}", highlight=False)
-    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
 
 
 def _in_browser(

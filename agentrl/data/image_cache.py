@@ -39,7 +39,7 @@ def find_broken(
         return broken(cells())
     kept = FOLDER.expanduser() / f"{_digest(cells(), root)}.json"
     try:
-        return {int(place): str(why) for place, why in json.loads(kept.read_text()).items()}
+        return {int(index): str(why) for index, why in json.loads(kept.read_text()).items()}
     except (OSError, ValueError, AttributeError):
         found = broken(cells())
     try:
@@ -54,8 +54,8 @@ def find_broken(
 
 def _digest(cells: Iterator[Cell], root: Path) -> str:
     digest = hashlib.sha256(str(root).encode(errors="replace"))
-    for place, value in cells:
-        digest.update(f"{place}\0".encode())
+    for index, value in cells:
+        digest.update(f"{index}\0".encode())
         try:
             found = image_source(value, root)
             digest.update(_stamp(found) if isinstance(found, Path) else found)

@@ -35,14 +35,14 @@ class Table(Protocol):
 
     def __len__(self) -> int: ...
 
-    def row(self, place: int) -> Row:
+    def row(self, index: int) -> Row:
         """One row.
 
         Raises:
             BadRow: it cannot be read.
         """
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """A row's location as a user would look for it: `line 3`, `row 7`."""
 
 
@@ -66,16 +66,16 @@ class FileTable:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def row(self, place: int) -> Row:
+    def row(self, index: int) -> Row:
         """See Table.row."""
-        found = self._rows[place][1]
+        found = self._rows[index][1]
         if isinstance(found, str):
             raise BadRow(found)
         return found
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """See Table.name."""
-        return f"{self._counted} {self._rows[place][0]}"
+        return f"{self._counted} {self._rows[index][0]}"
 
 
 class ColumnTable:
@@ -93,17 +93,17 @@ class ColumnTable:
     def __len__(self) -> int:
         return len(self._held)
 
-    def row(self, place: int) -> Row:
+    def row(self, index: int) -> Row:
         """See Table.row."""
         try:
-            found: Row = self._held[place]
+            found: Row = self._held[index]
         except Exception as error:  # a library may raise anything on broken data
             raise BadRow(describe_error(error)) from error
         return found
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """See Table.name."""
-        return f"row {place + 1}"
+        return f"row {index + 1}"
 
 
 class _Arrow:
@@ -115,8 +115,8 @@ class _Arrow:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def __getitem__(self, place: int) -> Row:
-        row: Row = self._table.slice(place, 1).to_pylist()[0]
+    def __getitem__(self, index: int) -> Row:
+        row: Row = self._table.slice(index, 1).to_pylist()[0]
         return row
 
 

@@ -66,10 +66,10 @@ class EndpointSession:
 
     def __init__(self, policy: EndpointPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
-        self._memory = PromptHistory(policy.history)
-        words = self._memory.instructions(instructions)
-        self._preamble = [{"role": "system", "content": words}] if words else []
-        self._said: list[_Exchange] = []
+        self._history = PromptHistory(policy.history)
+        text = self._history.instructions(instructions)
+        self._preamble = [{"role": "system", "content": text}] if text else []
+        self._exchanges: list[_Exchange] = []
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """The server's reply; None if the conversation exceeds its model's context.
@@ -80,17 +80,19 @@ class EndpointSession:
         """
         policy = self._policy
         # In a thread: scaling and compressing a screen takes tens of milliseconds.
-        self._said.append(await asyncio.to_thread(self._asked, self._memory.reminded(message)))
-        exchanges = self._memory.shown(self._said)
+        self._exchanges.append(
+            await asyncio.to_thread(self._exchange, self._history.with_memory(message))
+        )
+        exchanges = self._history.visible(self._exchanges)
         messages: list[Part] = [*self._preamble]
         for exchange in exchanges:
             messages += [exchange.question, *([exchange.answer] if exchange.answer else [])]
-        sampling = replace(policy.sampling, seed=draw_seed(self._seed, len(self._said) - 1))
+        sampling = replace(policy.sampling, seed=draw_seed(self._seed, len(self._exchanges) - 1))
         reply = await policy.endpoint.chat(messages, sampling)
         if reply is None:
             return None
-        self._said[-1].answer = {"role": "assistant", "content": reply.text}
-        self._memory.hear(reply.text)
+        self._exchanges[-1].answer = {"role": "assistant", "content": reply.text}
+        self._history.remember(reply.text)
         images = tuple(image for exchange in exchanges for image in exchange.images)
         return Answer(
             prompt=Prompt(token_ids=reply.prompt_ids, images=images),
@@ -98,7 +100,7 @@ class EndpointSession:
             text=reply.text,
         )
 
-    def _asked(self, message: Message) -> _Exchange:
+    def _exchange(self, message: Message) -> _Exchange:
         scale = self._policy.scale
         images = tuple(map(scale, message.images)) if scale else message.images
         return _Exchange(question=to_api_message(replace(message, images=images)), images=images)

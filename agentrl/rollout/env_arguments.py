@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from agentrl import env, registry
-from agentrl.config import Config, EnvConfig
+from agentrl.config import EnvConfig, EvalConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.episode_request import Split
 from agentrl.text import did_you_mean
@@ -45,11 +45,11 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     return {**shared_arguments(config, config.translator_kwargs), **config.kwargs}
 
 
-def env_config_of(config: Config, split: Split) -> EnvConfig:
+def env_config_of(config: EnvConfig, evaluation: EvalConfig, split: Split) -> EnvConfig:
     """The environment of a split: held-out episodes may have their own settings (`eval.kwargs`)."""
-    if split != "eval" or not config.eval.kwargs:
-        return config.env
-    return replace(config.env, kwargs={**config.env.kwargs, **config.eval.kwargs})
+    if split != "eval" or not evaluation.kwargs:
+        return config
+    return replace(config, kwargs={**config.kwargs, **evaluation.kwargs})
 
 
 def with_allowed_apps(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
@@ -70,11 +70,11 @@ def with_allowed_apps(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     return replace(config, kwargs={**config.kwargs, _ALLOW: list(allow)})
 
 
-def baseline_players(config: Config) -> list[str]:
+def baseline_players(config: EnvConfig, evaluation: EvalConfig) -> list[str]:
     """The scripted players that the model is compared with."""
-    if config.eval.baselines is not None:
-        return config.eval.baselines
-    players = configured_game(config.env).players
+    if evaluation.baselines is not None:
+        return evaluation.baselines
+    players = configured_game(config).players
     return [name for name in ("random", "expert") if name in players]
 
 

@@ -221,7 +221,11 @@ def open_env_pool(
         processes = EnvProcesses(config.env.processes) if config.env.processes else None
         deadline_s = config.rollout.deadline_s
         return LocalEnvPool(
-            lambda split: env_config_of(config, split), keep_frame, count, processes, deadline_s
+            lambda split: env_config_of(config.env, config.eval, split),
+            keep_frame,
+            count,
+            processes,
+            deadline_s,
         )
     assert n == 1 or phones is not None, "several processes share one pool"
     pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
@@ -236,7 +240,9 @@ def open_env_pool(
         raise
 
     def settings(split: Split) -> EnvConfig:
-        return with_allowed_apps(env_config_of(config, split), config.devices.allow)
+        return with_allowed_apps(
+            env_config_of(config.env, config.eval, split), config.devices.allow
+        )
 
     lease_s = config.rollout.deadline_s
     return PhoneEnvPool(

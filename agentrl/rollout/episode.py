@@ -96,6 +96,18 @@ async def run_episode(
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)
+    return _episode(request, env_id, runner, history, outcome, error)
+
+
+def _episode(
+    request: EpisodeRequest,
+    env_id: str,
+    runner: EnvRunner,
+    history: _History,
+    outcome: Outcome,
+    error: str | None,
+) -> Episode:
+    last = history.last
     return Episode(
         id=request.id,
         env_id=env_id,
@@ -138,9 +150,9 @@ async def _turns(
         generated = time.perf_counter()
         if keep_model_frame and not sight.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(sight.observation.images) :]
-            sight = _still(sight, tuple(map(keep_model_frame, new)))
+            sight = _unchanged(sight, tuple(map(keep_model_frame, new)))
         move = await runner.act(answer.text)
-        after = move.after or _still(sight, sight.frames)
+        after = move.after or _unchanged(sight, sight.frames)
         took = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **took}
         history.turns.append(_turn(message, answer, move, sight, after, timings))
@@ -155,7 +167,7 @@ async def _turns(
     return Outcome.TRUNCATED
 
 
-def _still(sight: StepResult, frames: tuple[str, ...]) -> StepResult:
+def _unchanged(sight: StepResult, frames: tuple[str, ...]) -> StepResult:
     """The same state without a step: no reward, not ended."""
     return StepResult(
         observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from agentrl import devices, env
-from agentrl.config import Config
+from agentrl.config import Config, DevicesConfig
 from agentrl.devices.device_opener import DeviceOpener
 from agentrl.replay.live_phones import LivePhone
 
@@ -61,9 +61,8 @@ def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
     ]
 
 
-def phone_opener(config: Config, wrap: devices.DeviceWrapper) -> DeviceOpener:
+def phone_opener(settings: DevicesConfig, wrap: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
-    settings = config.devices
     return DeviceOpener(
         driver=settings.driver,
         capture=settings.capture,

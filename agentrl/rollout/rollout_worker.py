@@ -305,7 +305,7 @@ class RolloutWorker:
         """
         if player is not None:
             return ScriptedPolicy(
-                load_player(env_config_of(self._config, split), player),
+                load_player(env_config_of(self._config.env, self._config.eval, split), player),
                 encoder=self._encoder,
                 history=parse_history(self._config.env.history),
                 scale=open_scaler(self._config.model),

@@ -106,7 +106,7 @@ class SharedPool(Borrower):
     ) -> None:
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
-        self._opener = phone_opener(config, wrap)
+        self._opener = phone_opener(config.devices, wrap)
         self._is_virtual = str(config.devices.source).startswith("virtual")
         self._lease_s = config.devices.lease_s
         self._devices: dict[str, LeasableDevice] = {}

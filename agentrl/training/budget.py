@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from agentrl import env
-from agentrl.config import Config
+from agentrl.config import Config, DevicesConfig, RolloutConfig
 from agentrl.config.loading import path_of
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.training.supervised import warm_start_marker
@@ -52,35 +52,38 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     during = math.ceil(steps / evaluation.every) if evaluation.every else 0
     both = 2 * evaluation.episodes
     played = steps * config.rollout.groups * config.rollout.group_size
-    scripted, model = _paces(config)
+    max_turns = config.env.max_turns
+    scripted, model = _paces(config.rollout, config.devices)
     yield "start", "processes and model", _START_S
     yield (
         "baselines",
-        *_games(config, evaluation.episodes * len(baseline_players(config)), scripted),
+        *_games(
+            max_turns,
+            evaluation.episodes * len(baseline_players(config.env, config.eval)),
+            scripted,
+        ),
     )
     if warm is not None and not _is_warm(config):
         seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
         games = 0 if warm.player is None else warm.episodes
-        yield "demonstrations", *_games(config, games, scripted)
+        yield "demonstrations", *_games(max_turns, games, scripted)
         yield "warm start", f"{warm.steps} steps of {warm.batch} turns", seconds
-    amount, seconds = _games(config, both, model)
+    amount, seconds = _games(max_turns, both, model)
     yield "evaluation before", amount, seconds + _ENGINE_START_S
-    amount, seconds = _games(config, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
+    amount, seconds = _games(max_turns, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
     yield "reinforcement", amount and f"{steps} steps with {amount} in total", seconds
-    yield "evaluation during", *_games(config, during * evaluation.episodes_during, model)
-    yield "evaluation after", *_games(config, both, model)
+    yield "evaluation during", *_games(max_turns, during * evaluation.episodes_during, model)
+    yield "evaluation after", *_games(max_turns, both, model)
 
 
-def _games(config: Config, episodes: int, turns_per_s: float) -> tuple[str, float]:
+def _games(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
     """Amount and seconds of a number of episodes."""
-    turns = config.env.max_turns
-    amount = f"{episodes:,} episodes of at most {turns} turns" if episodes else ""
-    return amount, episodes * turns / turns_per_s
+    amount = f"{episodes:,} episodes of at most {max_turns} turns" if episodes else ""
+    return amount, episodes * max_turns / turns_per_s
 
 
-def _paces(config: Config) -> tuple[float, float]:
+def _paces(rollout: RolloutConfig, devices: DevicesConfig) -> tuple[float, float]:
     """Turns per second of scripted players and of the model, as limited by the phones."""
-    rollout, devices = config.rollout, config.devices
     at_once = min(_num_virtual(devices.source) or 1, rollout.concurrency)
     turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
     return (

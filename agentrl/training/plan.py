@@ -124,7 +124,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
-    count = check_games(config, [*players, *baseline_players(config)])
+    count = check_games(config, [*players, *baseline_players(config.env, config.eval)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     if learns:
@@ -205,7 +205,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
     trained = check_env_kwargs(config.env)
     held_out = trained
     if config.eval.kwargs:
-        held_out = check_env_kwargs(env_config_of(config, "eval"), "eval.kwargs")
+        held_out = check_env_kwargs(env_config_of(config.env, config.eval, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
             "eval.episodes=%s: only %s different episodes are held out; they are played repeatedly",

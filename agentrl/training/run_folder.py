@@ -112,9 +112,9 @@ class RunFolder:
 
     def remove_if_empty(self) -> None:
         """Remove the folder of a job that failed before it recorded, logged or kept anything."""
-        if self.has_begun or any(self.path.glob("*/*")):
-            return
-        shutil.rmtree(self.path, ignore_errors=True)
+        kept = ("episodes", "checkpoints", "logs", "model")
+        if not self.has_begun and not any(any((self.path / name).glob("*")) for name in kept):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def start(self) -> Path:

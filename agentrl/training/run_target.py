@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl import config as configuration
 from agentrl import event_loop
-from agentrl.config import Config
+from agentrl.config import Config, RolloutConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
@@ -56,13 +56,13 @@ def with_run_model(config: Config, run: Path, kept: Path | None) -> Config:
     return replace(config, model=replace(config.model, path=str(own.absolute())))
 
 
-def is_served(config: Config, checkpoint: str | None = None) -> bool:
+def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
     """Whether the model that plays is behind a server.
 
     Raises:
         ConfigError: it is, but a checkpoint is named.
     """
-    served = config.rollout.engine == "remote"
+    served = rollout.engine == "remote"
     if served and checkpoint is not None:
         raise ConfigError(
             f"checkpoint={checkpoint} contradicts rollout.engine=remote, which plays with the "
@@ -91,10 +91,10 @@ def trained_steps(run: Path | None, kept: Path | None) -> int:
     return 0 if run is None else RunFolder(run).load_state().step
 
 
-def overridden_name(config: Config, overrides: Sequence[str]) -> str | None:
+def overridden_name(name: str | None, overrides: Sequence[str]) -> str | None:
     """`run.name` if an override sets it: the name in a run's stored configuration is taken."""
     is_set = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
-    return config.run.name if is_set else None
+    return name if is_set else None
 
 
 def check_checkpoint(config: Config, kept: Path | None) -> None:

@@ -7,7 +7,7 @@ demonstrations, the second for training. No seed is ever both evaluated and trai
 from collections.abc import Sequence
 
 from agentrl.algorithms.episode_selection import filters
-from agentrl.config import Config
+from agentrl.config import AlgorithmConfig, Config, EvalConfig, RolloutConfig
 from agentrl.errors import ConfigError
 
 _FIRST = 100_000_000
@@ -15,14 +15,14 @@ _RANGE = 10_000_000
 _HALF = _RANGE // 2
 
 
-def evaluation_seeds(config: Config, episodes: int) -> list[int]:
+def evaluation_seeds(settings: EvalConfig, episodes: int) -> list[int]:
     """Seeds of the held-out episodes."""
-    return list(range(config.eval.first_seed, config.eval.first_seed + episodes))
+    return list(range(settings.first_seed, settings.first_seed + episodes))
 
 
-def demonstration_seeds(config: Config, episodes: int) -> list[int]:
+def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
     """Seeds of the scripted player's demonstrations."""
-    first = _FIRST + config.seed * _RANGE
+    first = _FIRST + run_seed * _RANGE
     return list(range(first, first + episodes))
 
 
@@ -34,7 +34,7 @@ def training_seeds(config: Config, step: int, attempt: int = 0) -> Sequence[int 
         step: from 1.
         attempt: how many times groups of this step have been replaced.
     """
-    count, attempts = _seeds_of_attempt(config), _attempts(config)
+    count, attempts = _seeds_of_attempt(config.rollout), _attempts(config.algorithm)
     begun = ((step - 1) * attempts + attempt) * count
     first = _FIRST + config.seed * _RANGE + _HALF + begun
     seeds = range(first, first + count)
@@ -44,13 +44,13 @@ def training_seeds(config: Config, step: int, attempt: int = 0) -> Sequence[int 
     return [seeds[member : member + size] for member in range(0, count, size)]
 
 
-def _seeds_of_attempt(config: Config) -> int:
-    groups, size = config.rollout.groups, config.rollout.group_size
-    return groups if config.rollout.seed_per == "group" else groups * size
+def _seeds_of_attempt(rollout: RolloutConfig) -> int:
+    groups, size = rollout.groups, rollout.group_size
+    return groups if rollout.seed_per == "group" else groups * size
 
 
-def _attempts(config: Config) -> int:
-    return 1 + (config.algorithm.filter_refills if filters(config.algorithm) else 0)
+def _attempts(algorithm: AlgorithmConfig) -> int:
+    return 1 + (algorithm.filter_refills if filters(algorithm) else 0)
 
 
 def check_seeds(config: Config) -> None:
@@ -67,7 +67,13 @@ def check_seeds(config: Config) -> None:
     if not 0 <= config.seed < 1000:
         raise ConfigError(f"seed={config.seed}: must lie in [0, 999]")
     demos = config.warm_start.episodes if config.warm_start else 0
-    if max(demos, config.train.steps * _attempts(config) * _seeds_of_attempt(config)) > _HALF:
+    if (
+        max(
+            demos,
+            config.train.steps * _attempts(config.algorithm) * _seeds_of_attempt(config.rollout),
+        )
+        > _HALF
+    ):
         raise ConfigError(
             f"more than {_HALF} seeds of one kind are needed: lower train.steps or rollout.groups"
         )

@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_screens(env: NumberGame) -> None:
 
 def test_an_invalid_action_is_rejected(env: NumberGame) -> None:
     env.reset(seed=1)
-    with pytest.raises(ValueError, match="no action"):
+    with pytest.raises(ValueError, match="is not an action"):
         env.step(np.array([1.5, 0.5], dtype=np.float32))
 
 

@@ -118,7 +118,7 @@ def test_run_stays_within_its_size_limit_with_complete_curves(tmp_path, capsys):
     assert all(e.advantages is not None for e in episodes if e.removed)
     assert len(list(opened.opened(episodes))) == len(episodes) - 32 > 0
     assert len(steps_of(tmp_path / "kept")) == 2
-    assert "evaluations and demonstrations alone take" in capsys.readouterr().err
+    assert "evaluations and demonstrations, which are never removed" in capsys.readouterr().err
 
 
 def contents_of(run: Path) -> dict[Path, bytes]:

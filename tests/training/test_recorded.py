@@ -68,7 +68,7 @@ async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Pa
     rollouts = RolloutWorker(config, model, run)
     await rollouts.start()
     try:
-        requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config, count), 1)
+        requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config.seed, count), 1)
         assert config.warm_start is not None
         scored = await rollouts.collect(requests, config.warm_start.player)
     finally:

@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Path:
 def retention(run: Path, keep_gb: float | None) -> Retention:
     config = Config()
     config.run.keep_gb = keep_gb
-    return Retention(run, config)
+    return Retention(run, config.run.keep_gb, config.rollout)
 
 
 def prunings() -> list[threading.Thread]:

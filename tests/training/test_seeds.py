@@ -32,8 +32,8 @@ def test_episodes_have_their_own_seeds_with_seed_per_episode() -> None:
 def test_runs_and_splits_share_no_seed(per: str) -> None:
     of = [made(f"rollout.seed_per={per}", f"seed={seed}") for seed in (0, 1)]
     trained = [{s for step in (1, 50) for g in played(one, step) for s in g} for one in of]
-    shown = [set(seeds.demonstration_seeds(one, 50)) for one in of]
-    held_out = set(seeds.evaluation_seeds(of[0], 100))
+    shown = [set(seeds.demonstration_seeds(one.seed, 50)) for one in of]
+    held_out = set(seeds.evaluation_seeds(of[0].eval, 100))
     assert not set.intersection(*trained)
     assert not any(a & b for a in trained for b in (*shown, held_out))
 

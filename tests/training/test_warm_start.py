@@ -74,10 +74,13 @@ def test_run_keeps_a_copy_of_its_prompt(tmp_path):
     run = RunFolder.create(config, "x")
     template.write_text("Play badly.")
     again = configuration.load(run.path / "config.yaml")
-    assert warm_start._instructions(again) == "Play well."
+    assert warm_start._instructions(again.env) == "Play well."
     other = RunFolder.create(settings(f"env.prompt={template}", f"run.dir={tmp_path}"), "y")
-    assert warm_start._instructions(configuration.load(other.path / "config.yaml")) == "Play badly."
-    assert warm_start._instructions(again) == "Play well."
+    assert (
+        warm_start._instructions(configuration.load(other.path / "config.yaml").env)
+        == "Play badly."
+    )
+    assert warm_start._instructions(again.env) == "Play well."
 
 
 def test_warm_start_that_cannot_be_cached_is_not_lost(tmp_path, caplog):

@@ -32,9 +32,9 @@ class Conversation:
         self, encoder: ChatEncoder, instructions: str, history: History | None = None
     ) -> None:
         self._encoder = encoder
-        self._memory = PromptHistory(history)
-        self._preamble = encoder.preamble(self._memory.instructions(instructions))
-        self._said: list[_Exchange] = []
+        self._history = PromptHistory(history)
+        self._preamble = encoder.preamble(self._history.instructions(instructions))
+        self._exchanges: list[_Exchange] = []
 
     def observe(self, message: Message) -> Prompt:
         """Add a message and return the prompt for the reply to it.
@@ -42,23 +42,25 @@ class Conversation:
         Raises:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
-        assert not self._said or self._said[-1].answer, "the last prompt has no answer yet"
-        ids, images = self._encoder.question(self._memory.reminded(message))
-        self._said.append(_Exchange(question=ids, images=images))
-        exchanges = self._memory.shown(self._said)
+        assert not self._exchanges or self._exchanges[-1].answer, (
+            "the last prompt has no answer yet"
+        )
+        ids, images = self._encoder.question(self._history.with_memory(message))
+        self._exchanges.append(_Exchange(question=ids, images=images))
+        exchanges = self._history.visible(self._exchanges)
         token_ids = list(self._preamble)
         for exchange in exchanges:
             token_ids += exchange.question + (exchange.answer or ())
-        shown = tuple(image for exchange in exchanges for image in exchange.images)
+        images_shown = tuple(image for exchange in exchanges for image in exchange.images)
         self._encoder.model_adapter.collapse_image_tokens(
-            token_ids, shown
+            token_ids, images_shown
         )  # checks the image tokens
-        return Prompt(token_ids=tuple(token_ids), images=shown)
+        return Prompt(token_ids=tuple(token_ids), images=images_shown)
 
     def answer(self, reply_ids: Sequence[int]) -> None:
         """Add a reply with exactly the ids that were sampled."""
-        assert self._said, "there is no message to answer"
-        assert self._said[-1].answer is None, "the last message is already answered"
-        self._said[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
-        if self._memory.is_carried:  # otherwise save the decoding
-            self._memory.hear(self._encoder.text(reply_ids))
+        assert self._exchanges, "there is no message to answer"
+        assert self._exchanges[-1].answer is None, "the last message is already answered"
+        self._exchanges[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
+        if self._history.has_memory:  # otherwise save the decoding
+            self._history.remember(self._encoder.text(reply_ids))

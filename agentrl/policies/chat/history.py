@@ -27,26 +27,26 @@ class PromptHistory:
 
     def __init__(self, history: History | None) -> None:
         self._history = history or History()
-        self._written = ""
+        self._memory = ""
 
     @property
-    def is_carried(self) -> bool:
+    def has_memory(self) -> bool:
         """Whether replies can write a memory."""
         return self._history.carries_memory
 
-    def instructions(self, words: str) -> str:
+    def instructions(self, text: str) -> str:
         """The system message with the memory's instructions; an empty one stays empty."""
-        return f"{words} {_memory_hint(self._history)}" if self.is_carried and words else words
+        return f"{text} {_memory_hint(self._history)}" if self.has_memory and text else text
 
-    def reminded(self, message: Message) -> Message:
+    def with_memory(self, message: Message) -> Message:
         """A new message with the memory in front."""
-        if not self._written:
+        if not self._memory:
             return message
         # Text written by the model must not pass for an image placeholder.
-        memory = self._written.replace(IMAGE, "<image >")
+        memory = self._memory.replace(IMAGE, "<image >")
         return replace(message, text=f"<{MEMORY}>{memory}</{MEMORY}>\n{message.text}")
 
-    def shown(self, messages: Sequence[_T]) -> Sequence[_T]:
+    def visible(self, messages: Sequence[_T]) -> Sequence[_T]:
         """The part of the conversation that a prompt contains.
 
         Args:
@@ -55,10 +55,10 @@ class PromptHistory:
         turns = self._history.turns
         return messages if turns is None else messages[-turns:]
 
-    def hear(self, reply: str) -> None:
+    def remember(self, reply: str) -> None:
         """Update the memory from a reply, if it is carried."""
-        if self.is_carried:
-            self._written = extract_memory(reply, self._written)
+        if self.has_memory:
+            self._memory = extract_memory(reply, self._memory)
 
 
 def extract_memory(reply: str, before: str) -> str:

@@ -21,7 +21,9 @@ _SEEDS = 2**31
 _IDS = 2**32
 _ENDS = ("stop", "length", None)
 """Finish reasons of a complete reply; a server may omit it."""
-_NO_ROOM = re.compile(r"context.?length|context.?window|context size|prompt is too long", re.I)
+_CONTEXT_OVERFLOW = re.compile(
+    r"context.?length|context.?window|context size|prompt is too long", re.I
+)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -137,6 +139,6 @@ def error_text(content: bytes) -> str:
     return found if isinstance(found, str) else text
 
 
-def is_context_overflow(said: str) -> bool:
+def is_context_overflow(message: str) -> bool:
     """Whether an error says that a prompt exceeds the model's context."""
-    return _NO_ROOM.search(said) is not None
+    return _CONTEXT_OVERFLOW.search(message) is not None

@@ -178,7 +178,9 @@ class Endpoint:
         except TimeoutError:
             raise EngineError(f"{self._url}: no answer within {self._deadline_s:g} s") from None
         except EndpointRefused as error:
-            if error.status in (400, 413, 422) and chat_completions.is_context_overflow(error.said):
+            if error.status in (400, 413, 422) and chat_completions.is_context_overflow(
+                error.server_message
+            ):
                 return None
             raise
         try:
@@ -251,9 +253,9 @@ class Endpoint:
             raise EngineError(f"{self._url}: invalid JSON: {quoted(head, 80)}") from None
 
     def _refusal(self, path: str, status: int, content: bytes) -> EndpointRefused:
-        said = self._without_key(chat_completions.error_text(content[:4096]))
-        words = f"{self._url}{path} answers {status}: {quoted(said, 300)}"
-        return EndpointRefused(words, status, said)
+        server_message = self._without_key(chat_completions.error_text(content[:4096]))
+        message = f"{self._url}{path} answers {status}: {quoted(server_message, 300)}"
+        return EndpointRefused(message, status, server_message)
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "(the key)") if self._key else text

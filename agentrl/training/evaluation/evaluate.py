@@ -3,7 +3,7 @@
 import io
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -144,7 +144,11 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    chosen = (seeds.demonstration_seeds if demos else seeds.evaluation_seeds)(config, episodes)
+    chosen = (
+        seeds.demonstration_seeds(config.seed, episodes)
+        if demos
+        else seeds.evaluation_seeds(config.eval, episodes)
+    )
     requests = requests_of_step("demo" if demos else "eval", step, chosen, 1, label)
     played = await rollouts.collect(requests, player, greedy)
     check(played)
@@ -198,19 +202,12 @@ def evaluate(
     config = replace(
         config,
         eval=replace(config.eval, episodes=count),
-        run=replace(config.run, name=overridden_name(config, overrides)),
+        run=replace(config.run, name=overridden_name(config.run.name, overrides)),
     )
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
-    served = player is None and is_served(config, checkpoint)
-    if run is not None and player is None and not served:
-        config = with_run_model(config, run, kept)
-    config = transports.without_learner(config)
-    plan.check_player(config, player)
-    if player is None:
-        check_checkpoint(config, kept)
-    if served:
-        config = with_served_model(config)
+    served = player is None and is_served(config.rollout, checkpoint)
+    config = _checked(config, run, kept, player, served=served)
     name = "run" if isinstance(target, Config) else Path(target).stem
     if run is None and player is None and not served:
         log.warning(
@@ -221,28 +218,46 @@ def evaluate(
         )
     who = "remote" if served else _who(run, kept, player)
     folder = RunFolder.create(config, f"{'demo' if demos else 'eval'}-{who}-{name}")
-    model = {"model": config.rollout.endpoint.model} if served else {}
+    model = config.rollout.endpoint.model if served else None
+    is_checkpoint = kept is not None and player is None
     header = {
         "target": str(target),
-        "policy": model.get("model", policy),
-        "checkpoint": checkpoint_store.step_of(kept)
-        if kept is not None and player is None
-        else None,
+        "policy": model or policy,
+        "checkpoint": checkpoint_store.step_of(kept) if kept and is_checkpoint else None,
         "greedy": greedy,
     }
     step = 0 if player is not None or served else trained_steps(run, kept)
+    evaluation = _evaluate(config, folder.path, who, step, kept, player, greedy, demos)
+    return replace(_recorded(folder, header, evaluation), run=folder.path, model=model)
+
+
+def _recorded(
+    folder: RunFolder, header: dict[str, Any], evaluation: Coroutine[Any, Any, Evaluation]
+) -> Evaluation:
+    """Run an evaluation and write its summary; a folder without any episode is removed."""
     with lock_folder(folder.path):
         folder.write_summary(header)  # the viewer shows it while episodes are played
         try:
-            found = event_loop.run(
-                _evaluate(config, folder.path, who, step, kept, player, greedy, demos)
-            )
+            found = event_loop.run(evaluation)
         except BaseException:
             folder.remove_if_empty()
             raise
         audit = {"audit": found.audit} if found.audit else {}
         folder.write_summary({**header, **found.summary(), **audit})
-    return replace(found, run=folder.path, model=model.get("model"))
+    return found
+
+
+def _checked(
+    config: Config, run: Path | None, kept: Path | None, player: str | None, *, served: bool
+) -> Config:
+    """The configuration with the model that plays, after checking everything that it needs."""
+    if run is not None and player is None and not served:
+        config = with_run_model(config, run, kept)
+    config = transports.without_learner(config)
+    plan.check_player(config, player)
+    if player is None:
+        check_checkpoint(config, kept)
+    return with_served_model(config) if served else config
 
 
 def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
@@ -265,8 +280,11 @@ async def _evaluate(
     demos: bool,
 ) -> Evaluation:
     count = config.eval.episodes
-    needs_no_model = player is not None or is_served(config)
-    with TemporaryDirectory(prefix="agentrl-") as scratch, _shown(config, folder) as display:
+    needs_no_model = player is not None or is_served(config.rollout)
+    with (
+        TemporaryDirectory(prefix="agentrl-") as scratch,
+        _shown(config.logging, folder) as display,
+    ):
         model = None if needs_no_model else model_folder(config, Path(scratch), kept)
         rollouts = await open_rollouts(config, model, folder, step)
         try:
@@ -288,9 +306,9 @@ async def _evaluate(
 
 
 @contextmanager
-def _shown(config: Config, folder: Path) -> Iterator[ConsoleDisplay]:
+def _shown(loggers: Sequence[str], folder: Path) -> Iterator[ConsoleDisplay]:
     """Show progress on standard error; standard output is for the result."""
-    is_shown = "console" in {name.removesuffix("?") for name in config.logging}
+    is_shown = "console" in {name.removesuffix("?") for name in loggers}
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
     display = ConsoleDisplay(folder, PlannedWork(), console)
     display.stage("start")

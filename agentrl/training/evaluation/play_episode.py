@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
-from agentrl.config import Config
+from agentrl.config import Config, EnvConfig
 from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
@@ -86,13 +86,13 @@ def play(
     """
     config, run = open_target(target, overrides)
     kept = checkpoint_of(run, checkpoint)
-    served = policy == MODEL and is_served(config, checkpoint)
+    served = policy == MODEL and is_served(config.rollout, checkpoint)
     if run is not None and policy == MODEL and not served:
         config = with_run_model(config, run, kept)
     rollout = replace(config.rollout, launcher="local", concurrency=1)
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
-    own = replace(config.run, name=overridden_name(config, overrides))
+    own = replace(config.run, name=overridden_name(config.run.name, overrides))
     config = transports.without_learner(replace(config, rollout=rollout, run=own))
     if policy == MODEL:
         plan.check_player(config, None)
@@ -139,11 +139,11 @@ async def _play(
         # A held-out seed is recorded as such, also when a person plays it.
         split: Split = "eval" if seed >= config.eval.first_seed else "demo"
         player: Policy = (
-            HumanPolicy(_reader(config, interface))
+            HumanPolicy(_reader(config.env, interface))
             if policy == HUMAN
             else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
         )
-        label = REMOTE if policy == MODEL and is_served(config) else policy
+        label = REMOTE if policy == MODEL and is_served(config.rollout) else policy
         request = EpisodeRequest(split=split, step=0, group=0, member=0, seed=seed, label=label)
         watched = WatchedPolicy(player, interface.show_message)
         return await rollouts.play(request, watched, interface.show_turn, ends)
@@ -159,9 +159,9 @@ def _instructions(translator: Translator, *, is_human: bool) -> str:
     return without_tags(how()) if needs_how and how is not None else instructions
 
 
-def _reader(config: Config, interface: PlayInterface) -> Callable[[], str | None]:
+def _reader(config: EnvConfig, interface: PlayInterface) -> Callable[[], str | None]:
     """Asks until the input is an action; the tags around it may be left out."""
-    translator = open_translator(config.env)
+    translator = open_translator(config)
 
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:

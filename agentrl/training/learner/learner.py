@@ -29,9 +29,9 @@ from agentrl.training.learner.micro_batches import (
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.parallel import join
 from agentrl.training.learner.sharded_model import ShardedModel
-from agentrl.training.learner.weight_sender import WeightSender
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
 from agentrl.weight_sync.engine_link import Link
+from agentrl.weight_sync.weight_sender import WeightSender
 
 _log = logging.getLogger(__name__)
 

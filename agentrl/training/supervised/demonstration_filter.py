@@ -84,7 +84,7 @@ class DemonstrationFilter:
         self._translator = open_translator(config.env)
         self._told = instructions_for(config.env, self._translator)
         most = max(config.eval.episodes, config.eval.episodes_during)
-        self._held_out = frozenset(seeds.evaluation_seeds(config, most))
+        self._held_out = frozenset(seeds.evaluation_seeds(config.eval, most))
         self._names = {config.env.id, env.find_env(config.env.id).id}
 
     def judge(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrl import __version__, registry
 from agentrl import config as configuration
-from agentrl.config import Config, WarmStartConfig
+from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, EnvError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
@@ -59,31 +59,34 @@ def cache_folder(config: Config, taught: Sequence[SelectedEpisode] = ()) -> Path
         "version": __version__,
         "devices": [*config.devices.effect_delay_ms, *config.devices.size],
     }
-    parts |= {"code": _code(config, warm), "instructions": _instructions(config)}
+    parts |= {
+        "code": _code(config.env, config.model, warm),
+        "instructions": _instructions(config.env),
+    }
     parts |= {"recorded": recorded_demonstrations.demonstrations_digest(taught)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
 
-def _code(config: Config, warm: WarmStartConfig) -> str:
+def _code(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
     """A digest of the code and files that the warm start depends on.
 
     These are the folders of the environment's modules, the files that its arguments name (such as
     a data set), our own model and training code, and the files of a model that is a local folder.
     """
-    game = configured_game(config.env)
+    game = configured_game(config)
     named = [game.translator, game.players.get(warm.player or ""), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(environment_class(game).__module__)
     files = {registry.import_module(module).__file__ for module in modules}
     folders = {Path(file).parent for file in files if file}
-    folders.add(Path(config.model.path).expanduser())
+    folders.add(Path(model.path).expanduser())
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
     beside += sorted(
         f for name in ("algorithms", "policies", "training") for f in (_OURS / name).rglob("*.py")
     )
-    for file in (*beside, *_named_files(config.env.kwargs)):
+    for file in (*beside, *_named_files(config.kwargs)):
         # Large files (weights) count by size and time: reading gigabytes here would take too long.
         large = file.stat().st_size > _LARGE
         digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
@@ -107,8 +110,8 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _instructions(config: Config) -> str:
-    return instructions_for(config.env, open_translator(config.env))
+def _instructions(config: EnvConfig) -> str:
+    return instructions_for(config, open_translator(config))
 
 
 def learning_rate(config: WarmStartConfig, step: int) -> float:
@@ -129,7 +132,7 @@ async def play_demonstrations(config: Config, rollouts: AnyRollouts) -> list[Dem
     warm = config.warm_start
     assert warm is not None
     assert warm.player is not None
-    requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config, warm.episodes), 1)
+    requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config.seed, warm.episodes), 1)
     played = await rollouts.collect(requests, warm.player)
     return [
         Demonstration(episode=scored.episode, by_player=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import env
-from agentrl.config import Config
+from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 
@@ -24,7 +24,7 @@ def has_warm_start(config: Config, folder: Path) -> bool:
         ConfigError: the folder's marker is damaged.
     """
     warm = config.warm_start
-    return warm is not None and not warm.repeat and _game(config) in _read(folder)
+    return warm is not None and not warm.repeat and _game(config.env) in _read(folder)
 
 
 def write_marker(config: Config, folder: Path) -> None:
@@ -38,13 +38,13 @@ def write_marker(config: Config, folder: Path) -> None:
         }
         if warm.recorded:
             record["recorded"] = warm.recorded
-        tree = {_KEY: _read(folder) | {_game(config): record}}
+        tree = {_KEY: _read(folder) | {_game(config.env): record}}
         write_durably(folder / _FILE, json.dumps(tree, indent=1) + "\n")
 
 
-def _game(config: Config) -> str:
+def _game(config: EnvConfig) -> str:
     """The environment's registered id, however the configuration names it."""
-    return env.find_env(config.env.id).id
+    return env.find_env(config.id).id
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import logging
 import threading
 from pathlib import Path
 
-from agentrl.config import Config
+from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
 
@@ -18,13 +18,14 @@ class Retention:
 
     Args:
         run: the run's folder.
-        config: the job; without `run.keep_gb` nothing is ever removed.
+        keep_gb: the limit in GB (`run.keep_gb`); None removes nothing.
+        rollout: its deadlines bound how long an episode may still be in use.
     """
 
-    def __init__(self, run: Path, config: Config) -> None:
+    def __init__(self, run: Path, keep_gb: float | None, rollout: RolloutConfig) -> None:
         self._run = run
-        self._keep_bytes = None if config.run.keep_gb is None else config.run.keep_gb * GB
-        self._grace_s = grace_s(config.rollout)
+        self._keep_bytes = None if keep_gb is None else keep_gb * GB
+        self._grace_s = grace_s(rollout)
         self._pruner: Pruner | None = None
         self._thread: threading.Thread | None = None
         self._warned = False

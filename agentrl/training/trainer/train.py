@@ -79,23 +79,26 @@ def train(
             _check_model(settings, folder)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
-        try:
+        with _resume_hint(folder, resumed=resume is not None):
             event_loop.run(
                 _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
             )
-        except BaseException as error:
-            cannot_resume = resume is not None or checkpoint_store.latest(run) is None
-            if isinstance(error, ConfigError) and cannot_resume:
-                folder.remove_if_empty()
-                raise  # resuming with this configuration would fail in the same way
-            log.warning(
-                "%s; resume with: agentrl train --resume %s%s",
-                _kept(run),
-                run,
-                f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else "",
-            )
-            raise
     return replay.open(run)
+
+
+@contextmanager
+def _resume_hint(folder: RunFolder, *, resumed: bool) -> Iterator[None]:
+    """Log how to resume a run that fails or is interrupted, unless that would fail again."""
+    run = folder.path
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, ConfigError) and (resumed or checkpoint_store.latest(run) is None):
+            folder.remove_if_empty()
+            raise
+        logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
+        log.warning("%s; resume with: agentrl train --resume %s%s", _kept(run), run, logs)
+        raise
 
 
 def _check_model(config: Config, folder: RunFolder) -> None:
@@ -126,7 +129,7 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     if not isinstance(summary, dict):
         log.warning("%s: cannot be read; it will be rewritten", file)
         return False
-    played = {*baseline_players(config), "before", "after"} <= summary.keys()
+    played = {*baseline_players(config.env, config.eval), "before", "after"} <= summary.keys()
     return played and bool(summary.get("steps", 0) >= config.train.steps)
 
 
@@ -203,7 +206,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Trainer
         if not start.is_dir():
             start = resolve_model(config.model, config.seed, folder.start)
         rollouts = await open_rollouts(config, start, folder.path)
-        retention = Retention(folder.path, config)
+        retention = Retention(folder.path, config.run.keep_gb, config.rollout)
         try:
             learner = open_learner(config, start, folder.path)
             recorder = Recorder(folder.path, frames="none", writer="trainer")

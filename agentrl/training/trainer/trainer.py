@@ -109,7 +109,7 @@ class Trainer:
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
-        for player in baseline_players(self.config):
+        for player in baseline_players(self.config.env, self.config.eval):
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)

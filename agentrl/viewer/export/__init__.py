@@ -21,10 +21,10 @@ def write(run: Run, episode_id: str, path: Path) -> None:
             cannot be written.
     """
     from agentrl.viewer.export import media
-    from agentrl.viewer.export.episode_page import page
+    from agentrl.viewer.export.episode_pages import episode_page
 
     kinds: dict[str, Callable[[Run, RecordedEpisode], bytes]] = {
-        ".html": page,
+        ".html": episode_page,
         ".gif": media.gif,
         ".mp4": media.mp4,
         ".png": media.strip,
@@ -40,10 +40,10 @@ def write_group(run: Run, group: str, path: Path) -> None:
     Raises:
         ConfigError: there is no such group, or the file cannot be written.
     """
-    from agentrl.viewer.export.group_page import siblings
+    from agentrl.viewer.export.episode_pages import group_page
 
     _check_html(path)
-    save(path, siblings(run, group))
+    save(path, group_page(run, group))
 
 
 def write_report(run: Run, path: Path) -> None:

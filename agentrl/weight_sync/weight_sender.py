@@ -1,16 +1,29 @@
 """Sends weights from a learner rank to running engines, by vLLM's weight transfer."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from agentrl.policies.engines.weight_digest import join_digests, tensor_digest
 from agentrl.policies.models import torch_companions
-from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import Link
+
+
+class SourceModel(Protocol):
+    """A model that yields its full weights by name; see `ShardedModel`."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all weights, in their order."""
+
+    def each(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights one by one; a collective call."""
 
 
 class WeightSender:
@@ -24,9 +37,7 @@ class WeightSender:
         host: this machine's address, for `nccl`.
     """
 
-    def __init__(
-        self, kind: str, model: ShardedModel[Any], link: Link, *, rank: int, host: str
-    ) -> None:
+    def __init__(self, kind: str, model: SourceModel, link: Link, *, rank: int, host: str) -> None:
         torch_companions.patch_broken_imports()
         from agentrl.policies.engines.vllm_transfer import open_trainer
 
@@ -57,7 +68,7 @@ class WeightSender:
 class _ChecksummedWeights:
     """Yields a model's weights one by one and records their checksums."""
 
-    def __init__(self, model: ShardedModel[Any]) -> None:
+    def __init__(self, model: SourceModel) -> None:
         self._model = model
         self._checked = False
         self.digests: dict[str, str] = {}
@@ -68,15 +79,15 @@ class _ChecksummedWeights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """See `ShardedModel.dtype`."""
+        """See `SourceModel.dtype`."""
         return self._model.dtype
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `ShardedModel.shapes`."""
+        """See `SourceModel.shapes`."""
         return self._model.shapes()
 
     def each(self) -> Iterator[tuple[str, Tensor]]:
-        """See `ShardedModel.each`."""
+        """See `SourceModel.each`."""
         for name, tensor in self._model.each():
             if self._checked:
                 self.digests[name] = tensor_digest(tensor)
