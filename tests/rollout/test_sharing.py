@@ -87,6 +87,6 @@ async def test_phones_of_dead_or_hanging_borrowers_are_lent_again_and_refuse_the
         name, told = await hung.tap.remote(True)
         assert (name, "has expired" in told) == (LeaseLost.__name__, True)
         name, told = await hung.tap.remote(False)
-        assert (name, "is lent to somebody else" in told) == (LeaseLost.__name__, True)
+        assert (name, "is leased to another holder" in told) == (LeaseLost.__name__, True)
         for phone in (one, two):
             await asyncio.to_thread(phone.tap, 0.5, 0.5)
