@@ -96,11 +96,15 @@ def learnt(config: Config, model: Path) -> list[Demonstration]:
     )
 
 
-def lessons(config: Config, taught: list[Demonstration], model: Path) -> SupervisedDataset:
+def dataset_of(
+    config: Config, demonstrations: list[Demonstration], model: Path
+) -> SupervisedDataset:
     warm = config.warm_start
     assert warm is not None
     player = load_player(config.env, warm.player) if warm.player else None
-    return SupervisedDataset(taught, warm, player, open_encoder(config.model, model), seed=5)
+    return SupervisedDataset(
+        demonstrations, warm, player, open_encoder(config.model, model), seed=5
+    )
 
 
 @pytest.mark.parametrize("frames", ["device", "model"])
@@ -139,13 +143,13 @@ async def test_recorded_episodes_give_the_tokens_and_pixels_that_were_played(
         for one, other in zip(ours, theirs, strict=True):
             same(one, other)
 
-    # And so the steps of the warm start are the same, also where the player is asked anew.
+    # And so the steps of the warm start are the same, even if the player is asked again.
     both = taught_by(config, run, player=config.warm_start.player)
     again = {one.episode.id: one for one in learnt(both, tiny_vlm)}
     assert all(one.by_player for one in again.values())
-    from_record = lessons(both, [again[episode.id] for episode in live], tiny_vlm)
+    from_record = dataset_of(both, [again[episode.id] for episode in live], tiny_vlm)
     from_play = [Demonstration(episode=episode, by_player=True) for episode in live]
-    drawn = zip(from_record.draw(8), lessons(both, from_play, tiny_vlm).draw(8), strict=True)
+    drawn = zip(from_record.draw(8), dataset_of(both, from_play, tiny_vlm).draw(8), strict=True)
     for one, other in drawn:
         same(one, other)
 
@@ -184,8 +188,8 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
         assert one.episode.turns[0].reply == reply
         encoder = open_encoder(config.model, tiny_vlm)
         first = samples(one.episode)[0]
-        taught = [first.token_ids[place] for place in first.sampled_positions]
-        assert tuple(taught) == encoder.reply_ids(reply)
+        reply_tokens = [first.token_ids[place] for place in first.sampled_positions]
+        assert tuple(reply_tokens) == encoder.reply_ids(reply)
 
 
 def test_taps_of_a_person_are_converted_to_either_action_format(adb_server, tiny_vlm, tmp_path):
@@ -206,17 +210,17 @@ def test_turns_of_a_person_are_never_relabeled_and_are_weighted_by_phase(
     config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
     run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
     config = taught_by(config, run, player="expert", phase_weights={"reveal": 0.0})
-    taught = learnt(config, tiny_vlm)
-    assert not any(one.by_player for one in taught)
-    turns = taught[0].episode.turns
-    before = [taught[0].episode.reset_info, *(turn.info for turn in turns)]
+    demonstrations = learnt(config, tiny_vlm)
+    assert not any(one.by_player for one in demonstrations)
+    turns = demonstrations[0].episode.turns
+    before = [demonstrations[0].episode.reset_info, *(turn.info for turn in turns)]
     kept = [
         turn.prompt_ids + turn.reply_ids
         for turn, info in zip(turns, before, strict=False)
         if info["phase"] != "reveal"
     ]
     assert 0 < len(kept) < len(turns)
-    drawn = lessons(config, taught, tiny_vlm).draw(40)
+    drawn = dataset_of(config, demonstrations, tiny_vlm).draw(40)
     assert {sample.token_ids for sample in drawn} == set(kept)
 
 
@@ -257,10 +261,10 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = taught_by(config, run)
     plan.check(config, teaches=True)
-    (told,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
+    (message,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
-    assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in told
-    assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in told
+    assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in message
+    assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in message
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
 
@@ -291,7 +295,7 @@ async def test_invalid_replies_appear_only_as_context(
     for episode in live:
         ours = again[episode.id].episode.turns
         assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
-    drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
+    drawn = dataset_of(config, list(again.values()), tiny_vlm).draw(80)
     said = {tuple(one.token_ids[place] for place in one.sampled_positions) for one in drawn}
     assert not any(babble.strip() in encoder.text(ids) for ids in said)
     if history == "window:1":
@@ -371,7 +375,7 @@ async def test_unusable_recordings_are_an_error_before_anything_starts(
         plan.resolve(config)
     with pytest.raises(ConfigError, match=words):
         plan.check(config, teaches=True)
-    plan.check(config)  # what was taught once needs its record no more
+    plan.check(config)  # a finished warm start no longer needs its recordings
 
 
 def test_missing_run_is_an_error(tmp_path):
