@@ -47,7 +47,7 @@ PICTURE = [
     "model.image_size=null",
     *LOCAL,
 ]
-LAKE = Path(__file__).parents[2] / "configs" / "frozen_lake.yaml"
+LAKE = Path(__file__).parents[3] / "configs" / "frozen_lake.yaml"
 
 
 def lake(folder: Path, *overrides: str) -> Config:

@@ -24,7 +24,7 @@ from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
 SMALL = [
     "warm_start.steps=100",
     "train.steps=4",
