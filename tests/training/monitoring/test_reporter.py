@@ -124,7 +124,8 @@ def test_wandb_gets_a_step_axis_for_each_stage(
 def test_wandb_writes_the_numbers_offline_and_waits_for_no_network(tmp_path: Path) -> None:
     """The real library; its server would be at an address that never answers."""
     code = (
-        "import sys; from pathlib import Path; from tests.training.monitoring.test_reporter import run_a_job;"
+        "import sys; from pathlib import Path;"
+        "from tests.training.monitoring.test_reporter import run_a_job;"
         "run_a_job(Path(sys.argv[1]), ['wandb'])"
     )
     places = dict.fromkeys(("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(tmp_path))
@@ -177,7 +178,8 @@ def test_mlflow_continues_the_run_of_a_resumed_job(tmp_path: Path, monkeypatch) 
 
 def test_swanlab_writes_the_numbers_and_waits_for_no_network(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.training.monitoring.test_reporter import run_a_job;"
+        "import sys; from pathlib import Path;"
+        "from tests.training.monitoring.test_reporter import run_a_job;"
         "run_a_job(Path(sys.argv[1]), ['swanlab'])"
     )
     quiet = {k: v for k, v in os.environ.items() if k != "SWANLAB_MODE"}
