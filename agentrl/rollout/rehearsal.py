@@ -72,7 +72,10 @@ async def _rehearse(
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
         async with slots:
             result = first_difference(
-                before.episode, await _replayed(config, before, env_pool.run_in_env)
+                before.episode,
+                await _replayed(
+                    before, config.env.id, config.rollout.deadline_s, env_pool.run_in_env
+                ),
             )
         done(result)
         return result
@@ -88,8 +91,9 @@ async def _rehearse(
 
 
 async def _replayed(
-    config: Config,
     before: RecordedEpisode,
+    env_id: str,
+    deadline_s: float,
     run_in_env: Callable[[Callable[[EnvRunner], Awaitable[Episode]], Split], Awaitable[Episode]],
 ) -> Episode:
     summary, turns = before.summary, before.episode.turns
@@ -99,10 +103,10 @@ async def _replayed(
         label="rehearsal",
     )  # fmt: skip
     policy = RecordedPolicy([turn.reply for turn in turns])
-    limits = EpisodeLimits(max_turns=len(turns), deadline_s=config.rollout.deadline_s)
+    limits = EpisodeLimits(max_turns=len(turns), deadline_s=deadline_s)
 
     def act(runner: EnvRunner) -> Awaitable[Episode]:
-        return run_episode(request, config.env.id, runner, policy, 0, limits)
+        return run_episode(request, env_id, runner, policy, 0, limits)
 
     return await run_in_env(act, split)
 
