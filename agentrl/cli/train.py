@@ -10,7 +10,7 @@ import yaml
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agentrl.config import Config
+    from agentrl.config import Config, ModelConfig, RolloutConfig
 
 
 def train(
@@ -74,18 +74,18 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     plan = resolve(job, teaches=teaches)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
     typer.echo("# Checked: settings, names, installed packages, files and phones. Nothing was run.")
-    typer.echo(f"# Not checked: {'; '.join(_not_checked(job))}.")
+    typer.echo(f"# Not checked: {'; '.join(_not_checked(job.logging, job.model, job.rollout))}.")
     if run is None:
         typer.echo(f"# Start it: agentrl train {shlex.join([config, *overrides])}")
 
 
-def _not_checked(job: "Config") -> list[str]:
+def _not_checked(loggers: list[str], model: "ModelConfig", rollout: "RolloutConfig") -> list[str]:
     """What may still keep a job from starting, or from learning, after a dry run."""
-    accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in job.logging}
-    replies = f"whether replies fit into rollout.max_new_tokens={job.rollout.max_new_tokens}"
+    accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in loggers}
+    replies = f"whether replies fit into rollout.max_new_tokens={rollout.max_new_tokens}"
     return [
         "memory and disk space",
-        f"tokenizer and chat template of model.path={job.model.path}",
+        f"tokenizer and chat template of model.path={model.path}",
         replies,
         *(f"login of {name}" for name in sorted(accounts)),
     ]
