@@ -130,17 +130,16 @@ async def _play(
     *,
     greedy: bool,
 ) -> ScoredEpisode:
-    translator = open_translator(environment)
-    interface.show_instructions(_instructions(translator, is_human=policy == HUMAN))
-    if policy == HUMAN:
-        interface.show_gestures(available_gestures(translator))
-
     def ends(seen: Observation) -> None:
         if seen.images or seen.text:
             text = IMAGE * len(seen.images) + seen.text
             interface.show_message(Message(role="user", text=text, images=seen.images))
 
     try:
+        translator = open_translator(environment)
+        interface.show_instructions(_instructions(translator, is_human=policy == HUMAN))
+        if policy == HUMAN:
+            interface.show_gestures(available_gestures(translator))
         await rollouts.start()
         player: Policy = (
             HumanPolicy(_reader(environment, interface))
