@@ -1,6 +1,7 @@
 """`agentrl train`: start or resume a training job."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import yaml
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agentrl.config import Config, ModelConfig, RolloutConfig
+    from agentrl.config import ModelConfig, RolloutConfig
 
 
 def train(
@@ -50,17 +51,18 @@ def train(
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
+    from agentrl.training.budget import budget
     from agentrl.training.trainer.train import train as train_job
 
-    path = train_job(config, overrides=settings, resume=run, begun=_print_budget).path
+    path = train_job(
+        config, overrides=settings, resume=run, begun=lambda job: _print_budget(budget(job))
+    ).path
     typer.echo(f"run: {path}")
     typer.echo(f"See it: agentrl view {path}   Evaluate it: agentrl eval {path}")
 
 
-def _print_budget(job: "Config") -> None:
-    from agentrl.training.budget import budget
-
-    for stage, amount in budget(job).items():
+def _print_budget(amounts: Mapping[str, str]) -> None:
+    for stage, amount in amounts.items():
         typer.echo(f"{stage:18} {amount}")
 
 
