@@ -20,12 +20,14 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.policies.engines.engine import Engine, Sampling
 from agentrl.policies.models.model_source import resolve_model
+from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_components import load_player
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.supervised import warm_start
-from agentrl.training.supervised.supervised_dataset import Demonstration
+from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.types import Prompt, Turn
 
 
@@ -97,7 +99,17 @@ async def _clone_expert(
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
     learner = Learner(config, folder)
-    await warm_start.train_on_demonstrations(config, demos, learner, folder, lambda *_: None)
+    warm = config.warm_start
+    assert warm is not None
+    dataset = SupervisedDataset(
+        demos,
+        warm,
+        load_player(config.env, "expert"),
+        open_encoder(config.model, folder),
+        config.seed,
+    )
+    deadline_s = config.rollout.deadline_s
+    await warm_start.train_on_demonstrations(warm, dataset, learner, lambda *_: None, deadline_s)
     learner.save_weights(weights)
     learner.close()
     await rollouts.load_weights(weights, 1)

@@ -78,7 +78,8 @@ class Ours:
     async def _step(self) -> tuple[float, float]:
         started = time.perf_counter()
         self._steps += 1
-        chosen = seeds.training_seeds(self._config, self._steps)
+        config = self._config
+        chosen = seeds.training_seeds(config.seed, config.rollout, config.algorithm, self._steps)
         tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
         collected = time.perf_counter()

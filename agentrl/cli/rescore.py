@@ -96,6 +96,7 @@ def rehearse(
     Example: agentrl rehearse runs/NAME devices.source=virtual:4
     """
     from agentrl import config as configuration
+    from agentrl import event_loop
     from agentrl.replay import Filter
     from agentrl.replay.run_layout import has_single_frames
     from agentrl.rollout.rehearsal import rehearse as play_again
@@ -107,7 +108,7 @@ def rehearse(
             "be compared; record the episodes again (agentrl eval)"
         )
     recorded = list(_recorded(run, Filter(split=split, label=label, step=step, id=episode), last))
-    rehearsals = play_again(settings, recorded)
+    rehearsals = event_loop.run(play_again(settings, recorded))
     if as_json:
         for rehearsal in rehearsals:
             typer.echo(json.dumps(asdict(rehearsal)))

@@ -1,6 +1,7 @@
 """`agentrl train`: start or resume a training job."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import yaml
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agentrl.config import Config
+    from agentrl.config import ModelConfig, RolloutConfig
 
 
 def train(
@@ -50,17 +51,18 @@ def train(
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
+    from agentrl.training.budget import budget
     from agentrl.training.trainer.train import train as train_job
 
-    path = train_job(config, overrides=settings, resume=run, begun=_print_budget).path
+    path = train_job(
+        config, overrides=settings, resume=run, begun=lambda job: _print_budget(budget(job))
+    ).path
     typer.echo(f"run: {path}")
     typer.echo(f"See it: agentrl view {path}   Evaluate it: agentrl eval {path}")
 
 
-def _print_budget(job: "Config") -> None:
-    from agentrl.training.budget import budget
-
-    for stage, amount in budget(job).items():
+def _print_budget(amounts: Mapping[str, str]) -> None:
+    for stage, amount in amounts.items():
         typer.echo(f"{stage:18} {amount}")
 
 
@@ -74,18 +76,18 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     plan = resolve(job, teaches=teaches)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
     typer.echo("# Checked: settings, names, installed packages, files and phones. Nothing was run.")
-    typer.echo(f"# Not checked: {'; '.join(_not_checked(job))}.")
+    typer.echo(f"# Not checked: {'; '.join(_not_checked(job.logging, job.model, job.rollout))}.")
     if run is None:
         typer.echo(f"# Start it: agentrl train {shlex.join([config, *overrides])}")
 
 
-def _not_checked(job: "Config") -> list[str]:
+def _not_checked(loggers: list[str], model: "ModelConfig", rollout: "RolloutConfig") -> list[str]:
     """What may still keep a job from starting, or from learning, after a dry run."""
-    accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in job.logging}
-    replies = f"whether replies fit into rollout.max_new_tokens={job.rollout.max_new_tokens}"
+    accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in loggers}
+    replies = f"whether replies fit into rollout.max_new_tokens={rollout.max_new_tokens}"
     return [
         "memory and disk space",
-        f"tokenizer and chat template of model.path={job.model.path}",
+        f"tokenizer and chat template of model.path={model.path}",
         replies,
         *(f"login of {name}" for name in sorted(accounts)),
     ]

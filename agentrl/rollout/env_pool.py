@@ -231,9 +231,9 @@ def open_env_pool(
     pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
     try:
         pool = (
-            open_phone_pool(config, pager.wrap)
+            open_phone_pool(config.devices, config.env.id, config.seed, pager.wrap)
             if phones is None
-            else SharedPool(phones, config, pager.wrap)
+            else SharedPool(phones, config.devices, pager.wrap)
         )
     except BaseException:
         pager.close()

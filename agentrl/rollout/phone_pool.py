@@ -3,28 +3,31 @@
 from dataclasses import asdict
 
 from agentrl import devices, env
-from agentrl.config import Config, DevicesConfig
+from agentrl.config import DevicesConfig
 from agentrl.devices.device_opener import DeviceOpener
 from agentrl.replay.live_phones import LivePhone
 
 
 def open_phone_pool(
-    config: Config,
+    settings: DevicesConfig,
+    env_id: str,
+    run_seed: int,
     wrap: devices.DeviceWrapper = lambda phone: phone,
     lease_s: float = float("inf"),
 ) -> devices.DevicePool:
     """Open the phones for use in this process.
 
     Args:
-        config: the job.
+        settings: the phones and how to connect to them.
+        env_id: the environment, whose app the phones need.
+        run_seed: of the whole run.
         wrap: see `agentrl.devices.open_source`.
         lease_s: after which a lease expires unless it is renewed.
 
     Raises:
         ConfigError: a phone cannot be reached.
     """
-    settings = config.devices
-    app = env.find_env(config.env.id).app
+    app = env.find_env(env_id).app
     return devices.open_source(
         settings.source,
         deadlines=devices.Deadlines(**asdict(settings.deadlines)),
@@ -35,7 +38,7 @@ def open_phone_pool(
         apps=[] if app is None else [app],
         size=(settings.size[0], settings.size[1]),
         effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
-        seed=config.seed,
+        seed=run_seed,
         options=devices.PoolOptions(
             quarantine_after=settings.quarantine_after,
             quarantine_s=settings.quarantine_s,

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from agentrl import event_loop
 from agentrl.config import Config
 from agentrl.policies.recorded_policy import RecordedPolicy
 from agentrl.replay import RecordedEpisode
@@ -38,17 +37,12 @@ class Rehearsal:
         return self.turn is None
 
 
-def rehearse(
-    config: Config,
-    recorded: Sequence[RecordedEpisode],
-    done: Callable[[Rehearsal], None] = lambda rehearsal: None,
-) -> list[Rehearsal]:
+async def rehearse(config: Config, recorded: Sequence[RecordedEpisode]) -> list[Rehearsal]:
     """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Args:
         config: of the run; its phones are opened.
         recorded: episodes that are not void.
-        done: called with each result.
 
     Returns:
         One for each episode, in order.
@@ -57,12 +51,7 @@ def rehearse(
         ConfigError: a phone cannot be reached, or the environment cannot be made.
         WorldError: no phone is left.
     """
-    return event_loop.run(_rehearse(config, recorded, done))
 
-
-async def _rehearse(
-    config: Config, recorded: Sequence[RecordedEpisode], done: Callable[[Rehearsal], None]
-) -> list[Rehearsal]:
     def keep(image: Image) -> str:
         return cut_into_bands(masked(image, config.devices.mask)).id
 
@@ -71,11 +60,10 @@ async def _rehearse(
 
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
         async with slots:
-            result = first_difference(
-                before.episode, await _replayed(config, before, env_pool.run_in_env)
+            after = await _replayed(
+                before, config.env.id, config.rollout.deadline_s, env_pool.run_in_env
             )
-        done(result)
-        return result
+            return first_difference(before.episode, after)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -88,8 +76,9 @@ async def _rehearse(
 
 
 async def _replayed(
-    config: Config,
     before: RecordedEpisode,
+    env_id: str,
+    deadline_s: float,
     run_in_env: Callable[[Callable[[EnvRunner], Awaitable[Episode]], Split], Awaitable[Episode]],
 ) -> Episode:
     summary, turns = before.summary, before.episode.turns
@@ -99,10 +88,10 @@ async def _replayed(
         label="rehearsal",
     )  # fmt: skip
     policy = RecordedPolicy([turn.reply for turn in turns])
-    limits = EpisodeLimits(max_turns=len(turns), deadline_s=config.rollout.deadline_s)
+    limits = EpisodeLimits(max_turns=len(turns), deadline_s=deadline_s)
 
     def act(runner: EnvRunner) -> Awaitable[Episode]:
-        return run_episode(request, config.env.id, runner, policy, 0, limits)
+        return run_episode(request, env_id, runner, policy, 0, limits)
 
     return await run_in_env(act, split)
 

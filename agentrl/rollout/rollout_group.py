@@ -47,12 +47,16 @@ class RolloutGroup:
     """Rollout workers in Ray actors; episode groups are distributed round-robin."""
 
     def __init__(
-        self, actors: Sequence[Any], config: Config, phones: SharedPhones | None = None
+        self,
+        actors: Sequence[Any],
+        settings: RolloutConfig,
+        publish_deadline_s: float,
+        phones: SharedPhones | None = None,
     ) -> None:
         self._actors = actors
         self._phones = phones
-        self._config, settings = config, config.rollout
         self._settings = settings
+        self._publish_deadline_s = publish_deadline_s
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
         """Number of concurrent episodes of each actor."""
@@ -97,8 +101,8 @@ class RolloutGroup:
 
     def link(self) -> Link:
         """A link from any process of the cluster to all actors."""
-        workers = transports.workers_per_engine(self._config.rollout)
-        return RayLink(self._actors, workers, self._config.train.deadline_s)
+        workers = transports.workers_per_engine(self._settings)
+        return RayLink(self._actors, workers, self._publish_deadline_s)
 
     async def call_all(self, method: str, *arguments: Any) -> None:
         """Call a method of every worker; the first failure is raised."""
@@ -249,13 +253,17 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
         max_concurrency=1000,
     )
     tree, here = configuration.to_dict(config), run and run.absolute()
-    phones = await _open_phones(config, tree, here) if count > 1 else None
+    shares_phones = count > 1 and env.find_env(config.env.id).app is not None
+    phones = (
+        await _open_phones(tree, here, config.rollout.start_deadline_s) if shares_phones else None
+    )
     handle = RolloutGroup(
         [
             remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
             for k in range(count)
         ],
-        config,
+        config.rollout,
+        config.train.deadline_s,
         phones,
     )
     try:
@@ -266,16 +274,12 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
     return handle
 
 
-async def _open_phones(
-    config: Config, tree: dict[str, Any], run: Path | None
-) -> SharedPhones | None:
-    """Start the phone pool shared by several actors; None if no phones are used."""
+async def _open_phones(tree: dict[str, Any], run: Path | None, start_s: float) -> SharedPhones:
+    """Start the phone pool shared by several actors."""
     import ray
 
-    if env.find_env(config.env.id).app is None:
-        return None
     remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
-    keeper, start_s = remote.remote(tree, run), config.rollout.start_deadline_s
+    keeper = remote.remote(tree, run)
     try:
         count, grows = await ray_cluster.await_result(keeper.start.remote(), _PHONE_POOL, start_s)
     except BaseException:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config
+from agentrl.config import DevicesConfig
 from agentrl.devices import DeviceWrapper
 from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
@@ -49,8 +49,13 @@ class PhonePoolActor:
         Raises:
             ConfigError: a phone cannot be reached.
         """
+        config = self._config
         pool = await asyncio.to_thread(
-            open_phone_pool, self._config, lease_s=self._config.devices.lease_s
+            open_phone_pool,
+            config.devices,
+            config.env.id,
+            config.seed,
+            lease_s=config.devices.lease_s,
         )
         self._pool = pool
         if self._run is not None:
@@ -97,18 +102,21 @@ class SharedPool(Borrower):
 
     Args:
         phones: the handle of the pool.
-        config: the job.
+        settings: how to connect to them.
         wrap: see `agentrl.devices.open_source`.
     """
 
     def __init__(
-        self, phones: SharedPhones, config: Config, wrap: DeviceWrapper = lambda phone: phone
+        self,
+        phones: SharedPhones,
+        settings: DevicesConfig,
+        wrap: DeviceWrapper = lambda phone: phone,
     ) -> None:
         super().__init__(_RemoteLender(phones.keeper))
         self._phones = phones
-        self._opener = phone_opener(config.devices, wrap)
-        self._is_virtual = str(config.devices.source).startswith("virtual")
-        self._lease_s = config.devices.lease_s
+        self._opener = phone_opener(settings, wrap)
+        self._is_virtual = str(settings.source).startswith("virtual")
+        self._lease_s = settings.lease_s
         self._devices: dict[str, LeasableDevice] = {}
         self._closing = threading.Event()
         # In a thread: a busy event loop must not let leases expire.

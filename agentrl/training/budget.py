@@ -8,7 +8,14 @@ import math
 from collections.abc import Iterator
 
 from agentrl import env
-from agentrl.config import Config, DevicesConfig, RolloutConfig
+from agentrl.config import (
+    Config,
+    DevicesConfig,
+    EnvConfig,
+    ModelConfig,
+    RolloutConfig,
+    WarmStartConfig,
+)
 from agentrl.config.loading import path_of
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.training.supervised import warm_start_marker
@@ -38,7 +45,7 @@ def budget(config: Config) -> dict[str, str]:
     Where times are known, a last entry `together` gives their sum.
     """
     stages = [stage for stage in _stages(config) if stage[1]]
-    if not _is_known(config):
+    if not _is_known(config.model, config.env, config.rollout, config.devices):
         return {name: amount for name, amount, _ in stages}
     lines = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
     total = _about(sum(seconds for *_, seconds in stages))
@@ -63,7 +70,7 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
             scripted,
         ),
     )
-    if warm is not None and not _is_warm(config):
+    if warm is not None and not _is_warm(config.model, warm, config.env):
         seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
         games = 0 if warm.player is None else warm.episodes
         yield "demonstrations", *_games(max_turns, games, scripted)
@@ -92,13 +99,15 @@ def _paces(rollout: RolloutConfig, devices: DevicesConfig) -> tuple[float, float
     )
 
 
-def _is_known(config: Config) -> bool:
+def _is_known(
+    model: ModelConfig, environment: EnvConfig, rollout: RolloutConfig, devices: DevicesConfig
+) -> bool:
     """Whether times were measured for a job like this one."""
     return (
-        config.model.path == "tiny"
-        and config.rollout.engine == "vllm"
-        and env.find_env(config.env.id).app is not None
-        and _num_virtual(config.devices.source) is not None
+        model.path == "tiny"
+        and rollout.engine == "vllm"
+        and env.find_env(environment.id).app is not None
+        and _num_virtual(devices.source) is not None
     )
 
 
@@ -107,9 +116,9 @@ def _num_virtual(source: object) -> int | None:
     return int(count or 1) if kind == "virtual" else None
 
 
-def _is_warm(config: Config) -> bool:
-    return config.model.path != "tiny" and warm_start_marker.has_warm_start(
-        config, path_of(config.model.path, "model.path")
+def _is_warm(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:
+    return model.path != "tiny" and warm_start_marker.has_warm_start(
+        path_of(model.path, "model.path"), warm, environment.id
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl import devices, extras
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config
+from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
 from agentrl.policies.open_model import check_engine
@@ -26,8 +26,8 @@ from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.budget import budget
 from agentrl.training.monitoring.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
-from agentrl.training.supervised import recorded_demonstrations
 from agentrl.training.supervised.demonstration_filter import DemonstrationSelection
+from agentrl.training.supervised.recorded_demonstrations import select_demonstrations
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport
 
@@ -54,9 +54,7 @@ def check(
         check_games(config, [player])
         return DemonstrationSelection()
     _check_job(config)
-    demonstrations = (
-        recorded_demonstrations.select_and_report(config) if teaches else DemonstrationSelection()
-    )
+    demonstrations = select_demonstrations(config) if teaches else DemonstrationSelection()
     check_hub(config.model)
     return demonstrations
 
@@ -95,9 +93,7 @@ def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
         ConfigError: see `check`; the hub is not contacted.
     """
     count = _check_job(config)
-    demonstrations = (
-        recorded_demonstrations.select_and_report(config) if teaches else DemonstrationSelection()
-    )
+    demonstrations = select_demonstrations(config) if teaches else DemonstrationSelection()
     game = configured_game(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
@@ -130,7 +126,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if learns:
         configuration.check_algorithm(config)
     if learns or config.rollout.engine == "hf":
-        _check_attention(config)
+        _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
     check_model(config.model)
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
@@ -144,23 +140,23 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     check_engine(config.rollout)
     WeightTransport.of(config).check()
     if learns:
-        _check_ranks(config)
+        _check_ranks(config.train, config.rollout)
     return count
 
 
-def _check_ranks(config: Config) -> None:
+def _check_ranks(train: TrainConfig, rollout: RolloutConfig) -> None:
     """Check that this machine has room for the ranks; a cluster elsewhere is not checked."""
-    ranks = config.train.ranks
+    ranks = train.ranks
     if ranks == 1:
         return
-    if config.rollout.launcher == "local":
+    if rollout.launcher == "local":
         raise ConfigError(
             f"train.ranks={ranks} needs rollout.launcher=ray: "
             "the local launcher trains in this process alone"
         )
     if os.environ.get("RAY_ADDRESS") or ray_cluster.joined_gpus() is not None:
         return
-    gpus = transports.num_gpus(config.rollout)
+    gpus = transports.num_gpus(rollout)
     if gpus and ranks > gpus:
         raise ConfigError(
             f"train.ranks={ranks}: NCCL needs one GPU per rank, and this machine has {gpus}; set "
@@ -174,18 +170,18 @@ def _check_ranks(config: Config) -> None:
         )
 
 
-def _check_attention(config: Config) -> None:
-    if config.model.attention != "flash_attention_2":
+def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:
+    if model.attention != "flash_attention_2":
         return
     # With `kernels` installed instead, transformers takes the flash-attn kernels from the hub.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
-    if transports.num_gpus(config.rollout) == 0:
+    if transports.num_gpus(rollout) == 0:
         raise ConfigError(
             "model.attention=flash_attention_2 needs a GPU, and there is none; "
             "model.attention=auto uses SDPA instead"
         )
-    if config.model.dtype == "float32":
+    if model.dtype == "float32":
         raise ConfigError(
             "model.attention=flash_attention_2 computes in half precision, but model.dtype=float32;"
             " set model.dtype=bfloat16 or model.attention=auto"

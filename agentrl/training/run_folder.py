@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from agentrl import config as configuration
-from agentrl.config import Config
+from agentrl.config import Config, EnvConfig
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
@@ -82,7 +82,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise ConfigError(f"run.dir={config.run.dir}: cannot create a run: {error}") from error
         folder = cls(path)
-        folder.save_config(folder.with_own_prompt(config))
+        folder.save_config(replace(config, env=folder._with_own_prompt(config.env)))
         return folder
 
     @classmethod
@@ -126,13 +126,12 @@ class RunFolder:
         """The final model, an ordinary Hugging Face folder."""
         return self.path / "model"
 
-    def with_own_prompt(self, config: Config) -> Config:
-        """The same configuration with a private copy of its prompt template."""
-        if config.env.prompt is None:
-            return config
-        shutil.copy(find_template(config.env.prompt), self.path / "prompt.jinja")
-        own = str(self.path.absolute() / "prompt.jinja")
-        return replace(config, env=replace(config.env, prompt=own))
+    def _with_own_prompt(self, environment: EnvConfig) -> EnvConfig:
+        """The same settings with a private copy of their prompt template."""
+        if environment.prompt is None:
+            return environment
+        shutil.copy(find_template(environment.prompt), self.path / "prompt.jinja")
+        return replace(environment, prompt=str(self.path.absolute() / "prompt.jinja"))
 
     def save_config(self, config: Config) -> None:
         """Write the whole configuration to `config.yaml`."""

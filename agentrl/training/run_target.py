@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl import config as configuration
 from agentrl import event_loop
-from agentrl.config import Config, RolloutConfig
+from agentrl.config import Config, ModelConfig, RolloutConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
@@ -44,16 +44,16 @@ def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
     return checkpoint_store.named(run, name)
 
 
-def with_run_model(config: Config, run: Path, kept: Path | None) -> Config:
-    """The same configuration with the run's own model in place of the one it started from."""
+def model_of_run(model: ModelConfig, run: Path, kept: Path | None) -> ModelConfig:
+    """The run's own model: with a checkpoint its start model, otherwise its final one."""
     own = run / ("model" if kept is None else "start")
     if kept is None and not own.is_dir():
         raise ConfigError(
             f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
         )
     if not own.is_dir():  # the run started from a folder or from a model of the hub
-        return config
-    return replace(config, model=replace(config.model, path=str(own.absolute())))
+        return model
+    return replace(model, path=str(own.absolute()))
 
 
 def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
@@ -71,17 +71,16 @@ def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
     return served
 
 
-def with_served_model(config: Config) -> Config:
-    """The same configuration with the name of the model that the server offers; contacts it.
+def with_served_model(rollout: RolloutConfig) -> RolloutConfig:
+    """The same settings with the name of the model that the server offers; contacts it.
 
     Raises:
         ConfigError: the server cannot be reached or rejects the request, or it offers several
             models and none is named.
         EngineError: the server fails.
     """
-    rollout = config.rollout
     endpoint = replace(rollout.endpoint, model=event_loop.run(served_model(rollout)))
-    return replace(config, rollout=replace(rollout, endpoint=endpoint))
+    return replace(rollout, endpoint=endpoint)
 
 
 def trained_steps(run: Path | None, kept: Path | None) -> int:
@@ -97,31 +96,31 @@ def overridden_name(name: str | None, overrides: Sequence[str]) -> str | None:
     return name if is_set else None
 
 
-def check_checkpoint(config: Config, kept: Path | None) -> None:
+def check_checkpoint(model: ModelConfig, kept: Path | None) -> None:
     """Check that a checkpoint fits the run's start model, if that is a local folder.
 
     Args:
-        config: with the run's own model.
+        model: the run's own model.
         kept: the checkpoint; None checks nothing.
 
     Raises:
         ConfigError: it belongs to another model, or is damaged.
     """
-    if kept is not None and config.model.path != "tiny" and not is_on_hub(config.model):
-        checkpoint_store.check(kept, path_of(config.model.path, "model.path"), config.model.lora)
+    if kept is not None and model.path != "tiny" and not is_on_hub(model):
+        checkpoint_store.check(kept, path_of(model.path, "model.path"), model.lora)
 
 
-def model_folder(config: Config, scratch: Path, kept: Path | None) -> Path:
+def model_folder(model: ModelConfig, run_seed: int, scratch: Path, kept: Path | None) -> Path:
     """The folder of the model to evaluate; a model that must be exported goes into `scratch`.
 
     Raises:
         ConfigError: the checkpoint belongs to another model, or is damaged.
     """
-    start = resolve_model(config.model, config.seed, scratch / "start")
+    start = resolve_model(model, run_seed, scratch / "start")
     if kept is None:
         return start
-    checkpoint_store.check(kept, start, config.model.lora)
-    checkpoint_store.export(kept, start, scratch / "model", config.model.dtype, config.model.lora)
+    checkpoint_store.check(kept, start, model.lora)
+    checkpoint_store.export(kept, start, scratch / "model", model.dtype, model.lora)
     return scratch / "model"
 
 

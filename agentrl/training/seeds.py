@@ -26,21 +26,25 @@ def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
     return list(range(first, first + episodes))
 
 
-def training_seeds(config: Config, step: int, attempt: int = 0) -> Sequence[int | Sequence[int]]:
+def training_seeds(
+    run_seed: int, rollout: RolloutConfig, algorithm: AlgorithmConfig, step: int, attempt: int = 0
+) -> Sequence[int | Sequence[int]]:
     """One seed per group of this step, or one per member (`rollout.seed_per`).
 
     Args:
-        config: the job.
+        run_seed: of the whole run.
+        rollout: the numbers of groups and of their members.
+        algorithm: how often groups may be replaced.
         step: from 1.
         attempt: how many times groups of this step have been replaced.
     """
-    count, attempts = _seeds_of_attempt(config.rollout), _attempts(config.algorithm)
+    count, attempts = _seeds_of_attempt(rollout), _attempts(algorithm)
     begun = ((step - 1) * attempts + attempt) * count
-    first = _FIRST + config.seed * _RANGE + _HALF + begun
+    first = _FIRST + run_seed * _RANGE + _HALF + begun
     seeds = range(first, first + count)
-    if config.rollout.seed_per == "group":
+    if rollout.seed_per == "group":
         return seeds
-    size = config.rollout.group_size
+    size = rollout.group_size
     return [seeds[member : member + size] for member in range(0, count, size)]
 
 

@@ -125,7 +125,7 @@ async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(
         countdown().rollout,
         start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
     )  # fmt: skip
-    impatient = RolloutGroup(rollouts._actors, replace(countdown(), rollout=hasty))
+    impatient = RolloutGroup(rollouts._actors, hasty, publish_deadline_s=PATIENCE_S)
     os.kill(processes[1][0], signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):

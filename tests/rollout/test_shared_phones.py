@@ -24,7 +24,7 @@ def holder_class():
 
     class Holder:
         def __init__(self, tree, phones):
-            self.pool = SharedPool(phones, configuration.from_dict(tree))
+            self.pool = SharedPool(phones, configuration.from_dict(tree).devices)
 
         async def hold(self):
             """Borrow a phone and keep it."""
@@ -56,9 +56,9 @@ async def shared(adb_server):
         )
     )
     ray, tree = ray_cluster.join_cluster(), configuration.to_dict(config)
-    phones = await rollout_group._open_phones(config, tree, None)
+    phones = await rollout_group._open_phones(tree, None, PATIENCE_S)
     actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
-    pool = SharedPool(phones, config)
+    pool = SharedPool(phones, config.devices)
     try:
         yield pool, actors, await asyncio.gather(*(actor.hold.remote() for actor in actors))
     finally:

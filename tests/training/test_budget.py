@@ -61,6 +61,7 @@ def test_without_an_estimate_only_counts_are_shown(name, overrides):
 def test_model_that_is_warm_costs_no_warm_start(tmp_path):
     lines = stages(f"model.path={tmp_path}")
     assert {"demonstrations", "warm start"} <= lines.keys()
-    warm_start_marker.write_marker(configuration.load("number_game"), tmp_path)
+    config = configuration.load("number_game")
+    warm_start_marker.write_marker(tmp_path, config.warm_start, config.env.id)
     lines = stages(f"model.path={tmp_path}")
     assert not {"demonstrations", "warm start"} & lines.keys()

@@ -12,7 +12,8 @@ def made(*overrides: str) -> Config:
 
 
 def played(config: Config, step: int) -> list[list[int]]:
-    requests = requests_of_step("train", step, seeds.training_seeds(config, step), 4)
+    chosen = seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
+    requests = requests_of_step("train", step, chosen, 4)
     assert [(t.group, t.member) for t in requests] == [(g, m) for g in range(3) for m in range(4)]
     return [[t.seed for t in requests if t.group == group] for group in range(3)]
 

@@ -20,6 +20,7 @@ from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.episode_request import Split
 from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
 from agentrl.training import plan, seeds
 from agentrl.training.checkpoints import checkpoint_store
@@ -32,10 +33,10 @@ from agentrl.training.run_target import (
     checkpoint_of,
     is_served,
     model_folder,
+    model_of_run,
     open_target,
     overridden_name,
     trained_steps,
-    with_run_model,
     with_served_model,
 )
 from agentrl.types import ScoredEpisode
@@ -116,27 +117,25 @@ def sum_audits(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
 
 async def play_held_out(
     rollouts: AnyRollouts,
-    config: Config,
-    episodes: int,
+    chosen: Sequence[int],
     *,
+    split: Split = "eval",
     name: str = "eval",
     step: int = 0,
     player: str | None = None,
     greedy: bool = False,
-    demos: bool = False,
     check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
 ) -> Evaluation:
     """Play episodes on held-out seeds; a player's random draws are the same each time.
 
     Args:
         rollouts: play them.
-        config: the job.
-        episodes: number of episodes, each on its own seed.
+        chosen: the seed of each episode.
+        split: of the seeds: `eval`, or `demo` for those of the demonstrations.
         name: distinguishes this evaluation from others of the same step; part of episode ids.
         step: number of training steps that the model has had.
         player: a scripted player; None for the model.
         greedy: the model always takes its most probable token.
-        demos: play the seeds of the demonstrations instead.
         check: called with the episodes; raises if they are unusable.
 
     Raises:
@@ -144,12 +143,7 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    chosen = (
-        seeds.demonstration_seeds(config.seed, episodes)
-        if demos
-        else seeds.evaluation_seeds(config.eval, episodes)
-    )
-    requests = requests_of_step("demo" if demos else "eval", step, chosen, 1, label)
+    requests = requests_of_step(split, step, chosen, 1, label)
     played = await rollouts.collect(requests, player, greedy)
     check(played)
     valid = [e for e in played if not e.episode.outcome.void]
@@ -161,6 +155,66 @@ async def play_held_out(
         by_seed={e.episode.seed: episode_metrics(e) for e in valid},
         audit=sum_audits(played).summary(),
     )
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _EvaluatedPolicy:
+    """A scripted player, a server's model, or the model of a run or of a configuration."""
+
+    run: Path | None
+    checkpoint: Path | None
+    player: str | None
+    """The scripted player; None for a model."""
+    served: bool
+    """Whether the model is behind a server."""
+
+    @property
+    def name(self) -> str:
+        """For the name of the evaluation's folder."""
+        if self.served:
+            return "remote"
+        if self.player is not None:
+            return self.player
+        if self.checkpoint is not None:
+            return f"step-{checkpoint_store.step_of(self.checkpoint)}"
+        return "start" if self.run is None else "model"
+
+    @property
+    def step(self) -> int:
+        """Number of training steps that the model has had."""
+        if self.player is not None or self.served:
+            return 0
+        return trained_steps(self.run, self.checkpoint)
+
+    @property
+    def checkpoint_step(self) -> int | None:
+        """The step of the checkpoint that plays, if one does."""
+        if self.checkpoint is None or self.player is not None:
+            return None
+        return checkpoint_store.step_of(self.checkpoint)
+
+    def warn_if_untrained(self, target: str, model_path: str) -> None:
+        """Warn if the start model of a configuration plays."""
+        if self.run is None and self.player is None and not self.served:
+            log.warning(
+                "%s is not a run: evaluating its start model (%s), which is not trained yet. "
+                "To evaluate a trained model, name a run's folder.",
+                target,
+                model_path,
+            )
+
+    def checked_job(self, config: Config) -> Config:
+        """The configuration with this policy's model, after checking everything that it needs."""
+        if self.run is not None and self.player is None and not self.served:
+            own = model_of_run(config.model, self.run, self.checkpoint)
+            config = replace(config, model=own)
+        config = transports.without_learner(config)
+        plan.check_player(config, self.player)
+        if self.player is None:
+            check_checkpoint(config.model, self.checkpoint)
+        if self.served:
+            config = replace(config, rollout=with_served_model(config.rollout))
+        return config
 
 
 def evaluate(
@@ -207,27 +261,20 @@ def evaluate(
     player = None if policy == "model" else policy
     kept = checkpoint_of(run, checkpoint)
     served = player is None and is_served(config.rollout, checkpoint)
-    config = _checked(config, run, kept, player, served=served)
+    evaluated = _EvaluatedPolicy(run=run, checkpoint=kept, player=player, served=served)
+    config = evaluated.checked_job(config)
     name = "run" if isinstance(target, Config) else Path(target).stem
-    if run is None and player is None and not served:
-        log.warning(
-            "%s is not a run: evaluating its start model (%s), which is not trained yet. "
-            "To evaluate a trained model, name a run's folder.",
-            name,
-            config.model.path,
-        )
-    who = "remote" if served else _who(run, kept, player)
-    folder = RunFolder.create(config, f"{'demo' if demos else 'eval'}-{who}-{name}")
+    evaluated.warn_if_untrained(name, config.model.path)
+    split: Split = "demo" if demos else "eval"
+    folder = RunFolder.create(config, f"{split}-{evaluated.name}-{name}")
     model = config.rollout.endpoint.model if served else None
-    is_checkpoint = kept is not None and player is None
     header = {
         "target": str(target),
         "policy": model or policy,
-        "checkpoint": checkpoint_store.step_of(kept) if kept and is_checkpoint else None,
+        "checkpoint": evaluated.checkpoint_step,
         "greedy": greedy,
     }
-    step = 0 if player is not None or served else trained_steps(run, kept)
-    evaluation = _evaluate(config, folder.path, who, step, kept, player, greedy, demos)
+    evaluation = _evaluate(config, folder.path, evaluated, split, greedy=greedy)
     return replace(_recorded(folder, header, evaluation), run=folder.path, model=model)
 
 
@@ -247,58 +294,37 @@ def _recorded(
     return found
 
 
-def _checked(
-    config: Config, run: Path | None, kept: Path | None, player: str | None, *, served: bool
-) -> Config:
-    """The configuration with the model that plays, after checking everything that it needs."""
-    if run is not None and player is None and not served:
-        config = with_run_model(config, run, kept)
-    config = transports.without_learner(config)
-    plan.check_player(config, player)
-    if player is None:
-        check_checkpoint(config, kept)
-    return with_served_model(config) if served else config
-
-
-def _who(run: Path | None, kept: Path | None, player: str | None) -> str:
-    """The player's name in the folder's name."""
-    if player is not None:
-        return player
-    if kept is not None:
-        return f"step-{checkpoint_store.step_of(kept)}"
-    return "start" if run is None else "model"
-
-
 async def _evaluate(
-    config: Config,
-    folder: Path,
-    who: str,
-    step: int,
-    kept: Path | None,
-    player: str | None,
-    greedy: bool,
-    demos: bool,
+    config: Config, folder: Path, evaluated: _EvaluatedPolicy, split: Split, *, greedy: bool
 ) -> Evaluation:
-    count = config.eval.episodes
-    needs_no_model = player is not None or is_served(config.rollout)
+    count, name, step = config.eval.episodes, evaluated.name, evaluated.step
+    chosen = (
+        seeds.demonstration_seeds(config.seed, count)
+        if split == "demo"
+        else seeds.evaluation_seeds(config.eval, count)
+    )
     with (
         TemporaryDirectory(prefix="agentrl-") as scratch,
         _shown(config.logging, folder) as display,
     ):
-        model = None if needs_no_model else model_folder(config, Path(scratch), kept)
+        needs_no_model = evaluated.player is not None or evaluated.served
+        model = (
+            None
+            if needs_no_model
+            else model_folder(config.model, config.seed, Path(scratch), evaluated.checkpoint)
+        )
         rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")
-            async with show_progress(rollouts, display.progress, count, who):
+            async with show_progress(rollouts, display.progress, count, name):
                 return await play_held_out(
                     rollouts,
-                    config,
-                    count,
-                    name=f"{who} greedy" if greedy else who,
+                    chosen,
+                    split=split,
+                    name=f"{name} greedy" if greedy else name,
                     step=step,
-                    player=player,
+                    player=evaluated.player,
                     greedy=greedy,
-                    demos=demos,
                 )
         finally:
             await rollouts.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
-from agentrl.config import Config, EnvConfig
+from agentrl.config import Config, EnvConfig, EvalConfig
 from agentrl.env import Translator
 from agentrl.errors import ActionError
 from agentrl.policies.policy import Policy
@@ -21,10 +21,10 @@ from agentrl.training.run_target import (
     checkpoint_of,
     is_served,
     model_folder,
+    model_of_run,
     open_target,
     overridden_name,
     trained_steps,
-    with_run_model,
     with_served_model,
 )
 from agentrl.training.supervised.action_phrasing import available_gestures, to_reply, without_tags
@@ -88,7 +88,7 @@ def play(
     kept = checkpoint_of(run, checkpoint)
     served = policy == MODEL and is_served(config.rollout, checkpoint)
     if run is not None and policy == MODEL and not served:
-        config = with_run_model(config, run, kept)
+        config = replace(config, model=model_of_run(config.model, run, kept))
     rollout = replace(config.rollout, launcher="local", concurrency=1)
     if policy == HUMAN:
         rollout = replace(rollout, deadline_s=_A_DAY_S)
@@ -96,55 +96,56 @@ def play(
     config = transports.without_learner(replace(config, rollout=rollout, run=own))
     if policy == MODEL:
         plan.check_player(config, None)
-        check_checkpoint(config, kept)
+        check_checkpoint(config.model, kept)
     else:
         plan.check_games(config, [] if policy == HUMAN else [policy])
     if served:
-        config = with_served_model(config)
+        config = replace(config, rollout=with_served_model(config.rollout))
     of_run = policy == MODEL and not served
     version = trained_steps(run, kept) if of_run else 0
     folder = RunFolder.create(config, f"play-{REMOTE if served else policy}")
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        model = model_folder(config, Path(scratch), kept) if of_run else None
+        model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None
+        rollouts = RolloutWorker(config, model, folder.path, version=version)
+        request = _request(seed, config.eval, REMOTE if served else policy)
         scored = event_loop.run(
-            _play(config, model, version, folder.path, interface, policy, seed, greedy)
+            _play(rollouts, config.env, request, interface, policy, greedy=greedy)
         )
     return scored, folder.path
 
 
+def _request(seed: int, evaluation: EvalConfig, label: str) -> EpisodeRequest:
+    # A held-out seed is recorded as such, also when a person plays it.
+    split: Split = "eval" if seed >= evaluation.first_seed else "demo"
+    return EpisodeRequest(split=split, step=0, group=0, member=0, seed=seed, label=label)
+
+
 async def _play(
-    config: Config,
-    model: Path | None,
-    version: int,
-    folder: Path,
+    rollouts: RolloutWorker,
+    environment: EnvConfig,
+    request: EpisodeRequest,
     interface: PlayInterface,
     policy: str,
-    seed: int,
+    *,
     greedy: bool,
 ) -> ScoredEpisode:
-    translator = open_translator(config.env)
-    interface.show_instructions(_instructions(translator, is_human=policy == HUMAN))
-    if policy == HUMAN:
-        interface.show_gestures(available_gestures(translator))
-
     def ends(seen: Observation) -> None:
         if seen.images or seen.text:
             text = IMAGE * len(seen.images) + seen.text
             interface.show_message(Message(role="user", text=text, images=seen.images))
 
-    rollouts = RolloutWorker(config, model, folder, version=version)
     try:
+        translator = open_translator(environment)
+        interface.show_instructions(_instructions(translator, is_human=policy == HUMAN))
+        if policy == HUMAN:
+            interface.show_gestures(available_gestures(translator))
         await rollouts.start()
-        # A held-out seed is recorded as such, also when a person plays it.
-        split: Split = "eval" if seed >= config.eval.first_seed else "demo"
         player: Policy = (
-            HumanPolicy(_reader(config.env, interface))
+            HumanPolicy(_reader(environment, interface))
             if policy == HUMAN
-            else await rollouts.policy(None if policy == MODEL else policy, greedy, split)
+            else await rollouts.policy(None if policy == MODEL else policy, greedy, request.split)
         )
-        label = REMOTE if policy == MODEL and is_served(config.rollout) else policy
-        request = EpisodeRequest(split=split, step=0, group=0, member=0, seed=seed, label=label)
         watched = WatchedPolicy(player, interface.show_message)
         return await rollouts.play(request, watched, interface.show_turn, ends)
     finally:

@@ -1,7 +1,7 @@
 """Decide which recorded episodes a warm start can train on, and why the others are skipped."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,11 @@ from typing import Any
 import yaml
 
 from agentrl import env, replay
-from agentrl.config import Config, WarmStartConfig
+from agentrl.config import EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.env_components import instructions_for, open_translator
 from agentrl.text import pluralize
-from agentrl.training import seeds
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.action_phrasing import convert_replies
 from agentrl.types import IMAGE, Episode, Turn
@@ -75,19 +74,26 @@ class DemonstrationFilter:
     """Decides for each recorded episode whether the warm start can train on it.
 
     Args:
-        config: the job.
-        warm: its warm start.
+        warm: the job's warm start.
+        environment: the job's environment.
+        model: the job's model.
+        held_out: the seeds that the job is evaluated on.
     """
 
-    def __init__(self, config: Config, warm: WarmStartConfig) -> None:
-        self._config, self._warm = config, warm
-        self._translator = open_translator(config.env)
-        self._told = instructions_for(config.env, self._translator)
-        most = max(config.eval.episodes, config.eval.episodes_during)
-        self._held_out = frozenset(seeds.evaluation_seeds(config.eval, most))
-        self._names = {config.env.id, env.find_env(config.env.id).id}
+    def __init__(
+        self,
+        warm: WarmStartConfig,
+        environment: EnvConfig,
+        model: ModelConfig,
+        held_out: Iterable[int],
+    ) -> None:
+        self._warm, self._environment, self._model = warm, environment, model
+        self._translator = open_translator(environment)
+        self._instructions = instructions_for(environment, self._translator)
+        self._held_out = frozenset(held_out)
+        self._names = {environment.id, env.find_env(environment.id).id}
 
-    def judge(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:
+    def select(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:
         """Yield, for each episode of one run, what to train on or the reason for skipping it.
 
         Raises:
@@ -115,7 +121,7 @@ class DemonstrationFilter:
         if not {played, played.rpartition(":")[2]} & self._names:
             raise ConfigError(
                 f"warm_start.recorded: {run.path} was played in {played}, but this job has "
-                f"env.id={self._config.env.id}; name runs of the same environment"
+                f"env.id={self._environment.id}; name runs of the same environment"
             )
 
     def _is_players(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
@@ -147,7 +153,7 @@ class DemonstrationFilter:
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),
             replies=tuple(said),
             by_player=self._is_players(summary, settings),
-            has_other_instructions=episode.instructions != self._told,
+            has_other_instructions=episode.instructions != self._instructions,
         )
 
     def _check_pictures(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -164,7 +170,7 @@ class DemonstrationFilter:
             )
         sizes = ("image_size", "max_pixels")
         theirs = {name: settings["model"].get(name) for name in sizes}
-        ours = {name: getattr(self._config.model, name) for name in sizes}
+        ours = {name: getattr(self._model, name) for name in sizes}
         if frames == "model" and theirs != ours:
             raise ConfigError(
                 f"warm_start.recorded: {path} has images at another model's size "

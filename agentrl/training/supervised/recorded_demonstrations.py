@@ -13,6 +13,7 @@ from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
+from agentrl.training import seeds
 from agentrl.training.supervised.demonstration_filter import (
     DemonstrationFilter,
     DemonstrationSelection,
@@ -22,30 +23,11 @@ from agentrl.training.supervised.demonstration_filter import (
 log = logging.getLogger(__name__)
 
 
-def select_and_report(config: Config) -> DemonstrationSelection:
-    """Select as `select_demonstrations` does, and log what was skipped.
-
-    Raises:
-        ConfigError: as `select_demonstrations`.
-    """
-    choice = select_demonstrations(config)
-    if choice.skipped or choice.context_turns:
-        log.warning("warm_start.recorded: %s", choice)
-    if choice.has_other_instructions:
-        log.warning(
-            "warm_start.recorded: %d of %d episodes were played with other instructions; they are "
-            "used with the instructions of this job",
-            choice.has_other_instructions,
-            len(choice.episodes),
-        )
-    return choice
-
-
 def select_demonstrations(config: Config) -> DemonstrationSelection:
     """The recorded episodes that a job's warm start trains on.
 
     Skipped are void episodes, those with a turn that shows nothing or without any valid action,
-    and those on the seeds that the job is evaluated on.
+    and those on the seeds that the job is evaluated on. The number of each is logged.
 
     Raises:
         ConfigError: there is no such run, none of its episodes qualifies, or they cannot be used:
@@ -59,13 +41,16 @@ def select_demonstrations(config: Config) -> DemonstrationSelection:
         where = replay.Filter(**asdict(warm.recorded_filter))
     except ConfigError as error:
         raise ConfigError(f"warm_start.recorded_filter.{error}") from None
-    judge = DemonstrationFilter(config, warm)
+    held_out = seeds.evaluation_seeds(
+        config.eval, max(config.eval.episodes, config.eval.episodes_during)
+    )
+    demonstrations = DemonstrationFilter(warm, config.env, config.model, held_out)
     for path in warm.recorded:
-        for judged in judge.judge(path, where):
-            if isinstance(judged, SelectedEpisode):
-                choice.episodes.append(judged)
+        for selected in demonstrations.select(path, where):
+            if isinstance(selected, SelectedEpisode):
+                choice.episodes.append(selected)
             else:
-                choice.skipped[judged] += 1
+                choice.skipped[selected] += 1
     if not choice.episodes:
         filters = {k: v for k, v in asdict(warm.recorded_filter).items() if v is not None}
         raise ConfigError(
@@ -73,7 +58,20 @@ def select_demonstrations(config: Config) -> DemonstrationSelection:
             f"{f'The filter is {filters}; ' if filters else ''}agentrl episodes RUN shows "
             "the episodes"
         )
+    _log_skipped(choice)
     return choice
+
+
+def _log_skipped(choice: DemonstrationSelection) -> None:
+    if choice.skipped or choice.context_turns:
+        log.warning("warm_start.recorded: %s", choice)
+    if choice.has_other_instructions:
+        log.warning(
+            "warm_start.recorded: %d of %d episodes were played with other instructions; they are "
+            "used with the instructions of this job",
+            choice.has_other_instructions,
+            len(choice.episodes),
+        )
 
 
 def demonstrations_digest(taught: Sequence[SelectedEpisode]) -> str:

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agentrl import env
-from agentrl.config import Config, WarmStartConfig, parse_history
+from agentrl.config import EnvConfig, WarmStartConfig, parse_history
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.open_model import open_encoder
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
@@ -33,10 +31,11 @@ class Demonstration:
 
 
 def rerender_demonstrations(
-    config: Config,
-    folder: Path,
     chosen: Sequence[SelectedEpisode],
-    tell: OnProgress = lambda done, total, note: None,
+    environment: EnvConfig,
+    encoder: ChatEncoder,
+    max_new_tokens: int,
+    on_progress: OnProgress = lambda done, total, note: None,
 ) -> list[Demonstration]:
     """Render recorded episodes as this job's model would have seen them.
 
@@ -44,30 +43,30 @@ def rerender_demonstrations(
     Recorded token ids are not used: they may come from another tokenizer, or not exist.
 
     Args:
-        config: the job.
-        folder: of the model's tokenizer.
         chosen: the episodes.
-        tell: called after each episode with the number done and the total.
+        environment: the job's environment.
+        encoder: of the job's model.
+        max_new_tokens: longest reply to train on (`rollout.max_new_tokens`).
+        on_progress: called after each episode with the number done and the total.
 
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
-    encoder = open_encoder(config.model, folder)
-    instructions = instructions_for(config.env, open_translator(config.env))
+    instructions = instructions_for(environment, open_translator(environment))
     demonstrations: list[Demonstration] = []
     for selected in chosen:
-        conversation = Conversation(encoder, instructions, parse_history(config.env.history))
+        conversation = Conversation(encoder, instructions, parse_history(environment.history))
         turns = []
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
             # Load the images of one turn at a time: they have the device's full size.
             message = Message(role="user", text=turn.shown, images=_images(selected.run, turn))
             # A reply that serves only as context may be longer than the model's limit.
-            limit = config.rollout.max_new_tokens if _has_action(turn) else None
+            limit = max_new_tokens if _has_action(turn) else None
             answer = encode_as_sampled(conversation, encoder, message, reply, limit)
             turns.append(_with_answer(turn, answer))
         episode = replace(selected.episode, turns=tuple(turns))
         demonstrations.append(Demonstration(episode=episode, by_player=selected.by_player))
-        tell(len(demonstrations), len(chosen), "recorded episodes")
+        on_progress(len(demonstrations), len(chosen), "recorded episodes")
     return demonstrations
 
 

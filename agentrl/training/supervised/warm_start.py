@@ -17,10 +17,9 @@ from agentrl import __version__, registry
 from agentrl import config as configuration
 from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, EnvError
-from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import configured_game, environment_class
-from agentrl.rollout.env_components import instructions_for, load_player, open_translator
+from agentrl.rollout.env_components import instructions_for, open_translator
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.training.learner.learner_group import AnyLearner
@@ -123,16 +122,16 @@ def learning_rate(config: WarmStartConfig, step: int) -> float:
     return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * cosine)
 
 
-async def play_demonstrations(config: Config, rollouts: AnyRollouts) -> list[Demonstration]:
+async def play_demonstrations(
+    warm: WarmStartConfig, run_seed: int, rollouts: AnyRollouts
+) -> list[Demonstration]:
     """Play the demonstrations with the warm start's scripted player.
 
     Raises:
         WorldError: more than half of the episodes are void, or no phone is left.
     """
-    warm = config.warm_start
-    assert warm is not None
     assert warm.player is not None
-    requests = requests_of_step("demo", 0, seeds.demonstration_seeds(config.seed, warm.episodes), 1)
+    requests = requests_of_step("demo", 0, seeds.demonstration_seeds(run_seed, warm.episodes), 1)
     played = await rollouts.collect(requests, warm.player)
     return [
         Demonstration(episode=scored.episode, by_player=True)
@@ -142,45 +141,42 @@ async def play_demonstrations(config: Config, rollouts: AnyRollouts) -> list[Dem
 
 
 async def train_on_demonstrations(
-    config: Config,
-    taught: Sequence[Demonstration],
+    warm: WarmStartConfig,
+    dataset: SupervisedDataset,
     learner: AnyLearner,
-    folder: Path,
     report: Report,
+    deadline_s: float,
 ) -> None:
     """Train the learner on demonstrations.
 
     Args:
-        config: the job.
-        taught: the demonstrations.
+        warm: the number of steps, their batch size and learning rates.
+        dataset: the samples to draw from.
         learner: is trained in place.
-        folder: of the model's tokenizer.
         report: called after every step.
+        deadline_s: for the player to relabel one batch (`rollout.deadline_s`).
+
+    Raises:
+        EnvError: the player did not answer in time.
     """
-    warm = config.warm_start
-    assert warm is not None
-    player = None if warm.player is None else load_player(config.env, warm.player)
-    encoder = open_encoder(config.model, folder)
-    lessons = SupervisedDataset(taught, warm, player, encoder, config.seed)
     learner.begin_cloning(warm)
     relabeler = Worker("relabeler")  # the player relabels samples, and may hang
     try:
         for step in range(1, warm.steps + 1):
-            async with asyncio.timeout(config.rollout.deadline_s):
-                samples = await relabeler.call(lessons.draw, warm.batch)
+            async with asyncio.timeout(deadline_s):
+                samples = await relabeler.call(dataset.draw, warm.batch)
             metrics = await asyncio.to_thread(learner.clone, samples, learning_rate(warm, step))
             report(step, metrics, warm.steps)
     except TimeoutError:
         raise EnvError(
-            f"the player {warm.player!r} did not answer within rollout.deadline_s="
-            f"{config.rollout.deadline_s:g} s"
+            f"the player {warm.player!r} did not answer within rollout.deadline_s={deadline_s:g} s"
         ) from None
     finally:
         relabeler.close()
     learner.end_cloning()
 
 
-def save_to_cache(folder: Path, config: Config, learner: AnyLearner) -> bool:
+def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: AnyLearner) -> bool:
     """Put the trained model into the cache, atomically; a failure is only a warning.
 
     Returns:
@@ -190,7 +186,7 @@ def save_to_cache(folder: Path, config: Config, learner: AnyLearner) -> bool:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         learner.export(partial)
-        warm_start_marker.write_marker(config, partial)
+        warm_start_marker.write_marker(partial, warm, env_id)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
         if not folder.is_dir():  # another run may have cached it meanwhile

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import env
-from agentrl.config import Config, EnvConfig
+from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 
@@ -17,20 +17,18 @@ _FILE = "agentrl.json"
 _KEY = "warm_starts"
 
 
-def has_warm_start(config: Config, folder: Path) -> bool:
+def has_warm_start(folder: Path, warm: WarmStartConfig, env_id: str) -> bool:
     """Whether a job skips its warm start, because the model in this folder has had one.
 
     Raises:
         ConfigError: the folder's marker is damaged.
     """
-    warm = config.warm_start
-    return warm is not None and not warm.repeat and _game(config.env) in _read(folder)
+    return not warm.repeat and _registered_id(env_id) in _read(folder)
 
 
-def write_marker(config: Config, folder: Path) -> None:
-    """Record the job's warm start, if it has one, in the folder of the resulting model."""
-    warm = config.warm_start
-    if warm is not None and not has_warm_start(config, folder):
+def write_marker(folder: Path, warm: WarmStartConfig, env_id: str) -> None:
+    """Record a warm start in the folder of the resulting model."""
+    if not has_warm_start(folder, warm, env_id):
         record: dict[str, Any] = {
             "player": warm.player,
             "episodes": warm.episodes,
@@ -38,13 +36,13 @@ def write_marker(config: Config, folder: Path) -> None:
         }
         if warm.recorded:
             record["recorded"] = warm.recorded
-        tree = {_KEY: _read(folder) | {_game(config.env): record}}
+        tree = {_KEY: _read(folder) | {_registered_id(env_id): record}}
         write_durably(folder / _FILE, json.dumps(tree, indent=1) + "\n")
 
 
-def _game(config: EnvConfig) -> str:
+def _registered_id(env_id: str) -> str:
     """The environment's registered id, however the configuration names it."""
-    return env.find_env(config.id).id
+    return env.find_env(env_id).id
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from agentrl.algorithms import episode_selection, requirements
-from agentrl.config import Config
+from agentrl.config import AlgorithmConfig, RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
@@ -34,13 +34,23 @@ class StepPlayer:
     """Plays the training steps of a run.
 
     Args:
-        config: the whole job's.
+        run_seed: of the whole run.
+        rollout: the numbers of groups and of their members.
+        algorithm: decides which groups are kept, and whether the greedy policy plays, too.
         rollouts: play the episodes.
         watched: shows their progress.
     """
 
-    def __init__(self, config: Config, rollouts: AnyRollouts, watched: Watched) -> None:
-        self._config, self._rollouts, self._watched = config, rollouts, watched
+    def __init__(
+        self,
+        run_seed: int,
+        rollout: RolloutConfig,
+        algorithm: AlgorithmConfig,
+        rollouts: AnyRollouts,
+        watched: Watched,
+    ) -> None:
+        self._run_seed, self._rollout, self._algorithm = run_seed, rollout, algorithm
+        self._rollouts, self._watched = rollouts, watched
 
     async def play(self, step: int) -> StepEpisodes:
         """Play everything that one step trains on.
@@ -48,12 +58,13 @@ class StepPlayer:
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
         """
-        started, settings = time.perf_counter(), self._config.algorithm
-        wanted, progress = self._config.rollout.groups, CollectionProgress()
+        started, settings = time.perf_counter(), self._algorithm
+        wanted, progress = self._rollout.groups, CollectionProgress()
         played: list[list[ScoredEpisode]] = []
         kept: list[list[ScoredEpisode]] = []
         for attempt in range(settings.filter_refills + 1):
-            chosen = seeds.training_seeds(self._config, step, attempt)[: wanted - len(kept)]
+            chosen = seeds.training_seeds(self._run_seed, self._rollout, settings, step, attempt)
+            chosen = chosen[: wanted - len(kept)]
             played += await self._groups(step, attempt, chosen)
             progress += await self._rollouts.get_progress()
             kept = [g for g in played if episode_selection.has_learning_signal(g, settings)]
@@ -72,8 +83,8 @@ class StepPlayer:
     async def _groups(
         self, step: int, attempt: int, chosen: Sequence[int | Sequence[int]]
     ) -> list[list[ScoredEpisode]]:
-        size = self._config.rollout.group_size
-        first = attempt * self._config.rollout.groups
+        size = self._rollout.group_size
+        first = attempt * self._rollout.groups
         requests = requests_of_step("train", step, chosen, size, first=first)
         async with self._watched(len(requests), f"step {step}"):
             episodes = await self._rollouts.collect(requests)

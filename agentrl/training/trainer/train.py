@@ -5,7 +5,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agentrl import config as configuration
 from agentrl import event_loop, replay
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config
+from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin, resolve_model
@@ -72,11 +72,13 @@ def train(
     run = folder.path
     with lock_folder(run):
         if resume is not None:
-            if _is_finished(settings, folder):
+            if _is_finished(
+                folder, baseline_players(settings.env, settings.eval), settings.train.steps
+            ):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
                 return replay.open(run)
             demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
-            _check_model(settings, folder)
+            _check_model(settings.model, folder)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
         with _resume_hint(folder, resumed=resume is not None):
@@ -101,23 +103,23 @@ def _resume_hint(folder: RunFolder, *, resumed: bool) -> Iterator[None]:
         raise
 
 
-def _check_model(config: Config, folder: RunFolder) -> None:
+def _check_model(model: ModelConfig, folder: RunFolder) -> None:
     """Check that a resumed run still names the model that it started from.
 
     Raises:
         ConfigError: it names another one.
     """
     own = configuration.load(folder.path / "config.yaml").model
-    if not folder.start.is_dir() or model_origin(own) == model_origin(config.model):
+    if not folder.start.is_dir() or model_origin(own) == model_origin(model):
         return
-    key = "path" if own.path != config.model.path else "tiny"
+    key = "path" if own.path != model.path else "tiny"
     raise ConfigError(
         f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
-        f"{getattr(config.model, key)!r}. Leave the setting out, or start a new run."
+        f"{getattr(model, key)!r}. Leave the setting out, or start a new run."
     )
 
 
-def _is_finished(config: Config, folder: RunFolder) -> bool:
+def _is_finished(folder: RunFolder, baselines: Iterable[str], steps: int) -> bool:
     """Whether a resumed run has nothing left to do."""
     file = folder.path / "summary.json"
     if not (file.is_file() and folder.model.is_dir()):
@@ -129,8 +131,8 @@ def _is_finished(config: Config, folder: RunFolder) -> bool:
     if not isinstance(summary, dict):
         log.warning("%s: cannot be read; it will be rewritten", file)
         return False
-    played = {*baseline_players(config.env, config.eval), "before", "after"} <= summary.keys()
-    return played and bool(summary.get("steps", 0) >= config.train.steps)
+    played = {*baselines, "before", "after"} <= summary.keys()
+    return played and bool(summary.get("steps", 0) >= steps)
 
 
 def _kept(run: Path) -> str:
@@ -146,7 +148,17 @@ async def _train(
     config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
 ) -> None:
     with _announced_interrupts():
-        await _all_stages(config, folder, demonstrations, resumed=resumed)
+        async with _open_job(config, folder) as job:
+            if resumed:
+                # Only now: settings that the checkpoint rejects must not be stored with the run.
+                folder.save_config(config)
+            await job.play_baselines()
+            await job.warm_up(demonstrations)
+            await job.evaluate_both("before")
+            while job.state.step < config.train.steps:
+                await job.step(job.state.step + 1)
+            await job.evaluate_both("after")
+            job.finish()
 
 
 @contextmanager
@@ -170,22 +182,6 @@ def _announced_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-async def _all_stages(
-    config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
-) -> None:
-    async with _open_job(config, folder) as job:
-        if resumed:
-            # Only now: settings that the checkpoint rejects must not be stored with the run.
-            folder.save_config(config)
-        await job.play_baselines()
-        await job.warm_up(demonstrations)
-        await job.evaluate_both("before")
-        while job.state.step < config.train.steps:
-            await job.step(job.state.step + 1)
-        await job.evaluate_both("after")
-        job.finish()
 
 
 @asynccontextmanager

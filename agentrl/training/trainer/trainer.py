@@ -12,9 +12,12 @@ from typing import Any
 from agentrl.algorithms.advantages import check_state_keys
 from agentrl.algorithms.kl import adapted
 from agentrl.config import Config, WarmStartConfig
+from agentrl.policies.open_model import open_encoder
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
+from agentrl.rollout.env_components import load_player
 from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.training import seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
@@ -25,7 +28,10 @@ from agentrl.training.monitoring.watchdogs import repetition_share
 from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.supervised import warm_start, warm_start_marker
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.training.supervised.supervised_dataset import rerender_demonstrations
+from agentrl.training.supervised.supervised_dataset import (
+    SupervisedDataset,
+    rerender_demonstrations,
+)
 from agentrl.training.trainer.publisher import Publisher
 from agentrl.training.trainer.retention import Retention
 from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
@@ -74,7 +80,9 @@ class Trainer:
         self._recorder = recorder
         self._retention = retention
         self._publisher = Publisher(WeightTransport.of(config), learner, rollouts)
-        self._player = StepPlayer(config, rollouts, self._watched)
+        self._player = StepPlayer(
+            config.seed, config.rollout, config.algorithm, rollouts, self._watched
+        )
         self._ahead: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()
         """Prefetched steps and evaluations never play at the same time."""
@@ -128,33 +136,47 @@ class Trainer:
             self._checkpoint(best=False)
         await self._publish()
 
-    async def _clone(self, config: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
-        if warm_start_marker.has_warm_start(self.config, self._start):
+    async def _clone(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
+        config = self.config
+        if warm_start_marker.has_warm_start(self._start, warm, config.env.id):
             log.warning(
                 "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
-                self.config.env.id,
+                config.env.id,
             )
             return
-        cached = warm_start.cache_folder(self.config, recorded)
+        cached = warm_start.cache_folder(config, recorded)
         if cached is not None and cached.is_dir():
             log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)
             self._learner.load_weights(cached / "model.safetensors")
             return
         with self._stage("demonstrations"):
+            encoder = await asyncio.to_thread(open_encoder, config.model, self._start)
             demonstrations = await asyncio.to_thread(
-                rerender_demonstrations, self.config, self._start, recorded, self._reporter.progress
+                rerender_demonstrations,
+                recorded,
+                config.env,
+                encoder,
+                config.rollout.max_new_tokens,
+                self._reporter.progress,
             )
-            if config.player is not None:
-                async with self._watched(config.episodes, "demonstrations"):
+            if warm.player is not None:
+                async with self._watched(warm.episodes, "demonstrations"):
                     demonstrations += await warm_start.play_demonstrations(
-                        self.config, self._rollouts
+                        warm, config.seed, self._rollouts
                     )
         with self._stage("warm start"):
+            player = None if warm.player is None else load_player(config.env, warm.player)
             await warm_start.train_on_demonstrations(
-                self.config, demonstrations, self._learner, self._start, self._reporter.cloning
+                warm,
+                SupervisedDataset(demonstrations, warm, player, encoder, config.seed),
+                self._learner,
+                self._reporter.cloning,
+                config.rollout.deadline_s,
             )
-        if cached is not None and warm_start.save_to_cache(cached, self.config, self._learner):
+        if cached is not None and warm_start.save_to_cache(
+            cached, warm, config.env.id, self._learner
+        ):
             # The same weights that later runs load from the cache, rounded to `model.dtype`.
             self._learner.load_weights(cached / "model.safetensors")
 
@@ -209,7 +231,8 @@ class Trainer:
     def finish(self) -> None:
         """Export the final model and write the summary."""
         self._learner.export(self._folder.model)
-        warm_start_marker.write_marker(self.config, self._folder.model)
+        if (warm := self.config.warm_start) is not None:
+            warm_start_marker.write_marker(self._folder.model, warm, self.config.env.id)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {"steps": self.state.step, "seconds": seconds}
         self._folder.write_summary(results)
@@ -308,8 +331,7 @@ class Trainer:
         async with self._rollouts_lock, self._watched(count, name):
             found = await play_held_out(
                 self._rollouts,
-                self.config,
-                count,
+                seeds.evaluation_seeds(self.config.eval, count),
                 name=name,
                 step=self.state.step if step is None else step,
                 player=player,

@@ -92,7 +92,10 @@ def samples(episode: Episode) -> list[TokenSequence]:
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:
     return rerender_demonstrations(
-        config, model, recorded_demonstrations.select_demonstrations(config).episodes
+        recorded_demonstrations.select_demonstrations(config).episodes,
+        config.env,
+        open_encoder(config.model, model),
+        config.rollout.max_new_tokens,
     )
 
 

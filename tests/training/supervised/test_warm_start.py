@@ -85,5 +85,6 @@ def test_run_keeps_a_copy_of_its_prompt(tmp_path):
 
 def test_warm_start_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    assert not warm_start.save_to_cache(tmp_path / "file" / "clone", settings(), None)
+    warm = settings().warm_start
+    assert not warm_start.save_to_cache(tmp_path / "file" / "clone", warm, "NumberGame-v0", None)
     assert "could not be cached" in caplog.text

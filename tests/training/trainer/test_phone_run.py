@@ -87,7 +87,9 @@ def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
         played = {
             e.seed for e in replay.open(run).episodes() if (e.split, e.step) == ("train", step)
         }
-        assert played == set(seeds.training_seeds(config, step))
+        assert played == set(
+            seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
+        )
 
 
 @pytest.mark.timeout(600)

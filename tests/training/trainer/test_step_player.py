@@ -3,11 +3,12 @@
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.rollout.collector import CollectionProgress
-from agentrl.training import seeds
+from agentrl.training.seeds import training_seeds
 from agentrl.training.trainer.step_player import StepPlayer
 from tests.training.episodes import play
 
@@ -35,13 +36,21 @@ class Groups:
 def player(rollouts, *overrides):
     groups = ["rollout.groups=2", "rollout.group_size=2", "algorithm.filter_groups=true"]
     config = configuration.resolve(Config(), ["env.id=Toy-v0", *groups, *overrides])
-    return StepPlayer(config, rollouts, lambda total, note: nullcontext()), config
+    seeds_of = partial(training_seeds, config.seed, config.rollout, config.algorithm)
+    steps = StepPlayer(
+        config.seed,
+        config.rollout,
+        config.algorithm,
+        rollouts,
+        lambda total, note: nullcontext(),
+    )
+    return steps, seeds_of
 
 
 async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
     rollouts = Groups(model_adapter, set())
-    steps, config = player(rollouts, "algorithm.filter_refills=1")
-    first, again = seeds.training_seeds(config, 1, 0), seeds.training_seeds(config, 1, 1)
+    steps, seeds_of = player(rollouts, "algorithm.filter_refills=1")
+    first, again = seeds_of(1, 0), seeds_of(1, 1)
     rollouts.teaching = {first[1], again[0]}
     played = await steps.play(1)
     assert [group[0].episode.seed for group in played.groups] == [first[1], again[0]]
@@ -52,8 +61,8 @@ async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
 
 async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):
     rollouts = Groups(model_adapter, set())
-    steps, config = player(rollouts, "algorithm.name=remax", "algorithm.filter_refills=1")
-    first, again = seeds.training_seeds(config, 1, 0), seeds.training_seeds(config, 1, 1)
+    steps, seeds_of = player(rollouts, "algorithm.name=remax", "algorithm.filter_refills=1")
+    first, again = seeds_of(1, 0), seeds_of(1, 1)
     rollouts.teaching = {first[1], again[0]}
     played = await steps.play(1)
     assert rollouts.greedy == [first[1], again[0]]

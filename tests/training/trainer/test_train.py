@@ -141,11 +141,10 @@ def test_finished_run_continues_with_more_steps(tmp_path):
     for steps, players, finished in (
         (4, ["random"], True), (3, [], True), (5, [], False), (4, ["expert"], False),
     ):  # fmt: skip
-        settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(baselines=players))
-        assert train._is_finished(settings, folder) == finished
+        assert train._is_finished(folder, players, steps) == finished
     for broken in ("{", "[]"):
         (tmp_path / "summary.json").write_text(broken)
-        assert not train._is_finished(settings, folder)
+        assert not train._is_finished(folder, players, steps)
 
 
 def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
