@@ -25,8 +25,8 @@ def page() -> str:
 
 def tables() -> str:
     """One section per class of settings, in the order of the tree."""
-    files = (CONFIG / name for name in ("sections.py", "algorithm_settings.py"))
-    nodes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in CONFIG.glob("*.py")]
+    nodes = [node for tree in trees for node in tree.body]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     first = f"\n## Top level\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
     return "".join([first, *_sections(classes["Config"], "", classes)])

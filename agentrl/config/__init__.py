@@ -1,11 +1,15 @@
 """One tree of settings for a whole job."""
 
-from agentrl.config.algorithm_settings import (
-    DEFAULTS,
-    PRESETS,
-    AlgorithmConfig,
-    Preset,
-    settings_of,
+from agentrl.config.algorithm_presets import DEFAULTS, PRESETS, Preset, settings_of
+from agentrl.config.algorithm_settings import AlgorithmConfig
+from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
+from agentrl.config.env_settings import (
+    EnvConfig,
+    EvalConfig,
+    History,
+    RewardConfig,
+    WrapperConfig,
+    parse_history,
 )
 from agentrl.config.loading import (
     arguments,
@@ -18,26 +22,15 @@ from agentrl.config.loading import (
     to_dict,
     to_yaml,
 )
-from agentrl.config.sections import (
-    CheckpointConfig,
-    Config,
-    DeadlinesConfig,
-    DevicesConfig,
-    EndpointConfig,
-    EnvConfig,
-    EvalConfig,
-    LoraConfig,
-    ModelConfig,
+from agentrl.config.model_settings import LoraConfig, ModelConfig
+from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
+from agentrl.config.sections import CheckpointConfig, Config, RunConfig
+from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
-    RewardConfig,
-    RolloutConfig,
-    RunConfig,
     TrainConfig,
     WarmStartConfig,
-    WrapperConfig,
 )
-from agentrl.config.validation import History, check_algorithm, parse_history, validate
 
 __all__ = [
     "DEFAULTS",
@@ -63,7 +56,6 @@ __all__ = [
     "WarmStartConfig",
     "WrapperConfig",
     "arguments",
-    "check_algorithm",
     "digest",
     "find",
     "from_dict",
@@ -74,5 +66,4 @@ __all__ = [
     "settings_of",
     "to_dict",
     "to_yaml",
-    "validate",
 ]

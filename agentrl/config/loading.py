@@ -14,10 +14,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config.algorithm_settings import AlgorithmConfig, settings_of
+from agentrl.config.algorithm_presets import settings_of
+from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.renamed_keys import renamed_in
 from agentrl.config.sections import Config
-from agentrl.config.validation import validate
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
@@ -243,7 +243,7 @@ def _settle(config: Config) -> None:
     """Validate the values, and make the modules that they name importable."""
     if isinstance(config.devices.source, ListConfig | tuple):
         config.devices.source = list(config.devices.source)
-    validate(config)
+    config.validate()
     path_of(config.run.dir, "run.dir")
     if config.warm_start is not None and config.warm_start.cache is not None:
         path_of(config.warm_start.cache, "warm_start.cache")

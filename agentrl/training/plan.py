@@ -124,7 +124,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     if learns:
-        configuration.check_algorithm(config)
+        config.validate_for_training()
     if learns or config.rollout.engine == "hf":
         _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
@@ -197,7 +197,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
     Raises:
         ConfigError: see `check`.
     """
-    configuration.validate(config)
+    config.validate()
     trained = check_env_kwargs(config.env)
     held_out = trained
     if config.eval.kwargs:

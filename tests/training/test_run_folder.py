@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import config as configuration
 from agentrl.config import Config, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.training.run_folder import RunFolder
@@ -62,7 +61,7 @@ def test_a_run_name_that_cannot_be_a_folder_is_an_error(tmp_path: Path) -> None:
     config = Config()
     config.run.name = ""
     with pytest.raises(ConfigError, match="must be a plain folder name"):
-        configuration.validate(config)
+        config.validate()
     config.run.dir, config.run.name = str(tmp_path), "a\0b"
     with pytest.raises(ConfigError, match="cannot create a run"):
         RunFolder.create(config, "job")

@@ -9,7 +9,7 @@ import torch
 
 from agentrl import config as configuration
 from agentrl.algorithms import episode_selection
-from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm_settings, check_algorithm
+from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm_presets
 from agentrl.errors import ConfigError
 from agentrl.types import Outcome, TokenScores
 from tests.training.episodes import play
@@ -49,7 +49,7 @@ def learn(make_learner, config, groups):
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
     config = preset(name)
-    check_algorithm(config)
+    config.validate_for_training()
     before = make_learner(config).weights()
     learner, built, metrics = learn(make_learner, config, groups)
     assert metrics["optimizer_steps"] == 1
@@ -226,17 +226,17 @@ def test_settings_that_cannot_learn_are_rejected(settings, rollout, said):
     for name, value in rollout.items():
         setattr(config.rollout, name, value)
     with pytest.raises(ConfigError) as error:
-        check_algorithm(config)
+        config.validate_for_training()
     assert said in str(error.value)
 
 
 def test_the_kl_coefficient_of_a_preset_may_stay_if_kl_is_none(monkeypatch):
     held = dataclasses.replace(PRESETS["grpo"], settings={"kl": "loss", "kl_coefficient": 0.04})
-    monkeypatch.setattr(algorithm_settings, "PRESETS", {**PRESETS, "grpo": held})
-    check_algorithm(configuration.load("number_game", ["algorithm.name=grpo"]))
+    monkeypatch.setattr(algorithm_presets, "PRESETS", {**PRESETS, "grpo": held})
+    configuration.load("number_game", ["algorithm.name=grpo"]).validate_for_training()
     switched_off = configuration.load("number_game", ["algorithm={name: grpo, kl: none}"])
     assert switched_off.algorithm.kl_coefficient == 0.04
-    check_algorithm(switched_off)
+    switched_off.validate_for_training()
 
 
 def test_setting_kl_none_overrides_the_kl_coefficient_of_a_file(tmp_path):
@@ -247,17 +247,17 @@ def test_setting_kl_none_overrides_the_kl_coefficient_of_a_file(tmp_path):
     config = configuration.load(file, ["algorithm.kl=none"])
     assert (config.algorithm.kl_coefficient, config.algorithm.kl_target) == (0.001, 0.0)
     assert config.algorithm.clip_low == 0.1
-    check_algorithm(config)
+    config.validate_for_training()
     contradicts = configuration.load(file, ["algorithm.kl=none", "algorithm.kl_target=0.2"])
     with pytest.raises(ConfigError, match=r"kl_target=0\.2"):
-        check_algorithm(contradicts)
+        contradicts.validate_for_training()
 
 
 def test_a_single_episode_suffices_if_no_siblings_are_compared():
     for name in ("ppo", "turn_ppo", "reinforce_pp", "remax", "turn_grpo"):
         config = Config(algorithm=AlgorithmConfig(name=name))
         config.rollout.group_size = 1
-        check_algorithm(config)
+        config.validate_for_training()
 
 
 def test_the_algorithm_of_a_written_configuration_can_be_overridden(tmp_path):

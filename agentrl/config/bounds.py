@@ -1,0 +1,62 @@
+"""Checks of numbers that several sections share; each raises `ConfigError` with key and value."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentrl.errors import ConfigError
+
+MAX_EPISODES = 100_000
+"""Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
+_LONGEST_S = 1_000_000
+"""Eleven days; socket timers overflow after 24."""
+
+
+def check_positive(section: str, settings: object, *names: str) -> None:
+    """Check that the named settings of a section are above 0."""
+    for name in names:
+        if not (value := getattr(settings, name)) > 0:
+            raise ConfigError(f"{section}.{name}={value}: must be above 0")
+
+
+def check_not_negative(section: str, settings: object, *names: str) -> None:
+    """Check that the named settings of a section are at least 0."""
+    for name in names:
+        if (value := getattr(settings, name)) < 0:
+            raise ConfigError(f"{section}.{name}={value}: must not be below 0")
+
+
+def check_at_most(section: str, settings: object, most: float, *names: str) -> None:
+    """Check that the named settings of a section are not above `most`."""
+    for name in names:
+        if (value := getattr(settings, name)) > most:
+            raise ConfigError(f"{section}.{name}={value}: must be {most} at most")
+
+
+def check_size(key: str, size: Sequence[int] | None, least: int, most: int) -> None:
+    """Check a width and a height; None is fine."""
+    if size is not None and (len(size) != 2 or not least <= min(size) <= max(size) <= most):
+        raise ConfigError(
+            f"{key}={size}: must be [width, height] in pixels, both {least} to {most}"
+        )
+
+
+def check_betas(key: str, betas: Sequence[float]) -> None:
+    """Check the two decays of AdamW."""
+    if len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1:
+        raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
+
+
+def check_floats(value: Any, key: str = "") -> None:
+    """Check that every float inside a value is finite, and every duration a sensible one."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ConfigError(f"{key}={value}: must be a finite number")
+        if key.endswith("_s") and value > _LONGEST_S:
+            raise ConfigError(f"{key}={value}: must be {_LONGEST_S} seconds at most")
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            check_floats(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for number, item in enumerate(value):
+            check_floats(item, f"{key}[{number}]")

@@ -1,0 +1,110 @@
+"""Settings of the phones."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from agentrl.config.bounds import check_not_negative, check_positive, check_size
+from agentrl.errors import ConfigError
+
+_PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
+
+
+@dataclass(slots=True, kw_only=True)
+class DeadlinesConfig:
+    """How many seconds a phone may take."""
+
+    connect_s: float = 10.0
+    """To connect, or to reconnect after a failure."""
+    command_s: float = 5.0
+    """For one command."""
+    frame_s: float = 5.0
+    """For one screenshot."""
+    settle_s: float = 3.0
+    """For the screen to settle after an action."""
+    launch_s: float = 15.0
+    """For an app to come to the foreground."""
+    start_s: float = 30.0
+    """For all virtual phones to start."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("devices.deadlines", self, *(field.name for field in fields(self)))
+
+
+@dataclass(slots=True, kw_only=True)
+class DevicesConfig:
+    """The phones; unused by environments that need none."""
+
+    source: Any = "virtual:8"
+    """`virtual:N`, a list of serials, or `connected`: every phone that adb lists as ready,
+    including those that appear later."""
+    driver: Literal["adbutils", "ppadb"] = "adbutils"
+    """The ADB client library; `ppadb` is pure-python-adb, an extra."""
+    capture: Literal["auto", "raw", "png", "framebuffer", "stream"] = "auto"
+    """How screenshots are taken; `auto` picks the fastest method that is correct on that phone."""
+    input: Literal["auto", "input", "shell"] = "auto"
+    """Whether each command opens a shell (`input`) or all share one (`shell`); `auto` picks the
+    faster."""
+    app: Literal["auto", "installed", "page"] = "auto"
+    """How the game runs on the phone: as an `installed` app, as on every virtual phone; or as a
+    `page` in the phone's browser, with nothing to install. `auto` uses the page if the app is not
+    installed."""
+    public_addresses: list[str] = field(default_factory=list)
+    """`HOST:PORT` of phones to use although they are reachable from the internet, unencrypted."""
+    allow: list[str] = field(default_factory=list)
+    """Packages that may be in the foreground, besides the game's own app."""
+    mask: list[list[float]] = field(default_factory=list)
+    """Regions `[left, top, right, bottom]` in [0, 1] that are blacked out in recorded frames. The
+    policy still sees them, so training on recorded episodes sees less than the policy did."""
+    size: list[int] = field(default_factory=lambda: [720, 1280])
+    """[width, height] of virtual phones, in pixels."""
+    effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
+    """[least, most] delay until a virtual phone shows the effect of a touch."""
+    quarantine_after: int = 3
+    """Consecutive failed episodes after which a phone is quarantined, even if it responds."""
+    quarantine_s: float = 30.0
+    """Seconds before a quarantined phone is tried again; doubled each time."""
+    patience_s: float = 300.0
+    """The job ends after all phones have been in quarantine for this many seconds."""
+    reboot: bool = False
+    """Reboot a phone if nothing else recovers it. A phone connected by `adb tcpip` does not come
+    back on its own."""
+    lease_s: float = 15.0
+    """Seconds after which a phone is reclaimed from a rollout actor that died or hangs, if several
+    actors share the phones."""
+    deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("devices", self, "quarantine_after", "quarantine_s", "lease_s")
+        check_not_negative("devices", self, "patience_s")
+        self.deadlines.validate()
+        check_size("devices.size", self.size, 64, 4096)
+        delay = self.effect_delay_ms
+        if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
+            raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")
+        source = self.source
+        serials = [source] if isinstance(source, str) else source
+        if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
+            raise ConfigError(
+                f"devices.source={source!r}: must be virtual:N, connected, a serial or a list "
+                "of serials; quote an all-digit serial: 'devices.source=[\"0123456789\"]'"
+            )
+        if self.app == "page" and isinstance(source, str) and source.startswith("virtual"):
+            raise ConfigError(
+                f"devices.app=page: {source} has no browser to show a page, and has the app "
+                "installed; name real phones in devices.source, or use devices.app=auto"
+            )
+        for package in self.allow:
+            if not _PACKAGE.fullmatch(package):
+                raise ConfigError(
+                    f"devices.allow: {package!r} is not a package name such as com.example.app"
+                )
+        for box in self.mask:
+            if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+                raise ConfigError(
+                    f"devices.mask: {box} is not a region; it must be [left, top, right, bottom], "
+                    "each in [0, 1] of the screen"
+                )

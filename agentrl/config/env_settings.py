@@ -1,0 +1,133 @@
+"""Settings of the environment, its prompts, its rewards and its evaluation."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentrl.config.bounds import MAX_EPISODES, check_at_most, check_not_negative, check_positive
+from agentrl.errors import ConfigError
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class History:
+    """The part of the conversation that a prompt contains."""
+
+    turns: int | None = None
+    """Number of most recent screens; None for all."""
+    carries_memory: bool = False
+    """Whether the prompt includes what the model wrote to its memory."""
+
+
+def parse_history(history: str) -> History:
+    """Parse `env.history`.
+
+    Raises:
+        ConfigError: neither `concat`, `window:k` nor `compact:k`.
+    """
+    if history == "concat":
+        return History()
+    found = re.fullmatch(r"(window|compact)(?:[: ]([0-9]{1,6}))?", history.strip())
+    if found and (found[2] or found[1] == "compact") and int(found[2] or 1) >= 1:
+        return History(turns=int(found[2] or 1), carries_memory=found[1] == "compact")
+    raise ConfigError(
+        f"env.history={history!r}: must be 'concat', 'window:k' or 'compact:k' with k >= 1; "
+        "'compact' is 'compact:1'"
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class WrapperConfig:
+    """A Gymnasium wrapper around the environment."""
+
+    wrapper: str = "???"
+    """`module:Class` or `path/file.py:Class`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the wrapper, besides the environment."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EnvConfig:
+    """The environment and how its observations become prompts."""
+
+    id: str = "NumberGame-v0"
+    """An id of agentrl or Gymnasium, `module:Name-v0` if a module registers it, the class itself
+    (`module:Class`, `path/file.py:Class`), or the `http://HOST:PORT` of `agentrl serve-env`."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment's constructor. Those that its translator also accepts,
+    such as the number game's `mode`, are passed to both; a scripted player gets those that it
+    accepts."""
+    translator_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment's translator. Those that the constructor also accepts
+    are passed to both; two different values are an error."""
+    translator_class: str | None = None
+    """`module:Class` or `path/file.py:Class` of a translator that replaces the environment's
+    own."""
+    players: dict[str, str] = field(default_factory=dict)
+    """Additional scripted players: a name, and `module:Class` or `path/file.py:Class`."""
+    player_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the scripted players, passed to each that accepts them."""
+    wrappers: list[WrapperConfig] = field(default_factory=list)
+    """Applied to the environment in this order, the first one innermost."""
+    processes: int = 0
+    """Processes that run the environments of each rollout actor, in parallel and isolated from each
+    other's crashes; 0 runs them in threads. Not for phones."""
+    state_key: Literal["info", "observation", "screen"] = "info"
+    """What identifies a state when siblings are compared: `info["state_key"]`; `observation`, where
+    equal observations are the same state; or `screen`, which ignores the status bar and differences
+    that are too small or too faint to see at a glance."""
+    max_turns: int = 40
+    """An episode is truncated after this many turns."""
+    history: str = "concat"
+    """What a prompt contains: `concat` (the whole conversation), `window:k` (the last k screens) or
+    `compact:k` (the last k screens, and what the model wrote between `<memory>` and
+    `</memory>`)."""
+    prompt: str | None = None
+    """A Jinja2 template file for the instructions; None uses the translator's own."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("env", self, "max_turns")
+        check_not_negative("env", self, "processes")
+        parse_history(self.history)
+
+
+@dataclass(slots=True, kw_only=True)
+class RewardConfig:
+    """One reward function and its weight."""
+
+    function: str = "???"
+    """`module:name` or `path/file.py:name`."""
+    weight: float = 1.0
+    """Its factor in the sum of rewards."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the function, besides the episode."""
+    kind: Literal["auto", "episode", "batch", "answer"] = "auto"
+    """What the function receives: an episode; a list of inputs, one per episode (`batch`); or the
+    last reply and the ground truth (`answer`). `auto` decides by the first parameter's name:
+    `reward_inputs` for `batch`, `data_source` for `answer`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EvalConfig:
+    """Evaluation on held-out seeds, which are never trained on."""
+
+    every: int = 10
+    """Steps between evaluations during training, which determine the best checkpoint; the last step
+    is always evaluated. 0 for none."""
+    episodes: int = 100
+    """Episodes of each evaluation before and after training, which run both sampled and greedy."""
+    episodes_during: int = 20
+    """Episodes of an evaluation during training."""
+    first_seed: int = 1_000_000
+    """The first held-out seed."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Overrides of `env.kwargs` for evaluation: another split of the data, or a harder level."""
+    baselines: list[str] | None = None
+    """Scripted players evaluated for comparison; None means `random` and `expert`, if the
+    environment has them."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("eval", self, "episodes", "episodes_during")
+        check_not_negative("eval", self, "every")
+        check_at_most("eval", self, MAX_EPISODES, "episodes", "episodes_during")

@@ -1,0 +1,73 @@
+"""Settings of the policy's model and of its adapters."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentrl.config.bounds import check_at_most, check_not_negative, check_positive, check_size
+from agentrl.errors import ConfigError
+
+_NO_ADAPTERS = (
+    "there are no adapters because model.lora.rank is 0; set a rank, such as 16, or leave this out"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoraConfig:
+    """Low-rank adapters; with them, only the adapters are trained (extra `lora`)."""
+
+    rank: int = 0
+    """Rank of each adapter; 0 trains the whole model."""
+    alpha: int = 32
+    """The adapters' output is scaled by `alpha / rank`."""
+    targets: list[str] = field(default_factory=list)
+    """Suffixes of linear layers' names, such as `q_proj`; empty means all linear layers of the
+    language model."""
+    base: Literal["float", "nf4"] = "float"
+    """Precision of the frozen layers below the adapters: `model.dtype`, or 4 bits (QLoRA, extra
+    `qlora`), a quarter of bfloat16's memory. Rounding to 4 bits may erase what previously merged
+    adapters had learned."""
+    serve: Literal["merged", "adapter"] = "merged"
+    """What engines receive after each step: the full weights with adapters merged, or only the
+    adapters, which vLLM applies while it samples: far less to transfer, but slower sampling.
+    `adapter` requires all targets to be in the language model."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("model.lora", self, "alpha")
+        check_not_negative("model.lora", self, "rank")
+        check_at_most("model.lora", self, 10_000, "rank")
+
+    def validate_for_training(self) -> None:
+        """Raise `ConfigError` if settings have no effect because the rank is 0."""
+        if self.rank == 0 and self.base != "float":
+            raise ConfigError(f"model.lora.base={self.base}: {_NO_ADAPTERS}")
+        if self.rank == 0 and self.targets:
+            raise ConfigError(f"model.lora.targets={self.targets}: {_NO_ADAPTERS}")
+
+
+@dataclass(slots=True, kw_only=True)
+class ModelConfig:
+    """The policy's weights."""
+
+    path: str = "tiny"
+    """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is downloaded."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Compute precision; see `train.master_dtype` for the learner's weights."""
+    attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
+    """`auto` uses flash-attn (extra `gpu`) if it is installed and there is a GPU, else SDPA."""
+    freeze_vision: bool = False
+    """Train only the language model."""
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    image_size: list[int] | None = None
+    """[width, height] to which every image is scaled; None keeps the aspect ratio and scales the
+    image down to `max_pixels`."""
+    max_pixels: int = 602112
+    """Largest area of an image if `image_size` is not given."""
+    tiny: dict[str, Any] = field(default_factory=dict)
+    """Sizes of the tiny model that differ from its defaults."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("model", self, "max_pixels")
+        self.lora.validate()
+        check_size("model.image_size", self.image_size, 1, 16_384)

@@ -1,0 +1,176 @@
+"""Settings of rollouts, and of a server whose model plays."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from agentrl.config.bounds import MAX_EPISODES, check_at_most, check_not_negative, check_positive
+from agentrl.errors import ConfigError
+
+_LOWEST_TEMPERATURE = 0.01
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z0-9-]+")
+_SECRET = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
+"""Headers that carry credentials."""
+_SET_ELSEWHERE = {
+    "model": "rollout.endpoint.model",
+    "temperature": "rollout.temperature",
+    "max_tokens": "rollout.max_new_tokens",
+    "messages": None,
+    "stream": None,
+    "n": None,
+}
+"""Request fields and the setting that controls each; None if a field is fixed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EndpointConfig:
+    """A chat completions server whose model plays, for `rollout.engine=remote`."""
+
+    url: str = "http://127.0.0.1:8000/v1"
+    """Base URL of `/models` and `/chat/completions`: `vllm serve`, SGLang, OpenAI or any compatible
+    server."""
+    model: str | None = None
+    """The model's name on the server; None uses the only one it serves."""
+    api_key_env: str | None = None
+    """The environment variable that holds the API key, such as `OPENAI_API_KEY`; None sends no key.
+    The key itself never appears in a configuration, log or record."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Sent with every request; not for secrets."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Extra fields of every request, such as `{top_p: 0.9}`; null removes a field that would be
+    sent, such as `{seed: null}`."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value; one that might be a key is not quoted."""
+        self._check_url()
+        if self.api_key_env is not None and not _VARIABLE.fullmatch(self.api_key_env):
+            raise ConfigError(
+                "rollout.endpoint.api_key_env: not a valid name of an environment variable; give "
+                "the name of the one that holds the key, such as OPENAI_API_KEY"
+            )
+        for name, value in self.headers.items():
+            if name.lower() in _SECRET:
+                raise ConfigError(
+                    f"rollout.endpoint.headers.{name}: would be saved in the run's configuration; "
+                    "put the key into an environment variable and name it in "
+                    "rollout.endpoint.api_key_env"
+                )
+            if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
+                raise ConfigError(
+                    f"rollout.endpoint.headers: {name!r} and its value are no valid header"
+                )
+        self._check_extra_body()
+
+    def _check_url(self) -> None:
+        what = "rollout.endpoint.url"
+        try:
+            parts = urlsplit(self.url)
+            fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # an invalid port or address
+            fine = False
+        if fine and (parts.username or parts.password or parts.query or parts.fragment):
+            raise ConfigError(
+                f"{what}: must not contain a user name, key, query or fragment; put the key into "
+                "an environment variable and name it in rollout.endpoint.api_key_env"
+            )
+        if not fine or not (self.url.isascii() and self.url.isprintable()) or " " in self.url:
+            raise ConfigError(f"{what}={self.url!r}: must look like http://HOST:PORT/v1, or https")
+
+    def _check_extra_body(self) -> None:
+        what = "rollout.endpoint.extra_body"
+        try:
+            json.dumps(self.extra_body, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{what}: cannot be sent as JSON: {error}") from None
+        for name, value in self.extra_body.items():
+            setting = _SET_ELSEWHERE.get(name)
+            may_be_left_out = value is None and name in ("temperature", "max_tokens")
+            if name in _SET_ELSEWHERE and not may_be_left_out:
+                raise ConfigError(
+                    f"{what}.{name}: "
+                    + (f"set {setting} instead" if setting else "cannot be changed; leave it out")
+                )
+
+
+@dataclass(slots=True, kw_only=True)
+class RolloutConfig:
+    """How episodes are played."""
+
+    engine: Literal["vllm", "hf", "remote"] = "vllm"
+    """What samples the replies. `hf` (transformers) is slower but reproducible bit for bit.
+    `remote` queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its
+    weights cannot be trained."""
+    launcher: Literal["ray", "local"] = "ray"
+    """Run rollouts and learner in Ray actors, or all in this process."""
+    actors: int = 1
+    """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
+    phones."""
+    groups: int = 4
+    """Groups per training step."""
+    group_size: int = 8
+    """Episodes per group, which are compared with each other."""
+    seed_per: Literal["group", "episode"] = "group"
+    """`group`: all episodes of a group share a seed and so start in the same state. `episode`: each
+    has its own, for environments that always start in the same state and have random transitions,
+    such as FrozenLake: a shared seed would also fix the transitions, and an action that is right
+    under one seed's transitions may be wrong under another's."""
+    concurrency: int = 32
+    """Most episodes in flight; a phone plays one at a time."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    max_new_tokens: int = 64
+    """Longest reply, in tokens."""
+    max_context: int = 4096
+    """Most tokens of prompt and reply together; an episode that would exceed it is truncated. A
+    `remote` engine has its own limit."""
+    deadline_s: float = 600.0
+    """For one episode, from reset to the last turn."""
+    start_deadline_s: float = 600.0
+    """For phones and engine to start."""
+    reward_deadline_s: float = 60.0
+    """For the reward functions of one episode."""
+    reward_failure: Literal["void", "error"] = "void"
+    """If a reward function fails: discard the episode (`void`), or end the job (`error`)."""
+    max_refills: int = 8
+    """Most failed episodes that each actor replaces, per step or evaluation."""
+    engine_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    sleep: bool | None = None
+    """Whether vLLM releases its GPU memory to the learner between a step's last reply and the next
+    weights. None: yes if `train.weight_transfer` is `ipc` and `train.mode` is `sync`."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive(
+            "rollout", self, "groups", "group_size", "concurrency", "actors", "max_new_tokens",
+            "deadline_s", "max_context", "reward_deadline_s", "start_deadline_s",
+        )  # fmt: skip
+        if self.temperature <= 0:
+            raise ConfigError(
+                f"rollout.temperature={self.temperature}: must be above 0; "
+                "greedy sampling explores nothing (evaluation also plays greedily)"
+            )
+        if self.temperature < _LOWEST_TEMPERATURE:
+            raise ConfigError(
+                f"rollout.temperature={self.temperature}: must be at least {_LOWEST_TEMPERATURE}; "
+                "below that vLLM samples from a distribution other than the learner's"
+            )
+        check_at_most("rollout", self, 100, "temperature")
+        check_not_negative("rollout", self, "max_refills")
+        check_at_most("rollout", self, 10_000_000, "max_context")
+        check_at_most("rollout", self, self.max_context - 1, "max_new_tokens")
+        check_at_most("rollout", self, MAX_EPISODES, "concurrency")
+        if (episodes := self.groups * self.group_size) > MAX_EPISODES:
+            raise ConfigError(
+                f"rollout.groups * group_size={episodes}: must be {MAX_EPISODES} at most"
+            )
+        if self.actors > 1 and self.launcher == "local":
+            raise ConfigError(
+                f"rollout.actors={self.actors}: rollout.launcher=local plays only in this process; "
+                "leave one of them out"
+            )
+        self.endpoint.validate()

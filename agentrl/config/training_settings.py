@@ -1,0 +1,186 @@
+"""Settings of the learner, its optimizer and its warm start."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentrl.config.bounds import check_at_most, check_betas, check_not_negative, check_positive
+from agentrl.errors import ConfigError
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedFilterConfig:
+    """Filter of the recorded episodes to train on, as in `agentrl export`."""
+
+    split: str | None = None
+    """`train`, `eval` or `demo`."""
+    label: str | None = None
+    """Played under this label, such as `human`, `expert` or `after-sampled`."""
+    outcome: str | None = None
+    """`terminated` or `truncated`."""
+    step: int | None = None
+    """From this training step."""
+    seed: int | None = None
+    """With this seed."""
+    group: str | None = None
+    """From the group with this id."""
+    device: str | None = None
+    """Played on this phone, by its short name."""
+    id: str | None = None
+    """Only the episode with this id."""
+    won: bool | None = None
+    """Only won or only lost episodes."""
+    least: float | None = None
+    """With at least this reward."""
+    most: float | None = None
+    """With at most this reward."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WarmStartConfig:
+    """Behavior cloning of a scripted player or recorded episodes, before the training steps."""
+
+    player: str | None = "mediocre"
+    """A scripted player of the environment; None trains on `recorded` episodes only."""
+    recorded: list[str] = field(default_factory=list)
+    """Run folders of `agentrl play`, `eval` or `train` whose recorded episodes are trained on, in
+    addition to the player's."""
+    recorded_filter: RecordedFilterConfig = field(default_factory=RecordedFilterConfig)
+    """Selects among the recorded episodes."""
+    episodes: int = 300
+    """Episodes the player demonstrates, on seeds reserved for demonstrations."""
+    steps: int = 1200
+    """Optimizer steps."""
+    batch: int = 32
+    """Turns per optimizer step; a whole conversation counts as all of its turns."""
+    lr: float = 1e-3
+    """Peak learning rate."""
+    weight_decay: float = 0.0
+    """Of AdamW."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
+    """Of AdamW."""
+    lr_warmup_steps: int = 50
+    """Optimizer steps of linear learning-rate warmup."""
+    lr_final_ratio: float = 0.1
+    """The cosine schedule ends at this fraction of `lr`."""
+    grad_clip: float = 1.0
+    """Largest gradient norm."""
+    relabel: bool = True
+    """Query the player again each time a screen is visited, so that its random mistakes are not
+    memorized. Applies only to recorded episodes that this player played."""
+    phase_weights: dict[str, float] = field(default_factory=dict)
+    """How often a turn is sampled, by the `phase` in its info; 1 if not listed."""
+    cache: str | None = "~/.cache/agentrl"
+    """Folder that caches the cloned model; None always trains it. `model.lora.base=nf4` is never
+    cached."""
+    repeat: bool = False
+    """Repeat the warm start for a model that already had one for this environment, according to the
+    `agentrl.json` in its folder; otherwise it is skipped."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("warm_start", self, "episodes", "steps", "batch", "lr", "grad_clip")
+        check_not_negative("warm_start", self, "weight_decay", "lr_warmup_steps", "lr_final_ratio")
+        for phase, weight in self.phase_weights.items():
+            if weight < 0:
+                raise ConfigError(f"warm_start.phase_weights.{phase}={weight}: must not be below 0")
+        check_at_most("warm_start", self, 1, "lr_final_ratio")
+        check_betas("warm_start.betas", self.betas)
+        if self.recorded:
+            return
+        if self.player is None:
+            raise ConfigError(
+                "warm_start.player=null: there are no demonstrations; name runs in "
+                "warm_start.recorded, or skip the warm start with warm_start=null"
+            )
+        if self.recorded_filter != RecordedFilterConfig():
+            raise ConfigError(
+                "warm_start.recorded_filter: there are no runs to filter; name some in "
+                "warm_start.recorded"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class OptimConfig:
+    """The AdamW optimizer."""
+
+    lr: float = 1e-6
+    """Peak learning rate."""
+    weight_decay: float = 0.0
+    """Of AdamW."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
+    """Of AdamW."""
+    grad_clip: float = 1.0
+    """Largest gradient norm."""
+    lr_warmup_steps: int = 0
+    """Optimizer steps of linear learning-rate warmup."""
+    lr_schedule: Literal["linear", "cosine"] = "linear"
+    """How the learning rate decays over the training steps: linearly, or along half a cosine, which
+    stays high longer and flattens at the end."""
+    lr_final_ratio: float = 1.0
+    """The fraction of `lr` reached at the last step; 1 keeps it constant."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("optim", self, "lr", "grad_clip")
+        check_not_negative("optim", self, "weight_decay", "lr_warmup_steps", "lr_final_ratio")
+        check_at_most("optim", self, 1, "lr_final_ratio")
+        check_betas("optim.betas", self.betas)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainConfig:
+    """The learner."""
+
+    steps: int = 40
+    """Training steps; each collects episodes, updates the model and publishes its weights once."""
+    mode: Literal["sync", "async"] = "sync"
+    """`async` collects episodes while it trains: running episodes continue with new weights as soon
+    as they arrive, and every token records the version that sampled it. A resumed run is then no
+    longer identical bit for bit."""
+    lag: int = 1
+    """In mode `async`, how many updates behind the weights may be when collecting a step begins;
+    `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
+    them."""
+    ranks: int = 1
+    """Learner processes, under FSDP2."""
+    sequence_parallel: int = 1
+    """Ranks that share each row's tokens, for episodes too long for one GPU: each keeps its part of
+    the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
+    their total."""
+    micro_batch_tokens: int = 16384
+    """Most tokens of one forward pass, padding included."""
+    share_prefixes: bool = True
+    """Compute prefixes shared by several samples once if that is cheaper; the result is exact."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass instead of keeping them."""
+    master_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of trained weights and optimizer state. `bfloat16` takes half the memory but rounds
+    small updates away: below `lr` 1e-5 little is learned. Frozen weights are kept in
+    `model.dtype`."""
+    offload: bool = False
+    """Keep weights and optimizer state in CPU memory and copy them to the GPU when used: slower,
+    but a larger model fits."""
+    compare_engine: bool = True
+    """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
+    to 32 samples; costs one more forward pass over them."""
+    check_weights: bool = False
+    """Publish weights with a checksum that engines verify; for debugging, takes some time each
+    step."""
+    weight_transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
+    """How new weights reach the engines: as a `file` in shared memory; or by vLLM's own weight
+    transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
+    `nccl` between GPUs. `auto`: `ipc` or `nccl` if vLLM runs on a GPU, else `file`."""
+    deadline_s: float = 1800.0
+    """For one call to the learner, such as an update."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive(
+            "train", self, "ranks", "sequence_parallel", "lag", "micro_batch_tokens", "deadline_s"
+        )
+        check_not_negative("train", self, "steps")
+        if self.ranks % self.sequence_parallel:
+            raise ConfigError(
+                f"train.sequence_parallel={self.sequence_parallel}: must divide "
+                f"train.ranks={self.ranks}: it is the number of ranks that share each row"
+            )
