@@ -32,10 +32,9 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
 
     with ThreadPoolExecutor(1, thread_name_prefix="agentrl-loop") as pool:
-        result = pool.submit(contextvars.copy_context().run, asyncio.run, work())
         try:
             with _plain_interrupts():
-                return result.result()
+                return pool.submit(contextvars.copy_context().run, asyncio.run, work()).result()
         except KeyboardInterrupt:
             loop, task = started.result()
             with suppress(RuntimeError):  # it has ended by now
