@@ -25,17 +25,23 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
 
+    interruptible = threading.Event()
+
     async def work() -> T:
+        interruptible.wait()  # until Ctrl-C has its handler
         task = asyncio.current_task()
         assert task is not None
         started.set_result((asyncio.get_running_loop(), task))
         return await coroutine
 
     with ThreadPoolExecutor(1, thread_name_prefix="agentrl-loop") as pool:
+        result = pool.submit(contextvars.copy_context().run, asyncio.run, work())
         try:
             with _plain_interrupts():
-                return pool.submit(contextvars.copy_context().run, asyncio.run, work()).result()
+                interruptible.set()
+                return result.result()
         except KeyboardInterrupt:
+            interruptible.set()
             loop, task = started.result()
             with suppress(RuntimeError):  # it has ended by now
                 loop.call_soon_threadsafe(task.cancel)

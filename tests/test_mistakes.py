@@ -235,7 +235,9 @@ def test_a_model_missing_from_the_hub_is_reported_before_anything_starts(
     assert run(job) == 2
     out, said = capsys.readouterr()
     assert not out
-    assert said.startswith("ConfigError: model.path=owner/model: no such folder, and it cannot be loaded")
+    assert said.startswith(
+        "ConfigError: model.path=owner/model: no such folder, and it cannot be loaded"
+    )
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 

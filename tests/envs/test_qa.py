@@ -291,7 +291,10 @@ def test_dry_run_tells_how_many_questions_each_part_has(tmp_path):
     count = yaml.safe_load(done.stdout)["resolved"]["different episodes"]
     assert count["training"] + count["evaluation"] == 20
     assert 0 < count["evaluation"] < 20
-    assert f"eval.episodes=21: only {count['evaluation']} different episodes are held out" in done.stderr
+    assert (
+        f"eval.episodes=21: only {count['evaluation']} different episodes are held out"
+        in done.stderr
+    )
 
 
 def test_splits_of_several_files_and_of_a_share(tmp_path):

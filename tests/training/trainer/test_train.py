@@ -269,7 +269,7 @@ def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
     folder.start.mkdir()
     before = (run / "config.yaml").read_bytes()
     for override, said in (
-        ("model.tiny={layers: 3}", r"its model\.tiny is \{'layers': 4\}, here it is \{'layers': 3"),
+        ("model.tiny={layers: 3}", r"its model\.tiny is \{'layers': 4\}, not \{'layers': 3"),
         (f"model.path={tiny_vlm}", r"its model\.path is 'tiny'"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -281,7 +281,9 @@ def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
 
 def test_missing_state_keys_are_an_error_before_any_update(tmp_path):
     settings = ["env.state_key=info", "algorithm.name=gigpo", "eval.episodes=2", "logging=[file]"]
-    with pytest.raises(ConfigError, match=r"FrozenLake-v1 provides no state keys.*env\.state_key=screen"):
+    with pytest.raises(
+        ConfigError, match=r"FrozenLake-v1 provides no state keys.*env\.state_key=screen"
+    ):
         train.train("frozen_lake", overrides=[*settings, f"run.dir={tmp_path}"])
     (run,) = tmp_path.iterdir()
     assert [e.split for e in replay.open(run).episodes()] == ["eval"] * 2
