@@ -49,6 +49,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	cd tests && ../$(BIN)/codespell --dictionary ../.codespell-house-words
 
 test: setup programs
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)

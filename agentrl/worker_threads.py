@@ -56,7 +56,7 @@ class Worker:
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a function and return its result, or raise its exception.
 
-        Cancelling this coroutine does not stop the function; its result is dropped.
+        Canceling this coroutine does not stop the function; its result is dropped.
         """
         loop = asyncio.get_running_loop()
         inbox = _inboxes.setdefault(loop, _Inbox())

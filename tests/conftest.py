@@ -71,11 +71,11 @@ def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _LONGEST_FIRST = (
-    "training/test_phone_run.py",
-    "training/test_loop.py",
+    "training/trainer/test_phone_run.py",
+    "training/trainer/test_train.py",
     "test_examples.py",
-    "policies/test_vllm_engine.py",
-    "rollout/test_rollouts.py",
+    "policies/engines/test_vllm_engine.py",
+    "rollout/test_rollout_worker.py",
 )
 
 

@@ -77,7 +77,7 @@ _LINES = (
     "Tip: {number} is a lucky number.",
     "Most players pick the first card.",
     "The last winner had picked {number}.",
-    "Nobody has picked {number} for a while.",
+    "Nobody has picked {number} for a while.",  # codespell:ignore nobody
     "The {lamp} lamp is the players' favourite.",
     "Yesterday the {lamp} lamp was lit {times} times.",
     "The number of the day is {number}.",

@@ -8,7 +8,7 @@ from agentrl.data import grading
 from agentrl.data.answers import extract_answer, last_boxed
 from agentrl.errors import ActionError
 from agentrl.rewards import form, length, matching
-from tests.rollout.test_batches import TICKET, answered
+from tests.rollout.test_batch_rewards import TICKET, answered
 from tests.rollout.test_collector import episode_of
 
 

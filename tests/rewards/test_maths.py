@@ -14,7 +14,7 @@ from agentrl.rewards import math_worker, maths
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verifier import Verifier
 from agentrl.rollout.scoring import RewardFunctions
-from tests.rollout.test_batches import answered
+from tests.rollout.test_batch_rewards import answered
 
 
 @pytest.fixture(scope="module")

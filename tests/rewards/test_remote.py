@@ -18,7 +18,7 @@ from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import Remote
 from agentrl.rollout.scoring import RewardFunctions
-from tests.rollout.test_batches import answered
+from tests.rollout.test_batch_rewards import answered
 
 THEIRS = """
 import time

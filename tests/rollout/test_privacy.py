@@ -170,6 +170,8 @@ async def test_recorded_episodes_do_not_contain_the_serial(tmp_path):
         scored = ScoredEpisode(episode=episode, components={}, rewards=(0.0,) * len(episode.turns))
         recorder.episode(scored, split="train", step=1)
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
-    told = [gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes() for p in files]
-    assert any(b"net-" in text for text in told)
-    assert not any(b"192.168" in text for text in told)
+    contents = [
+        gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes() for p in files
+    ]
+    assert any(b"net-" in text for text in contents)
+    assert not any(b"192.168" in text for text in contents)

@@ -1,4 +1,4 @@
-"""Scoring recorded episodes anew."""
+"""Scoring recorded episodes again."""
 
 import json
 

@@ -339,7 +339,7 @@ def test_adbutils_opens_ports(device: adbutils.AdbDevice, page: int) -> None:
     device.reverse_remove("tcp:8088")
     assert device.reverse_list() == []
     with pytest.raises(adbutils.AdbError):
-        device.create_connection(adbutils.Network.LOCAL_ABSTRACT, "nobody")
+        device.create_connection(adbutils.Network.LOCAL_ABSTRACT, "no-listener")
 
 
 def test_every_feature_of_pure_python_adb_works(

@@ -74,5 +74,5 @@ def _memory_hint(history: History) -> str:
     shown = "the last screen" if turns == 1 else f"the last {turns} screens"
     return (
         f"You see {shown} alone. What you will need later, write down as <{MEMORY}>...</{MEMORY}> "
-        "before your action: it is shown to you with the next screens, until you write it anew."
+        "before your action: it is shown to you with the next screens, until you replace it."
     )

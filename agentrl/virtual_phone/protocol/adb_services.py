@@ -16,7 +16,7 @@ Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
 
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
 """Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
-`delayed_ack`, with which a client would not wait for acknowledgements."""
+`delayed_ack`, with which a client would not wait for acknowledgments."""
 
 _BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
 _CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")

@@ -117,14 +117,14 @@ class Stream:
         """The client sent data.
 
         Raises:
-            ProtocolError: it keeps sending without waiting for acknowledgements.
+            ProtocolError: it keeps sending without waiting for acknowledgments.
         """
         if self._finishing:
             return
         self._in.append(data)
         self.connection.held += len(data)
         if self.connection.is_full:
-            raise ProtocolError("the client sends data without waiting for acknowledgements")
+            raise ProtocolError("the client sends data without waiting for acknowledgments")
         self._data_arrived.notify()
 
     def on_ack(self, remote: int) -> None:

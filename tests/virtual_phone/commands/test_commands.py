@@ -142,7 +142,7 @@ def test_adbkeyboard_types_unicode_text_while_it_is_selected(phone: VirtualPhone
     send = f"am broadcast -a ADB_INPUT_B64 --es msg {encoded}"
     done = run(send, phone)
     assert done.out.endswith("Broadcast completed: result=0\n")
-    assert phone.tasks.apps[PACKAGE].app.state()["text"] == "", "nobody listens"
+    assert phone.tasks.apps[PACKAGE].app.state()["text"] == "", "nothing listens"
     assert "Unknown id" in run("ime set com.android.adbkeyboard/.AdbIME", phone).err
     chosen = run(
         "ime enable com.android.adbkeyboard/.AdbIME; ime set com.android.adbkeyboard/.AdbIME; "

@@ -191,12 +191,12 @@ def test_episodes_that_end_while_it_is_busy_are_scored_together():
 
 def test_huge_number_affects_only_its_own_row():
     huge = [{"overall": 1.0}, {"overall": 10**400}, {"error": "why"}]
-    good, large, told = score_batch("reward", lambda reward_inputs: huge, [{}, {}, {}])
+    good, large, error = score_batch("reward", lambda reward_inputs: huge, [{}, {}, {}])
     assert good == {"overall": 1.0}
     assert isinstance(large, RewardError)
     assert "'overall' is too large a number" in str(large)
-    assert isinstance(told, RewardError)
-    assert str(told) == "reward: why"
+    assert isinstance(error, RewardError)
+    assert str(error) == "reward: why"
 
 
 def test_one_bad_episode_does_not_affect_the_rest_of_its_batch():

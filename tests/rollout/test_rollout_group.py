@@ -108,10 +108,10 @@ async def test_killed_actor_ends_the_collection_at_once_and_leaves_no_process(tw
         while (await rollouts.get_progress()).episodes <= before:
             await asyncio.sleep(0.05)
     os.kill(processes[1][0], signal.SIGKILL)
-    with pytest.raises(WorldError, match="rollout actor 1 died") as told:
+    with pytest.raises(WorldError, match="rollout actor 1 died") as caught:
         async with asyncio.timeout(PATIENCE_S):
             await collecting
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(caught.value).splitlines()) == 1
     async with asyncio.timeout(PATIENCE_S):
         await rollouts.close()
     await ended(chain.from_iterable(processes))

@@ -47,7 +47,7 @@ PICTURE = [
     "model.image_size=null",
     *LOCAL,
 ]
-LAKE = Path(__file__).parents[2] / "configs" / "frozen_lake.yaml"
+LAKE = Path(__file__).parents[3] / "configs" / "frozen_lake.yaml"
 
 
 def lake(folder: Path, *overrides: str) -> Config:
@@ -55,7 +55,7 @@ def lake(folder: Path, *overrides: str) -> Config:
     return configuration.load(LAKE, given)
 
 
-def taught_by(config: Config, *runs: Path, **changes: object) -> Config:
+def recorded_by(config: Config, *runs: Path, **changes: object) -> Config:
     """The same job, which learns from runs."""
     assert config.warm_start is not None
     given = {"player": None, "recorded": [str(run) for run in runs], **changes}
@@ -96,11 +96,15 @@ def learnt(config: Config, model: Path) -> list[Demonstration]:
     )
 
 
-def lessons(config: Config, taught: list[Demonstration], model: Path) -> SupervisedDataset:
+def dataset_of(
+    config: Config, demonstrations: list[Demonstration], model: Path
+) -> SupervisedDataset:
     warm = config.warm_start
     assert warm is not None
     player = load_player(config.env, warm.player) if warm.player else None
-    return SupervisedDataset(taught, warm, player, open_encoder(config.model, model), seed=5)
+    return SupervisedDataset(
+        demonstrations, warm, player, open_encoder(config.model, model), seed=5
+    )
 
 
 @pytest.mark.parametrize("frames", ["device", "model"])
@@ -129,7 +133,7 @@ async def test_recorded_episodes_give_the_tokens_and_pixels_that_were_played(
     where = [f"run.dir={tmp_path}", f"run.frames={frames}"]
     config = configuration.load(name, [*overrides, *where])
     run, live = await played(config, tiny_vlm)
-    again = learnt(taught_by(config, run), tiny_vlm)
+    again = learnt(recorded_by(config, run), tiny_vlm)
     by_id = {one.episode.id: one.episode for one in again}
     assert by_id.keys() == {episode.id for episode in live}
     for episode in live:
@@ -139,13 +143,13 @@ async def test_recorded_episodes_give_the_tokens_and_pixels_that_were_played(
         for one, other in zip(ours, theirs, strict=True):
             same(one, other)
 
-    # And so the steps of the warm start are the same, also where the player is asked anew.
-    both = taught_by(config, run, player=config.warm_start.player)
+    # And so the steps of the warm start are the same, even if the player is asked again.
+    both = recorded_by(config, run, player=config.warm_start.player)
     again = {one.episode.id: one for one in learnt(both, tiny_vlm)}
     assert all(one.by_player for one in again.values())
-    from_record = lessons(both, [again[episode.id] for episode in live], tiny_vlm)
+    from_record = dataset_of(both, [again[episode.id] for episode in live], tiny_vlm)
     from_play = [Demonstration(episode=episode, by_player=True) for episode in live]
-    drawn = zip(from_record.draw(8), lessons(both, from_play, tiny_vlm).draw(8), strict=True)
+    drawn = zip(from_record.draw(8), dataset_of(both, from_play, tiny_vlm).draw(8), strict=True)
     for one, other in drawn:
         same(one, other)
 
@@ -176,7 +180,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
         ("tool", '<tool_call>{"name": "down", "arguments": {}}</tool_call>'),
     ):
         config = lake(tmp_path, f"env.translator_kwargs.style={style}")
-        config = taught_by(config, run)
+        config = recorded_by(config, run)
         plan.check(config, teaches=True)
         (one,) = learnt(config, tiny_vlm)
         assert not one.by_player
@@ -184,8 +188,8 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
         assert one.episode.turns[0].reply == reply
         encoder = open_encoder(config.model, tiny_vlm)
         first = samples(one.episode)[0]
-        taught = [first.token_ids[place] for place in first.sampled_positions]
-        assert tuple(taught) == encoder.reply_ids(reply)
+        reply_tokens = [first.token_ids[place] for place in first.sampled_positions]
+        assert tuple(reply_tokens) == encoder.reply_ids(reply)
 
 
 def test_taps_of_a_person_are_converted_to_either_action_format(adb_server, tiny_vlm, tmp_path):
@@ -195,7 +199,7 @@ def test_taps_of_a_person_are_converted_to_either_action_format(adb_server, tiny
     said = '<tool_call>{"name": "tap", "arguments": {"x": 0.5, "y": 0.60}}</tool_call>'
     for override, reply in ((asked, said), ("env.id=NumberGame-v0", None)):
         config = configuration.load("number_game", [override, *where])
-        (one,) = learnt(taught_by(config, run), tiny_vlm)
+        (one,) = learnt(recorded_by(config, run), tiny_vlm)
         assert one.episode.turns[0].reply == reply or "<action>tap(0.5, 0.6)</action>"
         assert [image.shape for image in one.episode.turns[0].images] == [(140, 84, 3)]
 
@@ -205,18 +209,18 @@ def test_turns_of_a_person_are_never_relabeled_and_are_weighted_by_phase(
 ):
     config = configuration.load("number_game", [f"run.dir={tmp_path}", *PHONES])
     run = human(config, "tap(0.17, 0.7)", "tap(0.01, 0.01)")
-    config = taught_by(config, run, player="expert", phase_weights={"reveal": 0.0})
-    taught = learnt(config, tiny_vlm)
-    assert not any(one.by_player for one in taught)
-    turns = taught[0].episode.turns
-    before = [taught[0].episode.reset_info, *(turn.info for turn in turns)]
+    config = recorded_by(config, run, player="expert", phase_weights={"reveal": 0.0})
+    demonstrations = learnt(config, tiny_vlm)
+    assert not any(one.by_player for one in demonstrations)
+    turns = demonstrations[0].episode.turns
+    before = [demonstrations[0].episode.reset_info, *(turn.info for turn in turns)]
     kept = [
         turn.prompt_ids + turn.reply_ids
         for turn, info in zip(turns, before, strict=False)
         if info["phase"] != "reveal"
     ]
     assert 0 < len(kept) < len(turns)
-    drawn = lessons(config, taught, tiny_vlm).draw(40)
+    drawn = dataset_of(config, demonstrations, tiny_vlm).draw(40)
     assert {sample.token_ids for sample in drawn} == set(kept)
 
 
@@ -224,7 +228,7 @@ async def test_instructions_of_the_job_replace_recorded_ones(tiny_vlm, tmp_path,
     template = tmp_path / "mine.jinja"
     template.write_text("Be brave. {{ instructions }}")
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
-    config = taught_by(lake(tmp_path, f"env.prompt={template}"), run)
+    config = recorded_by(lake(tmp_path, f"env.prompt={template}"), run)
     plan.check(config, teaches=True)
     assert "3 of 3 episodes were played with other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
@@ -255,12 +259,12 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     lines[1] |= {"outcome": "env_error", "error": "EnvError: it broke"}
     lines[2]["seed"] = config.eval.first_seed + 3
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    config = taught_by(config, run)
+    config = recorded_by(config, run)
     plan.check(config, teaches=True)
-    (told,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
+    (message,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
-    assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in told
-    assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in told
+    assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in message
+    assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in message
     assert plan.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
 
@@ -281,7 +285,7 @@ async def test_invalid_replies_appear_only_as_context(
     encoder = open_encoder(config.model, tiny_vlm)
     longest = len(encoder.reply_ids("<action>right</action>"))
     config = lake(tmp_path, f"env.history={history}", f"rollout.max_new_tokens={longest}")
-    config = taught_by(config, run)
+    config = recorded_by(config, run)
     plan.check(config, teaches=True)
     turns = [turn for episode in live for turn in episode.turns]
     readable = [turn for turn in turns if turn.parse_error is None]
@@ -291,7 +295,7 @@ async def test_invalid_replies_appear_only_as_context(
     for episode in live:
         ours = again[episode.id].episode.turns
         assert [turn.prompt_ids for turn in ours] == [turn.prompt_ids for turn in episode.turns]
-    drawn = lessons(config, list(again.values()), tiny_vlm).draw(80)
+    drawn = dataset_of(config, list(again.values()), tiny_vlm).draw(80)
     said = {tuple(one.token_ids[place] for place in one.sampled_positions) for one in drawn}
     assert not any(babble.strip() in encoder.text(ids) for ids in said)
     if history == "window:1":
@@ -304,17 +308,17 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     run = human(lake(tmp_path), *WAY)
     lost = human(lake(tmp_path), "right", "down")
     config = lake(tmp_path)
-    both = taught_by(config, run, lost)
+    both = recorded_by(config, run, lost)
     where = both.warm_start.recorded_filter
     assert len(recorded_demonstrations.select_demonstrations(both).episodes) == 2
-    won = taught_by(config, run, lost, recorded_filter=replace(where, least=1.0, label="human"))
+    won = recorded_by(config, run, lost, recorded_filter=replace(where, least=1.0, label="human"))
     assert [
         one.run.path for one in recorded_demonstrations.select_demonstrations(won).episodes
     ] == [run]
-    none = taught_by(config, run, lost, recorded_filter=replace(where, label="expert"))
+    none = recorded_by(config, run, lost, recorded_filter=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
         plan.resolve(none)
-    odd = taught_by(config, run, recorded_filter=replace(where, split="evl"))
+    odd = recorded_by(config, run, recorded_filter=replace(where, split="evl"))
     with pytest.raises(ConfigError, match=r"recorded_filter\.split='evl': must be one of"):
         plan.resolve(odd)
 
@@ -366,17 +370,17 @@ async def test_unusable_recordings_are_an_error_before_anything_starts(
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
     if change is not None:
         edit(run, 0, change)
-    config = taught_by(lake(tmp_path / "jobs", *overrides), run)
+    config = recorded_by(lake(tmp_path / "jobs", *overrides), run)
     with pytest.raises(ConfigError, match=words):
         plan.resolve(config)
     with pytest.raises(ConfigError, match=words):
         plan.check(config, teaches=True)
-    plan.check(config)  # what was taught once needs its record no more
+    plan.check(config)  # a finished warm start no longer needs its recordings
 
 
 def test_missing_run_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"warm_start\.recorded: .*no such run"):
-        plan.resolve(taught_by(lake(tmp_path), tmp_path / "nowhere"))
+        plan.resolve(recorded_by(lake(tmp_path), tmp_path / "nowhere"))
 
 
 async def test_images_must_have_been_recorded_completely(tmp_path):
@@ -385,22 +389,22 @@ async def test_images_must_have_been_recorded_completely(tmp_path):
 
     blind, _ = await played(job("run.frames=none"), None, count=1)
     with pytest.raises(ConfigError, match=r"no images \(run\.frames=none\)"):
-        plan.resolve(taught_by(job(), blind))
+        plan.resolve(recorded_by(job(), blind))
     masked, _ = await played(job("devices.mask=[[0, 0, 1, 0.1]]"), None, count=1)
     with pytest.raises(ConfigError, match=r"masked regions \(devices\.mask\)"):
-        plan.resolve(taught_by(job(), masked))
+        plan.resolve(recorded_by(job(), masked))
     small, _ = await played(job("run.frames=model", "model.max_pixels=800"), None, count=1)
     with pytest.raises(ConfigError, match="another model's size"):
-        plan.resolve(taught_by(job(), small))
+        plan.resolve(recorded_by(job(), small))
     lost, (episode,) = await played(job(), None, count=1)
     packs.lose(lost, episode.turns[0].frames[0])
     with pytest.raises(ConfigError, match="skipped: 1 with a missing image file"):
-        plan.resolve(taught_by(job(), lost))
+        plan.resolve(recorded_by(job(), lost))
 
 
 async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
-        job = taught_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
+        job = recorded_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
         return warm_start.cache_folder(
             job, recorded_demonstrations.select_demonstrations(job).episodes
         )
@@ -416,7 +420,7 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
 
 async def test_reply_longer_than_the_models_limit_is_an_error(tiny_vlm, tmp_path):
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
-    config = taught_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
+    config = recorded_by(lake(tmp_path, "rollout.max_new_tokens=2"), run)
     with pytest.raises(ConfigError, match="the warm start trains on"):
         learnt(config, tiny_vlm)
 
@@ -427,7 +431,7 @@ def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path)
     small += ["warm_start.steps=60", "warm_start.batch=12", "warm_start.lr_warmup_steps=5"]
     small += ["env.max_turns=8", "rollout.max_new_tokens=8"]
     run = human(lake(tmp_path), *WAY)
-    job = taught_by(lake(tmp_path / "jobs", *small), run)
+    job = recorded_by(lake(tmp_path / "jobs", *small), run)
     trained = train.train(job).path
     # The lake has no chance: who does what the person did wins.
     summary = json.loads((trained / "summary.json").read_text())
@@ -456,7 +460,7 @@ def test_recorded_episodes_are_read_once(tmp_path, monkeypatch):
         return episode(run, name)
 
     monkeypatch.setattr(replay.Run, "episode", counted)
-    train.train(taught_by(lake(tmp_path / "jobs", *small), run))
+    train.train(recorded_by(lake(tmp_path / "jobs", *small), run))
     assert opened == [summary.id for summary in replay.open(run).episodes()]
 
 
@@ -464,12 +468,12 @@ def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
     small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
     run = human(lake(tmp_path), *WAY)
-    job = taught_by(lake(tmp_path / "jobs", *small), run, player="random")
+    job = recorded_by(lake(tmp_path / "jobs", *small), run, player="random")
     trained = train.train(job).path
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
     again = recorded_demonstrations.select_demonstrations(
-        taught_by(job, run, trained, player="random")
+        recorded_by(job, run, trained, player="random")
     )
     assert [one.by_player for one in again.episodes if one.run.path == trained] == [True] * 3
     assert not any(one.by_player for one in again.episodes if one.run.path != trained)

@@ -24,7 +24,7 @@ from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
 SMALL = [
     "warm_start.steps=100",
     "train.steps=4",
@@ -65,7 +65,7 @@ def wait_for_step(run: Path, step: int, process: subprocess.Popen[bytes]) -> Non
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
-    """A run that nobody interrupts, and the settings to repeat it."""
+    """An uninterrupted run, and the settings to repeat it."""
     folder = tmp_path_factory.mktemp("runs")
     settings = [*SMALL, f"run.dir={folder}", f"warm_start.cache={folder / 'cache'}"]
     run_to_the_end(EXAMPLE, *settings, "run.name=whole")
@@ -163,10 +163,10 @@ def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
     assert len(played.episodes()) == here["episodes"] == 8
     first = played.episode(played.episodes()[0].id).episode.turns[0]
     assert set(first.reply_versions) == {4}
-    told = turn_tokens(
+    shown = turn_tokens(
         played.episode(played.episodes()[0].id).episode, 1, TokenVocabulary(played.path)
     )
-    assert told["note"] is None
+    assert shown["note"] is None
     assert {key: here[key] for key in ("reward", "turns")} == {
         key: there[key] for key in ("reward", "turns")
     }
@@ -218,14 +218,14 @@ def taught_run(whole_run):
     """A run that begins with the model of another, which is gone by the end; and what it said."""
     whole, settings = whole_run
     model = shutil.copytree(whole / "model", whole.with_name("model"))
-    more = [f"model.path={model}", "run.name=taught", "train.steps=1"]
+    more = [f"model.path={model}", "run.name=warm", "train.steps=1"]
     done = subprocess.run(
         command(EXAMPLE, *settings, *more), capture_output=True, text=True, timeout=170
     )
     assert done.returncode == 0, done.stderr[-3000:]
     mark = (model / "agentrl.json").read_text()
     shutil.rmtree(model)
-    return whole.with_name("taught"), mark, done
+    return whole.with_name("warm"), mark, done
 
 
 def test_second_warm_start_of_a_model_is_skipped(taught_run):
@@ -329,7 +329,7 @@ def test_interrupted_run_says_how_to_resume(whole_run):
         stderr=subprocess.STDOUT,
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        # Whoever runs the tests in the background has Ctrl-C ignored, and so would the child.
+        # A shell that runs the tests in the background has Ctrl-C ignored, and so would the child.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for_step(run, 1, process)

@@ -84,9 +84,9 @@ async def test_phones_of_dead_or_hanging_borrowers_are_lent_again_and_refuse_the
         assert time.monotonic() - started < LEASE_S + 20
         assert {one.serial, two.serial} == {first, second}
         os.kill(hung_pid, signal.SIGCONT)
-        name, told = await hung.tap.remote(True)
-        assert (name, "has expired" in told) == (LeaseLost.__name__, True)
-        name, told = await hung.tap.remote(False)
-        assert (name, "is leased to another holder" in told) == (LeaseLost.__name__, True)
+        name, message = await hung.tap.remote(True)
+        assert (name, "has expired" in message) == (LeaseLost.__name__, True)
+        name, message = await hung.tap.remote(False)
+        assert (name, "is leased to another holder" in message) == (LeaseLost.__name__, True)
         for phone in (one, two):
             await asyncio.to_thread(phone.tap, 0.5, 0.5)

@@ -78,7 +78,7 @@ def test_prunings_never_overlap_and_never_block(run):
     kept = retention(run, 1e-6)
     (pack,) = (run / "frames").glob("*.sqlite")
     with closing(sqlite3.connect(pack, isolation_level=None)) as writer:
-        writer.execute("BEGIN EXCLUSIVE")  # whoever prunes it waits
+        writer.execute("BEGIN EXCLUSIVE")  # pruning it waits
         kept.begin()
         under_way = prunings()
         kept.begin()

@@ -121,9 +121,9 @@ def test_episodes_played_by_a_server_are_trained_on(
     demo, held_out = recorded(tmp_path / "demo"), recorded(tmp_path / "eval")
     assert demo.name.startswith("demo-remote-frozen_lake-")
     assert {game.split for game in replay.open(demo).episodes()} == {"demo"}
-    teach = ["train", "frozen_lake", "--dry-run", "warm_start.player=null", "rollout.engine=hf"]
+    command = ["train", "frozen_lake", "--dry-run", "warm_start.player=null", "rollout.engine=hf"]
     capsys.readouterr()
-    assert agentrl([*teach, f"warm_start.recorded=[{demo},{held_out}]"]) == 0
+    assert agentrl([*command, f"warm_start.recorded=[{demo},{held_out}]"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "3 episodes of 18 turns" in output
     assert "3 of held-out seeds" in output

@@ -107,7 +107,7 @@ def test_a_valid_environment_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "where", "told"),
+    ("fault", "where", "message"),
     [
         ("construction", "made", "no such level"),
         ("chance", "seeds", "differ in the observation at step 0"),
@@ -119,8 +119,8 @@ def test_a_valid_environment_passes() -> None:
         ("shared", "copies", "differ from one alone"),
     ],
 )
-def test_each_fault_is_found(fault: str, where: str, told: str) -> None:
-    assert told in wrong_with(EnvConfig(id=NAME, kwargs={"fault": fault}), where)
+def test_each_fault_is_found(fault: str, where: str, message: str) -> None:
+    assert message in wrong_with(EnvConfig(id=NAME, kwargs={"fault": fault}), where)
 
 
 def test_a_shared_action_space_is_not_modified() -> None:
@@ -146,16 +146,16 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [("end", "ended its process with code 0"), ("lock", "no other thread could run")],
 )
-def test_an_environment_that_ends_its_process_is_reported(fault, told, monkeypatch) -> None:
+def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
     monkeypatch.setattr(isolated_check, "_SPARE_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
     made, last = isolated_check.check_environment_isolated(config, 10, 8.0)
     assert made.state == "ok"
     assert (last.what, last.state) == ("after made", "wrong")
-    assert told in last.detail
+    assert message in last.detail
 
 
 def test_checks_in_another_process_find_the_same() -> None:

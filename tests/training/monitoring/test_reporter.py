@@ -124,14 +124,15 @@ def test_wandb_gets_a_step_axis_for_each_stage(
 def test_wandb_writes_the_numbers_offline_and_waits_for_no_network(tmp_path: Path) -> None:
     """The real library; its server would be at an address that never answers."""
     code = (
-        "import sys; from pathlib import Path; from tests.training.test_report import run_a_job;"
+        "import sys; from pathlib import Path;"
+        "from tests.training.monitoring.test_reporter import run_a_job;"
         "run_a_job(Path(sys.argv[1]), ['wandb'])"
     )
     places = dict.fromkeys(("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(tmp_path))
     server = {"WANDB_MODE": "offline", "WANDB_BASE_URL": "http://10.255.255.1"}
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "run"],
-        cwd=Path(__file__).parents[2], env=os.environ | places | server,
+        cwd=Path(__file__).parents[3], env=os.environ | places | server,
         capture_output=True, text=True, timeout=90,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -170,20 +171,21 @@ def test_mlflow_continues_the_run_of_a_resumed_job(tmp_path: Path, monkeypatch) 
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
-    told = client.get_metric_history(run.info.run_id, "reinforcement/train/accuracy")
-    assert [m.step for m in told][:3] == [1, 2, 3]
-    assert [m.value for m in told][:3] == pytest.approx([0.5, 0.6, 0.7])
+    history = client.get_metric_history(run.info.run_id, "reinforcement/train/accuracy")
+    assert [m.step for m in history][:3] == [1, 2, 3]
+    assert [m.value for m in history][:3] == pytest.approx([0.5, 0.6, 0.7])
 
 
 def test_swanlab_writes_the_numbers_and_waits_for_no_network(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.training.test_report import run_a_job;"
+        "import sys; from pathlib import Path;"
+        "from tests.training.monitoring.test_reporter import run_a_job;"
         "run_a_job(Path(sys.argv[1]), ['swanlab'])"
     )
     quiet = {k: v for k, v in os.environ.items() if k != "SWANLAB_MODE"}
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "run"],
-        cwd=Path(__file__).parents[2], env=quiet | {"SWANLAB_API_HOST": "http://10.255.255.1"},
+        cwd=Path(__file__).parents[3], env=quiet | {"SWANLAB_API_HOST": "http://10.255.255.1"},
         capture_output=True, text=True, timeout=90,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -299,7 +301,7 @@ def test_the_panel_of_an_evaluation_counts_no_steps(tmp_path: Path) -> None:
 
 
 class Clock:
-    """What the outlook takes for the time."""
+    """What the estimate takes for the time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -310,55 +312,55 @@ class Clock:
 
 def test_the_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    outlook = TimeEstimate(PlannedWork(steps=10))
-    outlook.step = 4  # resumed
-    outlook.stage("warm start")
+    estimate = TimeEstimate(PlannedWork(steps=10))
+    estimate.step = 4  # resumed
+    estimate.stage("warm start")
     clock.now += 30
-    outlook.progress(1, 4)
-    assert outlook.stage_left() == pytest.approx(90)
-    outlook.stage("reinforcement")
-    assert outlook.stage_left() is None
+    estimate.progress(1, 4)
+    assert estimate.stage_left() == pytest.approx(90)
+    estimate.stage("reinforcement")
+    assert estimate.stage_left() is None
     clock.now += 20
-    outlook.stepped(5)
-    assert outlook.stage_left() == pytest.approx(100)
-    assert outlook.share() == pytest.approx(0.5)
+    estimate.stepped(5)
+    assert estimate.stage_left() == pytest.approx(100)
+    assert estimate.share() == pytest.approx(0.5)
 
 
 def test_the_jobs_time_left_is_shown_once_every_pace_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(monkeypatch)
-    outlook = TimeEstimate(PlannedWork(steps=10, games_after=200))
+    estimate = TimeEstimate(PlannedWork(steps=10, games_after=200))
 
     def spend(seconds: float, done: float, total: float) -> None:
         clock.now += seconds
-        outlook.progress(done, total)
+        estimate.progress(done, total)
 
-    outlook.stage("warm start")
+    estimate.stage("warm start")
     spend(50, 50, 100)
-    assert outlook.job_left() is None
+    assert estimate.job_left() is None
     for how, seconds in (("sampled", 80), ("greedy", 30)):  # the engine starts in the first
-        outlook.stage(f"evaluation before, {how}")
+        estimate.stage(f"evaluation before, {how}")
         spend(seconds, 100, 100)
-    outlook.stage("reinforcement")
+    estimate.stage("reinforcement")
     spend(4, 1, 2)
-    assert outlook.job_left() is None  # nobody knows yet how long the update takes
+    assert estimate.job_left() is None  # the duration of an update is not known yet
     clock.now += 6
-    outlook.stepped(1)
-    assert outlook.job_left() == pytest.approx(9 * 10 + 200 * 0.3)
+    estimate.stepped(1)
+    assert estimate.job_left() == pytest.approx(9 * 10 + 200 * 0.3)
     for step in range(2, 11):
-        outlook.stage("reinforcement")
+        estimate.stage("reinforcement")
         clock.now += 10
-        outlook.stepped(step)
-    assert outlook.job_left() == pytest.approx(200 * 0.3)
-    outlook.stage("evaluation after, sampled")
+        estimate.stepped(step)
+    assert estimate.job_left() == pytest.approx(200 * 0.3)
+    estimate.stage("evaluation after, sampled")
     spend(10, 50, 100)
-    assert outlook.job_left() == pytest.approx(10 + 100 * 0.3)
+    assert estimate.job_left() == pytest.approx(10 + 100 * 0.3)
     spend(10, 100, 100)
-    outlook.stage("evaluation after, greedy")
-    assert outlook.job_left() == pytest.approx(100 * 0.2)
+    estimate.stage("evaluation after, greedy")
+    assert estimate.job_left() == pytest.approx(100 * 0.2)
     spend(5, 25, 100)
-    assert outlook.job_left() == outlook.stage_left() == pytest.approx(15)
+    assert estimate.job_left() == estimate.stage_left() == pytest.approx(15)
 
 
 def test_the_curve_shows_training_evaluations_and_players(tmp_path: Path) -> None:
@@ -410,9 +412,9 @@ def test_a_curve_that_cannot_be_written_is_one_line(
 ) -> None:
     (tmp_path / "curve.png").mkdir()
     run_a_job(tmp_path, ["file"])
-    (told,) = caplog.records
-    assert told.getMessage().startswith("no learning curve: ")
-    assert told.exc_info is None
+    (record,) = caplog.records
+    assert record.getMessage().startswith("no learning curve: ")
+    assert record.exc_info is None
 
 
 def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:

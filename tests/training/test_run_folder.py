@@ -19,7 +19,7 @@ def test_a_resumed_run_leaves_every_evaluation_once(tmp_path: Path) -> None:
     for name, step in (("expert", 0), ("step 5", 5), ("step 10", 10)):
         folder.add_evaluation({"name": name, "step": step, "reward": 1.0})
     with (tmp_path / "evaluations.jsonl").open("a") as file:
-        file.write('{"name": "nobody"}\n{"step": 5}\n[5]\n"\\udcff"\n')
+        file.write('{"name": "unknown"}\n{"step": 5}\n[5]\n"\\udcff"\n')
         file.write('{"name": "step 1')  # An older version was killed here.
     folder.rewind(5)
     assert evaluations(tmp_path) == [("expert", 0, 1.0), ("step 5", 5, 1.0)]

@@ -1,4 +1,4 @@
-"""What a step plays: groups with nothing to teach are played anew, and all of it is counted."""
+"""A step replaces groups with zero advantage, and counts everything it plays."""
 
 from collections import Counter
 from contextlib import nullcontext
@@ -13,7 +13,7 @@ from tests.training.episodes import play
 
 
 class Groups:
-    """Rollouts whose siblings earn alike, except on the seeds that teach; one was void before."""
+    """Rollouts whose siblings get equal rewards except on some seeds; one was void before."""
 
     def __init__(self, model_adapter, teaching):
         self.model_adapter, self.teaching, self.greedy = model_adapter, teaching, []

@@ -157,7 +157,7 @@ def test_delayed_effects_are_waited_for(killed_and_resumed):
     recorded = replay.open(killed_and_resumed)
     episodes = [e for e in recorded.episodes() if e.split == "train" and not e.outcome.void]
     turns = [turn for e in episodes for turn in recorded.episode(e.id).episode.turns]
-    # A reply that is no action changes nothing, and its turn tells what the one before it did.
+    # A reply that is no action changes nothing, and its turn shows what the previous turn did.
     acted = [turn for turn in turns if turn.parse_error is None and turn.info["changed"]]
     waits = [turn.timings["act"] for turn in acted]
     assert len(waits) > 20
@@ -214,7 +214,7 @@ def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
         episode = recorded.episode(summary.id).episode
         assert episode.outcome in (Outcome.TERMINATED, Outcome.TRUNCATED)
         samples = token_sequences(episode)
-        assert len(samples) == len(episode.turns)  # window:1 begins anew with every screen
+        assert len(samples) == len(episode.turns)  # window:1 starts over with every screen
         for turn, sample in zip(episode.turns, samples, strict=True):
             assert sample.token_ids == turn.prompt_ids + turn.reply_ids
             trained = [sample.token_ids[place] for place in sample.sampled_positions]
