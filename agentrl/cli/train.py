@@ -71,9 +71,9 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.plan import resolve
 
-    teaches = run is None or checkpoint_store.latest(run) is None
+    warm_start_pending = run is None or checkpoint_store.latest(run) is None
     job = configuration.load(config, overrides)
-    plan = resolve(job, teaches=teaches)
+    plan = resolve(job, warm_start_pending=warm_start_pending)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
     typer.echo("# Checked: settings, names, installed packages, files and phones. Nothing was run.")
     typer.echo(f"# Not checked: {'; '.join(_not_checked(job.logging, job.model, job.rollout))}.")

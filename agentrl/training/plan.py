@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 def check(
-    config: Config, player: str | None = None, *, teaches: bool = False
+    config: Config, player: str | None = None, *, warm_start_pending: bool = False
 ) -> DemonstrationSelection:
     """Resolve everything that a job names, and look up on the hub a model that is not local.
 
     Args:
         config: the job.
         player: the scripted player, for a job that uses no model; None for a job with a model.
-        teaches: whether the warm start is still to come; its recorded demonstrations must exist.
+        warm_start_pending: whether the warm start is still to come; its recorded demonstrations must exist.
 
     Returns:
         The recorded demonstrations of the warm start; empty if there are none.
@@ -54,7 +54,9 @@ def check(
         check_games(config, [player])
         return DemonstrationSelection()
     _check_job(config)
-    demonstrations = select_demonstrations(config) if teaches else DemonstrationSelection()
+    demonstrations = (
+        select_demonstrations(config) if warm_start_pending else DemonstrationSelection()
+    )
     check_hub(config.model)
     return demonstrations
 
@@ -82,18 +84,20 @@ def check_player(config: Config, player: str | None) -> None:
     check_engine(config.rollout)
 
 
-def resolve(config: Config, *, teaches: bool = True) -> dict[str, Any]:
+def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
     """What the job would do, for `--dry-run`: the whole configuration and what its names mean.
 
     Args:
         config: the job.
-        teaches: see `check`.
+        warm_start_pending: see `check`.
 
     Raises:
         ConfigError: see `check`; the hub is not contacted.
     """
     count = _check_job(config)
-    demonstrations = select_demonstrations(config) if teaches else DemonstrationSelection()
+    demonstrations = (
+        select_demonstrations(config) if warm_start_pending else DemonstrationSelection()
+    )
     game = configured_game(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {

@@ -15,11 +15,11 @@ OnProgress = Callable[[float, float, str], None]
 
 @asynccontextmanager
 async def show_progress(
-    rollouts: AnyRollouts, tell: OnProgress, total: int, note: str
+    rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str
 ) -> AsyncIterator[None]:
     """Report how many of `total` episodes have been played, until the block ends."""
     over = asyncio.Event()
-    watcher = asyncio.create_task(_watch(over, rollouts, tell, total, note))
+    watcher = asyncio.create_task(_watch(over, rollouts, on_progress, total, note))
     try:
         yield
     finally:
@@ -29,7 +29,7 @@ async def show_progress(
 
 
 async def _watch(
-    over: asyncio.Event, rollouts: AnyRollouts, tell: OnProgress, total: int, note: str
+    over: asyncio.Event, rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str
 ) -> None:
     while not over.is_set():
         with suppress(TimeoutError):
@@ -37,4 +37,4 @@ async def _watch(
                 await over.wait()
         with suppress(WorldError):  # the collection itself raises it
             progress = await rollouts.get_progress()
-            tell(min(progress.episodes, total), total, f"{note}: {progress.turns} turns")
+            on_progress(min(progress.episodes, total), total, f"{note}: {progress.turns} turns")

@@ -74,9 +74,9 @@ def _log_skipped(choice: DemonstrationSelection) -> None:
         )
 
 
-def demonstrations_digest(taught: Sequence[SelectedEpisode]) -> str:
+def demonstrations_digest(demonstrations: Sequence[SelectedEpisode]) -> str:
     """Hex SHA-256 over the recorded episodes."""
     content = hashlib.sha256()
-    for chosen in taught:
+    for chosen in demonstrations:
         content.update(json.dumps(to_json(chosen.episode), sort_keys=True).encode() + b"\0")
     return content.hexdigest()

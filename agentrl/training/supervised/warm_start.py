@@ -37,7 +37,7 @@ Report = Callable[[int, dict[str, float], int], None]
 """Takes a step, its metrics and the total number of steps."""
 
 
-def cache_folder(config: Config, taught: Sequence[SelectedEpisode] = ()) -> Path | None:
+def cache_folder(config: Config, selected: Sequence[SelectedEpisode] = ()) -> Path | None:
     """The folder in which the result of this warm start is cached; None if it is not cached.
 
     A model with 4-bit base weights is not cached: what its adapters learn is finer than a 4-bit
@@ -45,7 +45,7 @@ def cache_folder(config: Config, taught: Sequence[SelectedEpisode] = ()) -> Path
 
     Args:
         config: the job.
-        taught: its recorded demonstrations.
+        selected: its recorded demonstrations.
     """
     warm = config.warm_start
     if warm is None or warm.cache is None:
@@ -62,7 +62,7 @@ def cache_folder(config: Config, taught: Sequence[SelectedEpisode] = ()) -> Path
         "code": _code(config.env, config.model, warm),
         "instructions": _instructions(config.env),
     }
-    parts |= {"recorded": recorded_demonstrations.demonstrations_digest(taught)}
+    parts |= {"recorded": recorded_demonstrations.demonstrations_digest(selected)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 

@@ -64,7 +64,7 @@ def train(
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
-        demonstrations = plan.check(settings, teaches=True)
+        demonstrations = plan.check(settings, warm_start_pending=True)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
         if begun is not None:
@@ -77,7 +77,9 @@ def train(
             ):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
                 return replay.open(run)
-            demonstrations = plan.check(settings, teaches=checkpoint_store.latest(run) is None)
+            demonstrations = plan.check(
+                settings, warm_start_pending=checkpoint_store.latest(run) is None
+            )
             _check_model(settings.model, folder)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)

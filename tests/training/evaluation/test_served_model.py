@@ -125,7 +125,7 @@ def test_episodes_played_by_a_server_are_trained_on(
     capsys.readouterr()
     assert agentrl([*command, f"warm_start.recorded=[{demo},{held_out}]"]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "3 episodes of 18 turns" in output
+    assert "3 episodes with 18 turns" in output
     assert "3 of held-out seeds" in output
     assert agentrl(["export", str(demo), str(tmp_path / "best.jsonl"), "--least=1"]) == 0
     assert len((tmp_path / "best.jsonl").read_text().splitlines()) == 3

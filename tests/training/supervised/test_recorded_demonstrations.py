@@ -184,7 +184,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
     ):
         config = lake(tmp_path, f"env.translator_kwargs.style={style}")
         config = recorded_by(config, run)
-        plan.check(config, teaches=True)
+        plan.check(config, warm_start_pending=True)
         (one,) = learnt(config, tiny_vlm)
         assert not one.by_player
         assert [turn.reply.count("down") for turn in one.episode.turns] == [1, 1, 0, 0, 1, 0]
@@ -232,7 +232,7 @@ async def test_instructions_of_the_job_replace_recorded_ones(tiny_vlm, tmp_path,
     template.write_text("Be brave. {{ instructions }}")
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     config = recorded_by(lake(tmp_path, f"env.prompt={template}"), run)
-    plan.check(config, teaches=True)
+    plan.check(config, warm_start_pending=True)
     assert "3 of 3 episodes were played with other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
     for one in learnt(config, tiny_vlm):
@@ -263,7 +263,7 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     lines[2]["seed"] = config.eval.first_seed + 3
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = recorded_by(config, run)
-    plan.check(config, teaches=True)
+    plan.check(config, warm_start_pending=True)
     (message,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
     assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in message
@@ -289,7 +289,7 @@ async def test_invalid_replies_appear_only_as_context(
     longest = len(encoder.reply_ids("<action>right</action>"))
     config = lake(tmp_path, f"env.history={history}", f"rollout.max_new_tokens={longest}")
     config = recorded_by(config, run)
-    plan.check(config, teaches=True)
+    plan.check(config, warm_start_pending=True)
     turns = [turn for episode in live for turn in episode.turns]
     readable = [turn for turn in turns if turn.parse_error is None]
     assert f"{len(readable)} turns, and {len(turns) - len(readable)} used only" in caplog.text
@@ -377,7 +377,7 @@ async def test_unusable_recordings_are_an_error_before_anything_starts(
     with pytest.raises(ConfigError, match=words):
         plan.resolve(config)
     with pytest.raises(ConfigError, match=words):
-        plan.check(config, teaches=True)
+        plan.check(config, warm_start_pending=True)
     plan.check(config)  # a finished warm start no longer needs its recordings
 
 
