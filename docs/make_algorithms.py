@@ -155,7 +155,7 @@ TESTS = [
     ("5", "every loss",
      "algorithms/test_losses.py::test_losses_do_not_depend_on_the_order_of_tokens"),
     ("6", "a whole run on virtual phones",
-     "training/test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
+     "training/trainer/test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
     ("6", "every batch",
      "training/batching/test_batches.py::"
      "test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),

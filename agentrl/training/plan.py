@@ -42,8 +42,8 @@ def check(
     Args:
         config: the job.
         player: the scripted player, for a job that uses no model; None for a job with a model.
-        warm_start_pending: whether the warm start is still to come; its recorded demonstrations must
-            exist.
+        warm_start_pending: whether the warm start is still to come, so that its recorded
+            demonstrations must exist.
 
     Returns:
         The recorded demonstrations of the warm start; empty if there are none.
