@@ -36,6 +36,7 @@ def test_minimal_grpo_learns_in_150_lines(tmp_path):
     assert last > 80
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_reward_rises_on_a_custom_environment(tmp_path):
     run(tmp_path, EXAMPLES / "own_environment.py")

@@ -247,6 +247,7 @@ def remembered(adb_server, tmp_path_factory):
     return folder / "memory"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
     recorded = replay.open(remembered)
@@ -268,6 +269,8 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
         assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_engine_and_learner_agree_over_a_whole_conversation(remembered):
     lines = [json.loads(line) for line in (remembered / "metrics.jsonl").read_text().splitlines()]
     (step,) = [line for line in lines if line["stage"] == "reinforcement"]
