@@ -59,8 +59,8 @@ from agentrl.worker_threads import Workers
 FAULTS = Path(__file__).with_suffix(".yaml")
 _DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}
 _CALLS = (
-    "screenshot", "tap", "key", "launch", "stop", "focus", "app_state", "look", "send_action", "shell",
-    "batch", "reboot", "reconnect",
+    "screenshot", "tap", "key", "launch", "stop", "focus", "app_state", "look",
+    "send_action", "shell", "batch", "reboot", "reconnect",
 )  # fmt: skip
 _LATE_S = 1.0
 _RETURN_S = 60.0
