@@ -6,17 +6,16 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from agentrl.virtual_phone import snapshot
 from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
 from agentrl.virtual_phone.apps.dialogs import KINDS
+from agentrl.virtual_phone.device_state import DeviceState
 from agentrl.virtual_phone.faults.faults import Faults
-from agentrl.virtual_phone.system import snapshot
+from agentrl.virtual_phone.input_handler import InputHandler
+from agentrl.virtual_phone.phone_display import PhoneDisplay, VisibleState
 from agentrl.virtual_phone.system.device_log import CommandHistory
-from agentrl.virtual_phone.system.device_state import DeviceState
-from agentrl.virtual_phone.system.input_handler import InputHandler
 from agentrl.virtual_phone.system.network import PhoneNetwork
-from agentrl.virtual_phone.system.phone_display import PhoneDisplay, VisibleState
-from agentrl.virtual_phone.system.ticker import Ticker
 
 QUICK_REBOOT_S = 0.2
 
@@ -57,7 +56,7 @@ class VirtualPhone(DeviceState):
         self.display = PhoneDisplay(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
         self.show_now = self.display.show_now
         self.input = InputHandler(self, self.display)
-        self.display.on_show = Ticker(self, self.display, self.in_background).wake
+        self.display.on_show = Ticker(self).wake
         self.tasks.on_change = self._on_change
         self.command_history = CommandHistory()
         self.snapshots: dict[str, dict[str, Any]] = {}
@@ -152,3 +151,51 @@ class VirtualPhone(DeviceState):
                 self.show_dialog(kind)
         if not value and self.dialog is not None:
             self.end_dialog()
+
+
+class Ticker:
+    """Advances time in the app in front, if the app asks for ticks.
+
+    As on a real phone, time stops while an app is covered by a dialog or not in front, and while
+    the phone sleeps.
+    """
+
+    def __init__(self, phone: VirtualPhone) -> None:
+        """Start stopped."""
+        self._phone = phone
+        self._is_running = False
+
+    def wake(self) -> None:
+        """Start ticking if the app now shown asks for it."""
+        if not self._is_running and self._tick_ms():
+            self._is_running = True
+            self._phone.in_background(self._run())
+
+    async def _run(self) -> None:
+        """Send whole ticks, including overdue ones: a phone that was busy catches up."""
+        loop = asyncio.get_running_loop()
+        last_tick_s = loop.time()
+        try:
+            while tick_ms := self._tick_ms():
+                await asyncio.sleep(tick_ms / 1000)
+                ticks = int((loop.time() - last_tick_s) * 1000 / tick_ms)
+                last_tick_s += ticks * tick_ms / 1000
+                if ticks and self._tick_ms():
+                    self._pass(ticks * tick_ms)
+        finally:
+            self._is_running = False
+
+    def _pass(self, ms: int) -> None:
+        tasks, front = self._phone.tasks, self._phone.tasks.front
+        if tasks.feed(("tick", ms), front) or tasks.front != front:  # it may have crashed
+            self._phone.display.show_later()
+
+    def _tick_ms(self) -> int:
+        """The tick interval of the app in front; 0 if it is not ticking."""
+        phone, tasks = self._phone, self._phone.tasks
+        installed = tasks.installed
+        if installed is None or phone.is_hidden or phone.dialog is not None:
+            return 0
+        if tasks.front not in tasks.running or self._phone.display.shown.front != tasks.front:
+            return 0
+        return int(getattr(installed.app, "tick_ms", 0))

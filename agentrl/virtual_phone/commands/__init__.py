@@ -18,6 +18,7 @@ from agentrl.virtual_phone.commands import (
     snapshot_commands,
     system_commands,
     text_commands,
+    uiautomator,
 )
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 
@@ -37,4 +38,5 @@ __all__ = [
     "snapshot_commands",
     "system_commands",
     "text_commands",
+    "uiautomator",
 ]

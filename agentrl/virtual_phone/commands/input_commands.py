@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.input_handler import key_code
 from agentrl.virtual_phone.shell.interpreter import CommandContext
-from agentrl.virtual_phone.system.input_handler import key_code
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD, LATIN_KEYBOARD
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 

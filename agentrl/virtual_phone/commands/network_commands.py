@@ -4,9 +4,9 @@ import asyncio
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.protocol.pipe import Channel, PhoneSocket, socket_pair
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.network import PageUnreachable, PortListener, fetch
+from agentrl.virtual_phone.system.pipe import Channel, PhoneSocket, socket_pair
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 

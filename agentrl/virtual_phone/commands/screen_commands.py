@@ -1,16 +1,14 @@
-"""Commands for the screen: screencap, screenrecord, wm, uiautomator."""
+"""Commands for the screen: screencap, screenrecord, wm."""
 
 import asyncio
 
-from agentrl.virtual_phone.apps import view_hierarchy
+from agentrl.virtual_phone import screen_capture
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
-from agentrl.virtual_phone.system import screen_capture
 from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
-_DUMP = "/sdcard/window_dump.xml"
 _MAX_S = 180.0
 _BIT_RATE = 20_000_000
 _SIDES = range(16, 4097)
@@ -97,24 +95,6 @@ def _rotation(ctx: CommandContext, arguments: list[str]) -> int:
 
 def _by(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"
-
-
-@command("uiautomator")
-async def uiautomator(ctx: CommandContext) -> int:
-    """`uiautomator dump [--compressed] [FILE]`, once the screen is idle."""
-    if ctx.arguments[:1] != ["dump"]:
-        return ctx.fail("Unsupported command: uiautomator " + " ".join(ctx.arguments), 1)
-    files = [word for word in ctx.arguments[1:] if not word.startswith("-")]
-    target = files[0] if files else _DUMP
-    if not ctx.phone.power.awake:
-        return ctx.fail("ERROR: could not get idle state.")
-    await ctx.phone.display.wait_until_idle()
-    xml = view_hierarchy.dump(ctx.phone).encode("utf-8", "replace")
-    if target == "/dev/tty":
-        ctx.out(xml)
-    else:
-        ctx.phone.files.write(ctx.path(target), xml)
-    return ctx.print(f"UI hierchary dumped to: {target}")  # codespell:ignore
 
 
 @command("screenrecord")

@@ -2,9 +2,9 @@
 
 import json
 
+from agentrl.virtual_phone import snapshot
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
-from agentrl.virtual_phone.system import snapshot
 
 _MAX_SNAPSHOTS = 32
 

@@ -11,9 +11,8 @@ import struct
 from collections.abc import Sequence
 
 from agentrl.virtual_phone.protocol.adb_packets import AUTH_PUBLIC_KEY, AUTH_SIGNATURE
-from agentrl.virtual_phone.system.file_system import FileSystem
+from agentrl.virtual_phone.system.file_system import KEYS_FILE, FileSystem
 
-KEYS_FILE = "/data/misc/adb/adb_keys"
 _TOKEN_BYTES = 20
 _KEY_BYTES = 256
 _PUBLIC_KEY = struct.Struct(f"<II{_KEY_BYTES}s{_KEY_BYTES}sI")

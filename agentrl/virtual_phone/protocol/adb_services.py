@@ -4,10 +4,10 @@ import asyncio
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 
+from agentrl.virtual_phone import screen_capture
 from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
 from agentrl.virtual_phone.protocol.adb_stream import Stream
-from agentrl.virtual_phone.protocol.pipe import relay
-from agentrl.virtual_phone.system import screen_capture
+from agentrl.virtual_phone.system.pipe import relay
 from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 
 Job = Coroutine[None, None, None]

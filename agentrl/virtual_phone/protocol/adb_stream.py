@@ -7,8 +7,7 @@ from typing import Protocol
 
 from agentrl.virtual_phone.protocol.adb_packets import OKAY, WRTE, ProtocolError
 from agentrl.virtual_phone.system.event import Event
-
-Buffer = bytes | memoryview
+from agentrl.virtual_phone.system.pipe import Buffer
 
 _ROOM = 1 << 20
 """`drain` waits while more than this many bytes are queued."""

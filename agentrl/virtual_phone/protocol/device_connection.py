@@ -23,7 +23,8 @@ from agentrl.virtual_phone.protocol.adb_packets import (
     Packet,
     ProtocolError,
 )
-from agentrl.virtual_phone.protocol.adb_stream import Buffer, Stream
+from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.system.pipe import Buffer
 
 _PIECES_AT_ONCE = 16
 log = logging.getLogger(__name__)

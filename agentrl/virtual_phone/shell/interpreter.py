@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agentrl.virtual_phone.protocol.pipe import Pipe
 from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
 from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects
 from agentrl.virtual_phone.shell.shell_parser import parse
@@ -19,6 +18,7 @@ from agentrl.virtual_phone.shell.syntax_tree import (
     WordPart,
 )
 from agentrl.virtual_phone.system.file_system import normalize_path
+from agentrl.virtual_phone.system.pipe import Pipe
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"

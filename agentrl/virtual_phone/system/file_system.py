@@ -21,6 +21,8 @@ class FileNode:
         return self.content is None
 
 
+KEYS_FILE = "/data/misc/adb/adb_keys"
+"""Public keys of the computers that the phone trusts."""
 _SDCARD = "/sdcard"
 _SDCARD_ALIASES = ("/storage/emulated/0", "/storage/self/primary", "/mnt/sdcard")
 _CPU_TIMES = "4000 100 3000 90000 200 0 50 0 0 0"

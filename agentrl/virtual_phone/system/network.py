@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from agentrl.virtual_phone.protocol.pipe import Channel
+from agentrl.virtual_phone.system.pipe import Channel
 
 _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesystem):[!-~]{1,200}")
 _FREE_PORTS = range(40_000, 50_000)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import STATE_FOLDER, state_path
+from agentrl.virtual_phone.device_state import DeviceState
 from agentrl.virtual_phone.system import drawing, screen_frame
-from agentrl.virtual_phone.system.device_state import DeviceState
 from agentrl.virtual_phone.system.event import Event
 from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 

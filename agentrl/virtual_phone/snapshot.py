@@ -17,9 +17,8 @@ from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.apps.installed_app import InstalledApp
 from agentrl.virtual_phone.apps.system_apps import TextPage
-from agentrl.virtual_phone.protocol.adb_auth import KEYS_FILE
-from agentrl.virtual_phone.system.device_state import DeviceState
-from agentrl.virtual_phone.system.file_system import FileNode
+from agentrl.virtual_phone.device_state import DeviceState
+from agentrl.virtual_phone.system.file_system import KEYS_FILE, FileNode
 
 VERSION = 2
 _IDENTITY_PROPERTIES = ("ro.serialno", "ro.boot.serialno")

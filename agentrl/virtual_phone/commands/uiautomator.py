@@ -1,4 +1,4 @@
-"""The view hierarchy of the screen, as written by `uiautomator dump`."""
+"""`uiautomator dump`: the view hierarchy of the screen as XML."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -6,17 +6,38 @@ from xml.sax.saxutils import quoteattr
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
+from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system import drawing
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 log = logging.getLogger(__name__)
 
+_DUMP = "/sdcard/window_dump.xml"
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 _MAX_DEPTH = 100
 _HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
 
 
-def dump(phone: VirtualPhone) -> str:
+@command("uiautomator")
+async def uiautomator(ctx: CommandContext) -> int:
+    """`uiautomator dump [--compressed] [FILE]`, once the screen is idle."""
+    if ctx.arguments[:1] != ["dump"]:
+        return ctx.fail("Unsupported command: uiautomator " + " ".join(ctx.arguments), 1)
+    files = [word for word in ctx.arguments[1:] if not word.startswith("-")]
+    target = files[0] if files else _DUMP
+    if not ctx.phone.power.awake:
+        return ctx.fail("ERROR: could not get idle state.")
+    await ctx.phone.display.wait_until_idle()
+    xml = _hierarchy(ctx.phone).encode("utf-8", "replace")
+    if target == "/dev/tty":
+        ctx.out(xml)
+    else:
+        ctx.phone.files.write(ctx.path(target), xml)
+    return ctx.print(f"UI hierchary dumped to: {target}")  # codespell:ignore
+
+
+def _hierarchy(phone: VirtualPhone) -> str:
     """The hierarchy as XML, with bounds in pixels of the screen."""
     package, views = _front(phone)
     root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
@@ -33,7 +54,12 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
         return "android", phone.dialog.views()
     installed = phone.tasks.installed
     if installed is None:
-        return LAUNCHER, _tiles(phone)
+        kind = "android.widget.TextView"
+        names = [package.rpartition(".")[2] for package in phone.tasks.apps]
+        return LAUNCHER, [
+            View(bounds=drawing.tile_bounds(index), text=name, kind=kind, is_clickable=True)
+            for index, name in enumerate(names)
+        ]
     package = installed.app.package
     views = getattr(installed.app, "views", None)
     try:
@@ -43,16 +69,6 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
         log.exception("views of %s failed", package)
         children = []
     return package, children
-
-
-def _tiles(phone: VirtualPhone) -> list[View]:
-    """The app tiles of the home screen."""
-    tiles = []
-    for index, package in enumerate(phone.tasks.apps):
-        bounds, name = drawing.tile_bounds(index), package.rpartition(".")[2]
-        kind = "android.widget.TextView"
-        tiles.append(View(bounds=bounds, text=name, kind=kind, is_clickable=True))
-    return tiles
 
 
 def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int) -> Iterator[str]:

@@ -7,9 +7,9 @@ import base64
 import binascii
 from collections.abc import Mapping
 
+from agentrl.virtual_phone.device_state import DeviceState
+from agentrl.virtual_phone.phone_display import PhoneDisplay
 from agentrl.virtual_phone.system import drawing
-from agentrl.virtual_phone.system.device_state import DeviceState
-from agentrl.virtual_phone.system.phone_display import PhoneDisplay
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 
 _MAX_CHARACTERS = 100_000

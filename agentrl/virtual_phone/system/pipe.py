@@ -4,9 +4,9 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from agentrl.virtual_phone.protocol.adb_stream import Buffer
 from agentrl.virtual_phone.system.event import Event
 
+Buffer = bytes | memoryview
 _ROOM = 1 << 18
 """`drain` waits while more than this many bytes are buffered."""
 
