@@ -19,17 +19,17 @@ from agentrl.config import AlgorithmConfig
 PAGE = Path(__file__).resolve().parent / "algorithms.md"
 MARK = "<!-- Below this line: python docs/make_algorithms.py -->\n"
 CORRECTED_ELSEWHERE = {
-    "token_truncate": "TRL and verl are the same",
-    "token_mask": "TRL and verl are the same",
-    "sequence_truncate": "W over a whole row in TRL and verl, whatever turns it has",
-    "sequence_mask": "W over a whole row in TRL and verl, whatever turns it has",
+    "token_truncate": "same as TRL and verl",
+    "token_mask": "same as TRL and verl",
+    "sequence_truncate": "TRL and verl: one W per row, even if it has several turns",
+    "sequence_mask": "TRL and verl: one W per row, even if it has several turns",
 }
 DIVERGENCES_ELSEWHERE = {
-    "k1": "verl is the same",
-    "abs": "verl is the same",
-    "k2": "verl is the same",
-    "k3": "verl is the same; TRL has no bound",
-    "k3+": "verl is the same",
+    "k1": "same as verl",
+    "abs": "same as verl",
+    "k2": "same as verl",
+    "k3": "same as verl; TRL has no bound",
+    "k3+": "same as verl",
 }
 ESTIMATORS = {
     "grpo": (
@@ -42,21 +42,24 @@ ESTIMATORS = {
     "state_grpo": ("GRPO over the turns from one state, by G", "ours: GiGPO's second term"),
     "gigpo": (
         "`episode_weight` GRPO of R + `state_weight` GRPO of G at one state",
-        "states of exact pixels, which a clock changes",
+        "GiGPO's code compares states by exact pixels, which a status bar's clock changes",
     ),
     "reinforce_pp": (
         "white(G)",
-        "verl resets G at tokens that were not sampled, and one more does",
+        "verl resets G at tokens that were not sampled",
     ),
     "reinforce_pp_baseline": ("white(R - mean)", "a group of one gets white(R) in verl"),
     "remax": ("G - R of the greedy policy", "verl has no discount"),
     "gae": (
-        "delta + gamma lambda A', over what was not sampled",
-        "verl carries V and A over it, too, and counts no V at a limit",
+        "delta + gamma lambda A', skipping tokens that were not sampled",
+        "verl also skips them, but takes V = 0 after a truncated episode",
     ),
-    "turn_gae": ("GAE over turns, then within each", "VAGEN's code counts no V at a limit"),
+    "turn_gae": (
+        "GAE over turns, then within each turn",
+        "VAGEN takes V = 0 after a truncated episode",
+    ),
     "prime": (
-        "RLOO of R + discounted sum from here on of (r - mean of the others' r)",
+        "RLOO of R + discounted sum of the remaining (r - mean of the siblings' r)",
         "PRIME's recipe multiplies both parts by 5 and whitens their sum; no discount",
     ),
 }
@@ -64,23 +67,23 @@ LOSS_FORMULAS = {
     "ppo": (
         "max(-A r, -A clip(r)); at most -c A where A < 0",
         ("clip_low", "clip_high", "clip_dual"),
-        "TRL has no c, its `delta` bounds r from above for either sign of A; at r = 1 the gradient "
-        "is the same (see Speed). verl is the same",
+        "same as verl; TRL has no c, its `delta` bounds r from above for both signs of A; at r = 1 "
+        "the gradients are equal (see Speed)",
     ),
     "gspo": (
         "the same with s, the geometric mean of r over the reply",
         ("clip_low", "clip_high", "clip_dual"),
-        "one s for a whole row in TRL and verl, whatever turns it has",
+        "TRL and verl: one s per row, even if it has several turns",
     ),
     "cispo": (
         "-sg[clip(r)] A logp",
         ("clip_low", "clip_high"),
-        "TRL clamps above only, at `epsilon_high` itself",
+        "TRL clips only above, at `epsilon_high` instead of 1 + `epsilon_high`",
     ),
     "sapo": (
         "-A (4 / tau) sigmoid(tau (r - 1))",
         ("tau_positive", "tau_negative"),
-        "TRL is the same",
+        "same as TRL",
     ),
 }
 AGGREGATES = {
@@ -91,17 +94,17 @@ AGGREGATES = {
     "token_sum": "sum l",
 }
 AGGREGATED_ELSEWHERE = {
-    "token_mean": "the whole step in TRL's `dapo`, a micro-batch alone in its `bnpo`",
-    "sequence_mean": "a micro-batch alone in TRL's `grpo`",
-    "sequence_sum": "a micro-batch alone in TRL's `luspo`",
-    "constant": "a micro-batch alone in TRL's `dr_grpo`; its constant is the longest reply",
+    "token_mean": "TRL: over the whole step in `dapo`, per micro-batch in `bnpo`",
+    "sequence_mean": "TRL: per micro-batch in `grpo`",
+    "sequence_sum": "TRL: per micro-batch in `luspo`",
+    "constant": "TRL: per micro-batch in `dr_grpo`; its constant is the longest reply",
 }
 CORRECTIONS = {
     "none": "1",
     "token_truncate": "min(w, high)",
-    "token_mask": "w within [low, high], else 0",
-    "sequence_truncate": "min(W, high), W the product of w over the reply",
-    "sequence_mask": "W within [low, high], else 0",
+    "token_mask": "w if within [low, high], else 0",
+    "sequence_truncate": "min(W, high), where W is the product of w over the reply",
+    "sequence_mask": "W if within [low, high], else 0",
 }
 KL_FORMULAS = {
     "k1": "d",
@@ -120,7 +123,7 @@ TESTS = [
     ("1", "every loss, every aggregation",
      "training/learner/test_micro_batches.py::"
      "test_one_sample_per_turn_has_the_loss_of_the_whole_conversation"),
-    ("2", "every loss, aggregation, correction and divergence",
+    ("2", "every loss, aggregation, correction and KL estimator",
      "training/learner/test_micro_batches.py::"
      "test_splitting_a_batch_changes_neither_loss_nor_gradient"),
     ("2", "every preset, and so every estimator and loss",
@@ -135,7 +138,7 @@ TESTS = [
      "test_sequence_parallel_ranks_learn_what_one_does"),
     ("3", "every estimator",
      "algorithms/test_advantages.py::test_tokens_outside_the_mask_have_no_influence"),
-    ("3", "every loss: it is given sampled tokens alone",
+    ("3", "every loss: it receives only sampled tokens",
      "training/batching/test_batches.py::test_turns_that_extend_each_other_become_one_sample"),
     ("4", EPISODES,
      "algorithms/test_advantages.py::test_shifting_all_rewards_of_a_group_changes_no_advantage"),
@@ -147,7 +150,7 @@ TESTS = [
      "test_shifting_all_rewards_of_a_group_changes_no_turn_as_far_from_the_end"),
     ("4", f"{TURNS}, discount 0",
      "algorithms/test_advantages.py::test_shifting_the_reward_of_every_turn_changes_no_advantage"),
-    ("4", f"{TURNS}: where it does not hold",
+    ("4", f"{TURNS}: when it does not hold",
      "algorithms/test_advantages.py::"
      "test_a_shift_that_is_discounted_differently_changes_advantages"),
     ("5", "every estimator",
@@ -159,9 +162,9 @@ TESTS = [
     ("6", "every batch",
      "training/batching/test_batches.py::"
      "test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
-    ("failed", "every estimator",
+    ("void episodes", "every estimator",
      "algorithms/test_advantages.py::test_void_episodes_get_zero_and_do_not_affect_others"),
-    ("alone", "every estimator",
+    ("no siblings", "every estimator",
      "algorithms/test_advantages.py::test_advantages_of_a_single_episode_in_a_group"),
     ("by hand", "`grpo`", "algorithms/test_estimators.py::test_grpo_normalizes_among_siblings"),
     ("by hand", "`dr_grpo`, `rloo`",
@@ -194,19 +197,19 @@ TESTS = [
      "algorithms/test_losses.py::test_aggregation_of_worked_examples"),
     ("by hand", "every correction",
      "algorithms/test_losses.py::test_corrections_of_worked_examples"),
-    ("by hand", "every divergence",
+    ("by hand", "every KL estimator",
      "algorithms/test_losses.py::test_divergences_of_a_worked_example"),
     ("by hand", "resampling",
      "training/trainer/test_training_samples.py::"
      "test_episodes_are_resampled_by_the_size_of_their_return"),
 ]  # fmt: skip
-"""Law, or what else is tested; rows; test."""
+"""Invariant, or what else is tested; what it covers; test."""
 
 CREDIT = AlgorithmConfig(discount=0.5, gae_lambda=0.5, turn_gae_lambda=1.0)
 
 
 def case() -> Trajectories:
-    """Three siblings of two turns, of two tokens and one; the second turns meet at two states."""
+    """Three siblings of two turns, with two tokens and one; two share their second state."""
     rewards = torch.tensor([[0, 1, 2], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
     yes = torch.ones(3, 3, dtype=torch.bool)
     return Trajectories(
@@ -254,23 +257,23 @@ def _given() -> str:
     states = [" ".join("abc"[state] for state in row) for row in given.states.tolist()]
     rows = [
         ("reward of each turn", *(_numbers(row, "g") for row in given.turn_rewards)),
-        ("R, their sum", *(f"{value:g}" for value in given.returns.tolist())),
+        ("R: their sum", *(f"{value:g}" for value in given.returns.tolist())),
         ("state at the start of each turn", *states),
-        ("critic's V before each token", *(_numbers(row, "g") for row in given.values)),
-        ("and after the last", *(f"{value:g}" for value in given.last_values.tolist())),
-        ("r, the implicit reward of each token", *(_numbers(row, "g") for row in given.implicit)),
+        ("V: the critic's value before each token", *(_numbers(row, "g") for row in given.values)),
+        ("V after the last token", *(f"{value:g}" for value in given.last_values.tolist())),
+        ("r: the implicit reward of each token", *(_numbers(row, "g") for row in given.implicit)),
         ("R of the greedy policy", *(f"{value:g}" for value in given.greedy.tolist())),
     ]
     words = (
-        f"The settings: {_settings(CREDIT, names)}. A turn's reward lies on its last token. "
-        "std is of ddof 1, and white(x) is (x - mean) / (std + 1e-6) over all tokens. n is the "
-        "number of siblings; gamma is `discount` at the end of a turn, `token_discount` within it; "
-        "lambda is `gae_lambda`, of `turn_gae` over turns `turn_gae_lambda`; delta is reward + "
-        "gamma V' - V, where V' and A' are those of what comes next. "
-        "How others differ was read in the source of TRL 1.16.0, of verl (`core_algos.py`, "
-        "`rollout_corr_helper.py`, and its PRIME recipe) and of VAGEN."
+        f"Settings: {_settings(CREDIT, names)}. A turn's reward is assigned to its last token. "
+        "std has ddof 1, and white(x) is (x - mean) / (std + 1e-6) over all tokens. n is the "
+        "number of siblings. gamma is `discount` at the end of a turn and `token_discount` within "
+        "it; lambda is `gae_lambda`, or `turn_gae_lambda` in `turn_gae`'s pass over turns; delta "
+        "is reward + gamma V' - V, where V' and A' belong to the next sampled token or turn. "
+        "The last column is based on the source of TRL 1.16.0, verl (`core_algos.py`, "
+        "`rollout_corr_helper.py` and its PRIME recipe) and VAGEN."
     )
-    return _table(("what is given", "first sibling", "second", "third"), *rows) + "\n\n" + words
+    return _table(("input", "first sibling", "second", "third"), *rows) + "\n\n" + words
 
 
 def _estimators() -> str:
@@ -300,13 +303,14 @@ def _losses() -> str:
             for found in (loss.detach(), slope)
         )
         rows.append((f"`{name}`", formula, used, *values, others))
-        rows.append(("its gradient", "by logp", "", *slopes, ""))
+        rows.append(("its gradient", "with respect to logp", "", *slopes, ""))
     cases = (f"r = {_numbers(r, 'g')}, A = {a:g}" for r, a in zip(ratios, credits, strict=True))
     words = (
-        "Three replies of two tokens each, sampled with logp_old = -2, so that logp = -2 + log r. "
-        "The settings are the presets' (`ppo`: those of `dapo`); clip(r) lies within "
-        "[1 - `clip_low`, 1 + `clip_high`], and c is `clip_dual`; tau is `tau_positive` where "
-        "A > 0, else `tau_negative`. The numbers are the losses of the two tokens."
+        "Three replies of two tokens each, sampled with logp_old = -2, so logp = -2 + log r. "
+        "The settings are the presets' (for `ppo`, those of `dapo`). clip(r) limits r to "
+        "[1 - `clip_low`, 1 + `clip_high`], c is `clip_dual`, sg is stop-gradient, and tau is "
+        "`tau_positive` if A > 0, else `tau_negative`. The numbers are the losses of the two "
+        "tokens."
     )
     head = ("loss", "formula", "settings", *cases, "how others differ")
     return words + "\n\n" + _table(head, *rows)
@@ -319,14 +323,14 @@ def _aggregates() -> str:
     for name, formula in AGGREGATES.items():
         weights = token_weights([len(own) for own in losses], [0, 1], name, constant)
         loss = sum(w * own.sum().item() for w, own in zip(weights, losses, strict=True))
-        others = AGGREGATED_ELSEWHERE.get(name, "neither TRL nor verl has it")
+        others = AGGREGATED_ELSEWHERE.get(name, "not in TRL or verl")
         rows.append((f"`{name}`", formula, *(f"{w:.4f}" for w in weights), f"{loss:.4f}", others))
     words = (
-        f"Two episodes, whose tokens have the losses l = {_numbers(losses[0], 'g')} and "
-        f"{_numbers(losses[1], 'g')}; n tokens in all, n_e of an episode, both of the whole step; "
-        f"`aggregate_constant` {constant:g}."
+        f"Two episodes whose tokens have the losses l = {_numbers(losses[0], 'g')} and "
+        f"{_numbers(losses[1], 'g')}. n is the number of tokens of the whole step, n_e that of an "
+        f"episode; `aggregate_constant` is {constant:g}."
     )
-    head = ("aggregation", "formula", "weight of a token of the first", "of the second", "loss",
+    head = ("aggregation", "formula", "weight per token, first", "second", "loss",
             "how others differ")  # fmt: skip
     return words + "\n\n" + _table(head, *rows)
 
@@ -342,9 +346,9 @@ def _corrections() -> str:
         others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (
-        "What the losses of two replies' tokens are multiplied by, where w = pi_old / pi_rollout; "
-        f"low is `importance_low`, {config.importance_low:g}, and high `importance_high`, "
-        f"{config.importance_high:g}."
+        "Factors of the token losses of two replies, where w = pi_old / pi_rollout, low is "
+        f"`importance_low` ({config.importance_low:g}) and high is `importance_high` "
+        f"({config.importance_high:g})."
     )
     cases = (f"w = {_numbers(row, 'g')}" for row in ratios)
     return words + "\n\n" + _table(("correction", "formula", *cases, "how others differ"), *rows)
@@ -358,9 +362,9 @@ def _divergences() -> str:
         (slope,) = torch.autograd.grad(found.sum(), logprobs)
         values = (f"{v:.4f}" for pair in zip(found, slope, strict=True) for v in pair)
         rows.append((f"`{name}`", formula, *values, DIVERGENCES_ELSEWHERE[name]))
-    head = ("divergence", "formula", "d = -0.5", "its gradient", "d = 0.5", "its gradient",
+    head = ("KL estimator", "formula", "d = -0.5", "its gradient", "d = 0.5", "its gradient",
             "how others differ")  # fmt: skip
-    return "d = logp - logp_ref; the gradient is by logp.\n\n" + _table(head, *rows)
+    return "d = logp - logp_ref; gradients are with respect to logp.\n\n" + _table(head, *rows)
 
 
 def _resampling() -> str:
@@ -371,25 +375,25 @@ def _resampling() -> str:
             returns
         )
         shares = torch.bincount(drawn, minlength=len(returns)) / len(drawn)
-        formula = "abs(R)^power / sum" if power else "each once"
-        others = "verl has R = 0 drawn as well, in proportion to 1e-8" if power else ""
+        formula = "abs(R)^power / sum" if power else "each episode once"
+        others = "verl also draws R = 0, with weight 1e-8" if power else ""
         rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), others))
     words = (
-        f"PF-PPO resamples a step's episodes, as many as there were, with replacement "
+        f"PF-PPO resamples a step's episodes with replacement and keeps their number "
         f"(`resample_power`). The numbers are the shares of {len(returns) * times:,} draws from "
-        f"{times:,} times these three."
+        f"{times:,} copies of these three episodes."
     )
     cases = (f"R = {value:g}" for value in returns)
-    head = ("power", "odds", *cases, "how others differ")
+    head = ("power", "probability", *cases, "how others differ")
     return words + "\n\n" + _table(head, *rows)
 
 
 def _tests() -> str:
-    rows = ((law, rows, f"`{test}`") for law, rows, test in TESTS)
+    rows = ((invariant, covers, f"`{test}`") for invariant, covers, test in TESTS)
     words = (
-        'Which test holds which rows to which law, under `tests`; "by hand" are worked examples.'
+        "The tests of each invariant, below `tests/`; `by hand` marks examples computed by hand."
     )
-    return words + "\n\n" + _table(("law", "rows", "test"), *rows)
+    return words + "\n\n" + _table(("invariant", "covers", "test"), *rows)
 
 
 def page() -> str:

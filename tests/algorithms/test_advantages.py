@@ -1,6 +1,6 @@
-"""Advantages: the laws that every estimator satisfies, whatever the layout.
+"""Advantages: the invariants that every estimator satisfies, whatever the layout.
 
-The laws are those of docs/algorithms.md.
+The invariants are those of docs/algorithms.md.
 """
 
 import dataclasses
@@ -204,7 +204,7 @@ def counting_down(scored):
 
 @pytest.mark.parametrize("estimator", OF_TURNS)
 def test_a_shift_that_is_discounted_differently_changes_advantages(estimator):
-    """What law 4 leaves out: of turns at one state, one is followed by more of them."""
+    """The exception to invariant 4: turns from one state with different numbers of turns left."""
     group = [[scored([0.0, 1.0], ["a", "a"]), scored([2.0], ["a"])]]
     moved = last_raised(group, 8)
     found, before = (flat(credited(g, config(estimator))) for g in (moved, group))
