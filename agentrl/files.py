@@ -1,4 +1,7 @@
-"""Atomic writes of files, and locks on folders that one process works in at a time."""
+"""Atomic writes of files, locks on folders, and the symbolic links of the package.
+
+`agentrl/envs`, `agentrl/rewards` and `agentrl/configs` are links: docs/decisions/001-links.md.
+"""
 
 import fcntl
 import os
@@ -9,6 +12,8 @@ from pathlib import Path
 
 from agentrl.errors import ConfigError
 
+_PACKAGE = Path(__file__).resolve().parent
+_LINKED = ("envs", "rewards", "configs")
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
 """`is_locked` of another process may hold the lock for an instant."""
@@ -107,3 +112,39 @@ def is_locked(folder: Path) -> bool | None:
     finally:
         os.close(held)
     return False
+
+
+def refuse_bare_name(name: str) -> None:
+    """Reject an import of `envs` or `rewards` by bare name: it would create a second registry.
+
+    Args:
+        name: the `__name__` of the module that is being imported.
+
+    Raises:
+        ImportError: it is imported by its folder's bare name.
+    """
+    top = name.partition(".")[0]
+    if top in _LINKED:
+        raise ImportError(
+            f"{name!r} was imported by its folder's name; import 'agentrl.{name}' instead, "
+            "so that nothing is registered twice"
+        )
+
+
+def check_links(package: Path = _PACKAGE) -> None:
+    """Check that the links of a checkout are intact.
+
+    Args:
+        package: the folder of the package.
+
+    Raises:
+        ConfigError: a link is missing, or became a text file.
+    """
+    broken = [name for name in _LINKED if not (package / name).is_dir()]
+    if broken:
+        raise ConfigError(
+            f"{package}: {', '.join(broken)} must be symbolic links to the folders of the same "
+            "name at the top of the checkout (some ZIP extractors, and Windows without symlinks, "
+            "write text files instead). Clone with 'git clone -c core.symlinks=true', or "
+            f"replace each: 'ln -sfn ../{broken[0]} {package / broken[0]}'"
+        )

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from agentrl.errors import ConfigError, describe_error, must_propagate
-from agentrl.folder_links import check_links
+from agentrl.files import check_links
 from agentrl.text import did_you_mean
 
 _PACKAGE = Path(__file__).resolve().parent

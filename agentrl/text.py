@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable
 from hashlib import blake2b
 
+from agentrl.errors import ActionError
+
 _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
 """Virtual phones and emulators: their names identify no one."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
@@ -47,6 +49,33 @@ def one_line(text: str, length: int = 200) -> str:
     """The text on one line, truncated to `length` characters: for an error in a table."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[:length]}..."
+
+
+def tag_content(reply: str, tag: str) -> str:
+    """The text of the reply's only `<tag>...</tag>`.
+
+    Raises:
+        ActionError: there is not exactly one such pair.
+    """
+    start, end = f"<{tag}>", f"</{tag}>"
+    opening, closing = reply.count(start), reply.count(end)
+    before, _, rest = reply.partition(start)
+    inside, found, _ = rest.partition(end)
+    if opening != 1 or closing != 1 or not found:
+        pairs = min(opening, closing) if end not in before else 0
+        raise ActionError(
+            f"{pairs} complete {start}...{end} tags in the reply; expected exactly one"
+        )
+    return inside
+
+
+def action_tag_content(reply: str) -> str:
+    """The text of the reply's only `<action>...</action>`.
+
+    Raises:
+        ActionError: there is not exactly one such pair.
+    """
+    return tag_content(reply, "action")
 
 
 def pluralize(count: int, what: str) -> str:

@@ -1,7 +1,7 @@
 """The built-in environments; importing this package registers them."""
 
 from agentrl.env import register
-from agentrl.folder_links import refuse_bare_name
+from agentrl.files import refuse_bare_name
 
 refuse_bare_name(__name__)
 

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn
 
-from agentrl.data.answers import extract_answer
-from agentrl.data.grading import exact
+from agentrl.data.grading import exact, extract_answer
 from agentrl.errors import ActionError
 
 SPARE_S = 1.0

@@ -9,7 +9,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import ray_cluster
-from agentrl.config.renamed_keys import RENAMED
+from agentrl.config.sections import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder

@@ -1,6 +1,17 @@
+import time
+
 import pytest
 
-from agentrl.text import one_line, pluralize, remember_serial, short_serial, with_short_serials
+from agentrl.errors import ActionError
+from agentrl.text import (
+    action_tag_content,
+    one_line,
+    pluralize,
+    printable,
+    remember_serial,
+    short_serial,
+    with_short_serials,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +62,27 @@ def test_text_is_joined_to_one_line_and_counts_have_plurals() -> None:
     assert one_line("x" * 100_000, 10) == "x" * 10 + "..."
     assert len(one_line(" x\n" * 100_000, 10)) <= 13
     assert [pluralize(n, "row") for n in (0, 1, 1200)] == ["0 rows", "1 row", "1,200 rows"]
+
+
+def test_the_only_action_is_found() -> None:
+    assert action_tag_content("<think>so</think><action>tap(0.1, 0.2)</action>") == "tap(0.1, 0.2)"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "<action>", "</action>a<action>", "<action>a</action><action>b</action>", "<action>a"],
+)
+def test_anything_else_is_an_action_error(reply: str) -> None:
+    with pytest.raises(ActionError, match="exactly one"):
+        action_tag_content(reply)
+
+
+def test_a_megabyte_of_tags_is_rejected_quickly() -> None:
+    started = time.monotonic()
+    with pytest.raises(ActionError):
+        action_tag_content("<action>" * 125_000)
+    assert time.monotonic() - started < 1
+
+
+def test_control_characters_are_escaped() -> None:
+    assert printable("a\x1b[31mred\x07\nb\u202e") == "a\\x1b[31mred\\x07\nb\\u202e"

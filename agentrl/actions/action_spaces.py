@@ -18,10 +18,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.actions.tags import action_tag_content
 from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import action_tag_content, did_you_mean, quoted
 
 _MARKS = re.compile(r"[()<>\",]")
 """Delimiters of calls and their arguments."""

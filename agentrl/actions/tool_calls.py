@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from agentrl.actions.tags import action_tag_content, tag_content
 from agentrl.errors import ActionError, ConfigError
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import action_tag_content, did_you_mean, quoted, tag_content
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)

@@ -22,12 +22,12 @@ from agentrl.cli import (
     prune,
     rescore,
     serve_reward,
-    terminal_logging,
+    terminal,
     train,
     view,
 )
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.folder_links import check_links
+from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
@@ -151,7 +151,7 @@ def _root(
         bool, typer.Option("--verbose", "-v", help="Also log informational messages.")
     ] = False,
 ) -> None:
-    terminal_logging.set_up(verbose)
+    terminal.set_up_logging(verbose)
 
 
 def main() -> None:

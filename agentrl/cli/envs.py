@@ -1,20 +1,34 @@
 """`agentrl envs`: list, check, create and serve environments."""
 
+import importlib.util
+import keyword
+import re
+import shlex
+import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.environment_argument import target_of
+from agentrl.cli.evaluate import target_of
+from agentrl.cli.terminal import print_finding, suggest
 from agentrl.errors import ConfigError
+from agentrl.files import write_durably
 from agentrl.text import pluralize, printable
 
 app = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
-_COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_TEMPLATES = {
+    "game.py.jinja": "{name}.py",
+    "rewards.py.jinja": "{name}_rewards.py",
+    "config.yaml.jinja": "config.yaml",
+    "test.py.jinja": "test_{name}.py",
+    "readme.md.jinja": "README.md",
+}
+"""The templates of a new environment, and the files they become."""
 
 
 @app.command("list")
@@ -37,7 +51,7 @@ def list_(
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
     Console().print(table)
     if not all_:
-        typer.echo("Those of Gymnasium and installed packages, too: agentrl envs list --all")
+        suggest(("envs", "list", "--all"), ("envs", "check", "NumberGame-v0"))
         return
     typer.echo("\nFrom Gymnasium and installed packages:")
     lacking: dict[str, list[str]] = {}
@@ -78,18 +92,15 @@ def check(
     console, num_wrong, shown = Console(), 0, set[str]()
     for found in check_environment_isolated(settings, steps, deadline):
         num_wrong += found.state == "wrong"
-        line = f"[{_COLORS[found.state]}]{found.state:5}[/] [bold]{escape(found.what):19}[/] "
         if found.state == "wrong" and found.detail in shown:
-            console.print(f"{line}as above", soft_wrap=True)
-            continue
+            found = replace(found, detail="as above", fix="")
         shown.add(found.detail)
-        console.print(line + escape(printable(found.detail)), soft_wrap=True)
-        if found.fix and found.state != "ok":
-            console.print(f"      fix: {escape(printable(found.fix))}", soft_wrap=True)
+        print_finding(console, found)
     if num_wrong:
         typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
         raise typer.Exit(1)
-    typer.echo(f"Ready for training. Play an episode: agentrl play {target} --policy random")
+    typer.echo("Ready for training.")
+    suggest(("play", target, *(overrides or ()), "--policy", "random"))
 
 
 @app.command()
@@ -103,11 +114,57 @@ def new(
 
     Example: agentrl envs new my_game
     """
-    from agentrl.cli.scaffold import write
+    folder = _write_environment(where, name)
+    typer.echo(f"created {folder}")
+    suggest(f"cd {shlex.quote(str(folder))} && pytest && agentrl train config.yaml")
 
-    folder = write(where, name)
-    typer.echo(f"created {folder}; next:")
-    typer.echo(f"  cd {folder} && pytest && agentrl train config.yaml")
+
+def _write_environment(where: Path, name: str) -> Path:
+    """Write a small game, its translator, players, reward, configuration and test.
+
+    Args:
+        where: parent folder.
+        name: name of the new folder and its module.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        ConfigError: the name is not a valid module name, or is taken.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    _check_name(name)
+    folder = where / name
+    if folder.exists():
+        raise ConfigError(f"{folder} already exists; choose another name or another --where")
+    words = {"name": name, "kind": "".join(part.title() for part in name.split("_"))}
+    templates = Environment(
+        loader=PackageLoader("agentrl.cli", "scaffold/templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is Python and YAML, and the name is a plain identifier
+    )
+    folder.mkdir(parents=True)
+    for template, file in _TEMPLATES.items():
+        text = templates.get_template(template).render(words)
+        write_durably(folder / file.format(name=name), text)
+    return folder
+
+
+def _check_name(name: str) -> None:
+    """Check that a name is a valid module name and not taken.
+
+    Raises:
+        ConfigError: it is not valid, or it is taken.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name!r} is not a module name; use lowercase letters, digits and underscores, "
+            "as in my_game"
+        )
+    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        raise ConfigError(f"{name!r} is the name of an existing module; choose another one")
 
 
 def serve(

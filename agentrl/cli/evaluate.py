@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from agentrl.cli.environment_argument import target_of
+from agentrl.cli.terminal import suggest
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
 from agentrl.training.monitoring.console import results_table
 
 if TYPE_CHECKING:
+    from agentrl.config import Config
     from agentrl.training.evaluation.evaluate import Evaluation
 
 
@@ -67,6 +70,27 @@ def evaluate(
     _print_json(result) if as_json else _print_table(result, target, policy, greedy, checkpoint)
 
 
+def target_of(name: str) -> "Config | str":
+    """The file, run or packaged configuration of that name, or else the environment of that name.
+
+    Raises:
+        ConfigError: it is a path in an existing folder, but there is no such file.
+    """
+    from agentrl import config as configuration
+
+    is_file = name.endswith((".yaml", ".yml")) or Path(name).is_dir()
+    if is_file or configuration.is_packaged(name):
+        return name
+    folder, slash, last = name.rpartition("/")
+    if slash and ":" not in name and Path(folder or "/").is_dir():
+        there = [path.name for path in Path(folder or "/").iterdir()]
+        raise ConfigError(f"{name}: no such file or folder{did_you_mean(last, there)}")
+    return configuration.Config(
+        env=configuration.EnvConfig(id=name),
+        rollout=configuration.RolloutConfig(engine="hf", launcher="local"),
+    )
+
+
 def _print_json(result: "Evaluation") -> None:
     extra = {"audit": result.audit or None, "model": result.model, "run": str(result.run)}
     shown = {key: value for key, value in extra.items() if value is not None}
@@ -84,4 +108,5 @@ def _print_table(
         from agentrl.devices import vision
 
         typer.echo(vision.format_audit(result.audit))
-    typer.echo(f"recorded: {result.run}  (agentrl episodes {result.run})")
+    typer.echo(f"recorded: {result.run}")
+    suggest(("view", result.run), ("episodes", result.run))

@@ -19,7 +19,7 @@ from agentrl import extras
 from agentrl.cluster import ray_cluster
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.folder_links import check_links
+from agentrl.files import check_links
 
 State = Literal["ok", "optional", "missing"]
 _COLORS = {"ok": "green", "optional": "yellow", "missing": "red"}

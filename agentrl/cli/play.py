@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentrl.cli.environment_argument import target_of
+from agentrl.cli.evaluate import target_of
+from agentrl.cli.terminal import draw_image, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable
 from agentrl.types import without_placeholders
@@ -90,7 +91,8 @@ def play(
         audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
         scored, folder = play_one(known, audience, overrides=settings, **how)
     _print_result(console, scored)
-    typer.echo(f"recorded: {folder}  (agentrl episodes {folder})")
+    typer.echo(f"recorded: {folder}")
+    suggest(("view", folder), ("episodes", folder))
 
 
 def _print_result(console: Console, scored: "ScoredEpisode") -> None:
@@ -128,7 +130,6 @@ def _in_browser(
 
 
 def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "PlayInterface":
-    from agentrl.cli.terminal_images import picture
     from agentrl.training.evaluation.play_episode import PlayInterface
 
     def show_error(words: str) -> None:
@@ -141,7 +142,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
 
     def show_message(message: "Message") -> None:
         for image in message.images if width and console.color_system else ():
-            console.print(picture(image, min(width, console.width)))
+            console.print(draw_image(image, min(width, console.width)))
         words = without_placeholders(message.text)
         if words:
             console.print(escape(printable(words)), highlight=False)

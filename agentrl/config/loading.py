@@ -16,8 +16,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config.algorithm_presets import settings_of
 from agentrl.config.algorithm_settings import AlgorithmConfig
-from agentrl.config.renamed_keys import renamed_in
-from agentrl.config.sections import Config
+from agentrl.config.sections import Config, renamed_in
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 

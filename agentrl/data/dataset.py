@@ -1,4 +1,4 @@
-"""Turn the rows of a data set into questions, and report the rows that cannot be used."""
+"""Questions with answers, from the rows of a data set; reports the rows that cannot be used."""
 
 import hashlib
 import itertools
@@ -6,25 +6,28 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agentrl.data import image_cache, image_loading
+from agentrl.data import image_loading
 from agentrl.data.image_loading import ImageError
 from agentrl.data.prompt_templates import template_variables
 from agentrl.data.row_parser import ParsedRow, RowParser
 from agentrl.data.tables import BadRow, Row, Table
-from agentrl.data.tasks import Task, row_of
 from agentrl.errors import ConfigError
 from agentrl.text import quoted
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
+_BLOCK = 1_000_000
+"""Seeds of a job's parts, such as training and evaluation, begin at multiples of a million."""
 _MAX_LISTED = 5
 """Bad rows that an error lists."""
 _THREADS = 8
@@ -40,6 +43,67 @@ _IMAGE_FILE = re.compile(
 )
 _IMAGES_AT_ONCE = 256
 """Images held in memory at once while they are checked."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Task:
+    """A question, its images, and the accepted answers."""
+
+    name: str
+    """Identifies it within its source: a row, or a seed."""
+    problem: str
+    """The text, with one `<image>` per image."""
+    accepted: tuple[str, ...]
+    """All accepted answers, the canonical one first."""
+    images: tuple[Image, ...] = ()
+    options: tuple[str, ...] = ()
+    """Of a multiple-choice question, A first."""
+    guesses: tuple[str, ...] = ()
+    """Plausible answers for players that guess without looking."""
+    thought: str = ""
+    """The reasoning that leads to the answer, for scripted players; may be empty."""
+    slip: tuple[str, str] | None = None
+    """A typical mistake, for scripted players: the reasoning and the wrong answer."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Ground truth behind the question, recorded and never shown."""
+
+    @property
+    def answer(self) -> str:
+        """The canonical answer."""
+        return self.accepted[0]
+
+
+class TaskSource(Protocol):
+    """Provides questions; the same seed always gives the same question."""
+
+    def task(self, seed: int) -> Task:
+        """The question of a seed."""
+
+
+def row_of(seed: int, count: int, shuffle: int | None) -> int:
+    """The row for a seed.
+
+    Consecutive seeds visit all rows in a new order each epoch. The row depends only on the seed, so
+    a resumed run has no sampler position to restore. Within a block of a million seeds (training
+    and evaluation begin at multiples of a million), each epoch of `count` seeds visits every row
+    once.
+
+    Args:
+        seed: not negative.
+        count: number of rows.
+        shuffle: seed of the orders; None keeps the order of the rows.
+
+    Returns:
+        In [0, count).
+    """
+    block, position = divmod(seed, _BLOCK)
+    epoch, position = divmod(position, count)
+    return position if shuffle is None else int(_order(count, shuffle, block, epoch)[position])
+
+
+@lru_cache(maxsize=16)
+def _order(count: int, shuffle: int, block: int, epoch: int) -> NDArray[np.int64]:
+    return np.random.default_rng([shuffle, block, epoch]).permutation(count)
 
 
 class Dataset:
@@ -138,21 +202,21 @@ class Dataset:
                 shares[index] = _share(row) if shared else 0.0
             except BadRow as error:
                 bad[index] = str(error)
-        broken = image_cache.find_broken(
+        broken = image_loading.find_broken(
             lambda: self._cells(list(shares)), self._root, self._broken
         )
         return dict(sorted((bad | broken).items())), shares
 
-    def _cells(self, indices: Sequence[int]) -> Iterator[image_cache.Cell]:
+    def _cells(self, indices: Sequence[int]) -> Iterator[image_loading.Cell]:
         """The undecoded images of some rows, one by one: they may hold all their bytes."""
         for index in indices:
             for image in self._parser.parse(self._table.row(index)).images:
                 yield index, image
 
-    def _broken(self, cells: Iterator[image_cache.Cell]) -> dict[int, str]:
+    def _broken(self, cells: Iterator[image_loading.Cell]) -> dict[int, str]:
         """By row, why an image cannot be decoded; in threads, as decoding releases the GIL."""
 
-        def check(cell: image_cache.Cell) -> tuple[int, str] | None:
+        def check(cell: image_loading.Cell) -> tuple[int, str] | None:
             try:
                 image_loading.load_image(cell[1], self._root)
             except ImageError as error:

@@ -1,23 +1,82 @@
-"""Grade an answer against the accepted ones, by rules that need no library."""
+"""Extract the final answer of a reply, and grade it by rules that need no library."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from agentrl.text import quoted
+from agentrl.errors import ActionError
+from agentrl.text import quoted, tag_content
 
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII
 )
 _SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{FULLWIDTH PERCENT SIGN}": "%", "$": ""})
-_LONGEST = 100
+_BOXED = r"\boxed{"
+_MAX_ANSWER = 4000
+"""Maximum characters of an answer; longer ones are rejected without comparison."""
+_MAX_NUMBER = 100
 """Maximum characters of a number."""
 _CHOICE = re.compile(r"\(?([A-Za-z])(?:[).:]|$|\s*$)")
 _CHOICE_AND_TEXT = re.compile(r"\(?([A-Za-z])[).:]\s*(.*)", re.DOTALL)
 
 Rule = Callable[[str, Sequence[str]], bool]
 """Takes an answer and all accepted answers; True if it is correct."""
+
+
+def extract_answer(reply: str, style: str = "either") -> str:
+    r"""The answer of a reply: `<answer>42</answer>`, or the last `\boxed{42}`.
+
+    Args:
+        reply: what the model wrote.
+        style: `answer`, `boxed`, or `either`, which takes the box if there is no tag.
+
+    Returns:
+        The text inside, stripped; a box inside a tag is unwrapped.
+
+    Raises:
+        ActionError: the answer is missing, empty or too long, or there is more than one tag.
+    """
+    tags = reply.count("<answer>") + reply.count("</answer>")
+    if style == "boxed" or (style == "either" and not tags):
+        found = last_boxed(reply)
+        if found is None:
+            expected = (
+                r"\boxed{...}" if style == "boxed" else r"<answer>...</answer> or \boxed{...}"
+            )
+            raise ActionError(f"no {expected} in the reply; the answer must be inside it")
+    else:
+        found = tag_content(reply, "answer")
+    boxed = last_boxed(found)
+    answer = (found if boxed is None else boxed).strip()
+    if not answer:
+        raise ActionError("the answer is empty")
+    if len(answer) > _MAX_ANSWER:
+        raise ActionError(f"the answer has {len(answer)} characters; the maximum is {_MAX_ANSWER}")
+    return answer
+
+
+def last_boxed(text: str) -> str | None:
+    r"""The content of the last complete `\boxed{...}`, nested braces included; None without one."""
+    end = len(text)
+    while (start := text.rfind(_BOXED, 0, end)) >= 0:
+        inside = _balanced(text, start + len(_BOXED), end)
+        if inside is not None:
+            return inside
+        end = start  # what follows was incomplete; each character is examined once
+    return None
+
+
+def _balanced(text: str, first: int, end: int) -> str | None:
+    depth = 1
+    for index in range(first, end):
+        if text[index] == "{":
+            depth += 1
+        elif text[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return text[first:index]
+    return None
 
 
 def normalize(text: str) -> str:
@@ -35,7 +94,7 @@ def exact(answer: str, accepted: Sequence[str]) -> bool:
 def number(text: str) -> Fraction | None:
     """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one."""
     text = text.strip().translate(_SIGNS).strip()
-    if not text or len(text) > _LONGEST:
+    if not text or len(text) > _MAX_NUMBER:
         return None
     percent, text = text.endswith("%"), text.removesuffix("%").strip()
     above, slash, below = text.partition("/")

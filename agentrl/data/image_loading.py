@@ -1,12 +1,20 @@
-"""Load images from data sets: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`."""
+"""Load images from data sets: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`.
+
+Unchanged images are checked only once: the results of the checks are cached.
+"""
 
 import base64
 import binascii
+import hashlib
 import io
+import itertools
+import json
+import logging
+import os
 import re
 import stat
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +25,14 @@ import PIL.ImageOps
 from agentrl.text import quoted
 from agentrl.types import Image
 
+log = logging.getLogger(__name__)
+
+FOLDER = Path("~/.cache/agentrl/pictures")
+_FEW = 500
+"""Below this many images, decoding them is faster than the cache."""
+
+Cell = tuple[int, Any]
+"""The index of a row, and one of its undecoded images."""
 _MAX_PIXELS = 64_000_000
 """Maximum of one image; a larger one is a mistake or an attack."""
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
@@ -43,7 +59,7 @@ def load_image(value: Any, root: Path) -> Image:
         uint8[H, W, 3].
 
     Raises:
-        PictureError: it cannot be loaded.
+        ImageError: it cannot be loaded.
     """
     if isinstance(value, np.ndarray):
         return _checked(value)
@@ -76,7 +92,7 @@ def image_source(value: Any, root: Path) -> Path | bytes:
     """The file below the root that holds an image, or the image's bytes.
 
     Raises:
-        PictureError: the value has an unknown form, or is a path outside the root.
+        ImageError: the value has an unknown form, or is a path outside the root.
     """
     if isinstance(value, Mapping):
         held = value.get("bytes")
@@ -162,3 +178,54 @@ def _checked(image: Any) -> Image:
 def _of(error: Exception) -> str:
     # PIL's message contains the buffer's address.
     return re.sub(r"<_io\.BytesIO object at 0x[0-9a-f]+>", "the bytes", str(error))
+
+
+def find_broken(
+    cells: Callable[[], Iterator[Cell]],
+    root: Path,
+    broken: Callable[[Iterator[Cell]], dict[int, str]],
+) -> dict[int, str]:
+    """The result of `broken` for some images, from the cache if they have not changed.
+
+    Files are identified by path, size and modification time, other images by their bytes.
+
+    Args:
+        cells: iterates over the images; may be called twice.
+        root: the folder of image files.
+        broken: decodes the images and returns, by row, why one is broken.
+    """
+    if sum(1 for _ in itertools.islice(cells(), _FEW)) < _FEW:
+        return broken(cells())
+    kept = FOLDER.expanduser() / f"{_digest(cells(), root)}.json"
+    try:
+        return {int(index): str(why) for index, why in json.loads(kept.read_text()).items()}
+    except (OSError, ValueError, AttributeError):
+        found = broken(cells())
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        partial = kept.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(found))
+        partial.replace(kept)
+    except OSError as error:  # only time is lost
+        log.info("the result of the image check is not cached: %s", error)
+    return found
+
+
+def _digest(cells: Iterator[Cell], root: Path) -> str:
+    digest = hashlib.sha256(str(root).encode(errors="replace"))
+    for index, value in cells:
+        digest.update(f"{index}\0".encode())
+        try:
+            found = image_source(value, root)
+            digest.update(_stamp(found) if isinstance(found, Path) else found)
+        except ImageError as error:
+            digest.update(str(error).encode(errors="replace"))
+    return digest.hexdigest()[:32]
+
+
+def _stamp(path: Path) -> bytes:
+    try:
+        stat = path.stat()
+    except OSError:
+        return f"{path} is missing\0".encode(errors="replace")
+    return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode(errors="replace")

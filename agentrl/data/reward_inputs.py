@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentrl.data.answers import extract_answer
+from agentrl.data.grading import extract_answer
 from agentrl.errors import ActionError
 from agentrl.types import Episode
 
@@ -43,7 +43,7 @@ def truth(episode: Episode, key: str) -> Any:
     """A value from the last turn's info, or else from the info of reset.
 
     Raises:
-        NotTold: neither has the key.
+        MissingInfo: neither has the key.
     """
     for turn in episode.turns[-1:]:
         if key in turn.info:
@@ -60,7 +60,7 @@ def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
         key: of the value.
 
     Raises:
-        NotTold: the info lacks the key.
+        MissingInfo: the info lacks the key.
     """
     if key not in info:
         raise MissingInfo(episode.env_id, key)
@@ -71,7 +71,7 @@ def accepted(episode: Episode) -> Sequence[str]:
     """All accepted answers: the info's `accepted`, or else its `ground_truth`.
 
     Raises:
-        NotTold: it has neither.
+        MissingInfo: it has neither.
     """
     try:
         found = truth(episode, "accepted")

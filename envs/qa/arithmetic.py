@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from agentrl.data.tasks import Task
+from agentrl.data.dataset import Task
 from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 
 LEVELS = ("easy", "hard")

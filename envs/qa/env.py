@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium
 
 from agentrl.data import grading
-from agentrl.data.observation_spaces import AnyText, ImageTuple
-from agentrl.data.tasks import Task
+from agentrl.data.dataset import Task
+from agentrl.data.observations import AnyText, ImageTuple
 from agentrl.envs.qa.question_sources import open_source
 from agentrl.errors import ConfigError
 

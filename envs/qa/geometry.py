@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from agentrl.data.tasks import Task
+from agentrl.data.dataset import Task
 from agentrl.envs.qa.canvas import Canvas, Point
 from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 from agentrl.types import Image

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.data.answers import extract_answer
+from agentrl.data.grading import extract_answer
 from agentrl.errors import ConfigError
 from agentrl.types import Message, Observation
 

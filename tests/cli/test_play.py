@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.cli import run
-from agentrl.cli.terminal_images import picture
+from agentrl.cli.terminal import draw_image
 from agentrl.training.supervised.action_phrasing import without_tags
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
@@ -117,7 +117,7 @@ def test_play_reports_mistakes(capsys, tmp_path, arguments, message) -> None:
 def test_an_image_shows_two_pixels_per_character() -> None:
     image = np.zeros((4, 2, 3), np.uint8)
     image[0], image[3] = (255, 0, 0), (0, 0, 255)
-    shown = picture(image, 2)
+    shown = draw_image(image, 2)
     rows = shown.plain.splitlines()
     assert (len(rows), len(rows[0])) == (2, 2)
     first, last = shown.spans[0].style, shown.spans[-1].style

@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data import image_cache, image_loading, tables
-from agentrl.data.dataset import Dataset
+from agentrl.data import image_loading, tables
+from agentrl.data.dataset import Dataset, row_of
 from agentrl.data.tables import BadRow, open_table
-from agentrl.data.tasks import row_of
 from agentrl.errors import ConfigError
 from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, write_jsonl
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_cache, "FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(image_loading, "FOLDER", tmp_path / "cache")
 
 
 def opened(path, split=None, **settings):
@@ -469,7 +468,7 @@ def test_three_corrupt_images_among_ten_thousand_are_reported(tmp_path):
 
 
 def test_unchanged_images_are_not_decoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_cache, "_FEW", 1)
+    monkeypatch.setattr(image_loading, "_FEW", 1)
     path = folder_of_pictures(tmp_path, 10, {3: b""})
     decoded = []
     load = image_loading.load_image

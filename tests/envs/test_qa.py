@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 import agentrl
 from agentrl import config as configuration
 from agentrl.config import EnvConfig
-from agentrl.data.observation_spaces import AnyText, ImageTuple
+from agentrl.data.observations import AnyText, ImageTuple
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.data import grading
-from agentrl.data.answers import extract_answer, last_boxed
+from agentrl.data.grading import extract_answer, last_boxed
 from agentrl.errors import ActionError
 from agentrl.rewards import form, length, matching
 from tests.rollout.test_batch_rewards import TICKET, answered

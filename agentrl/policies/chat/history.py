@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from agentrl.actions.tags import tag_content
 from agentrl.config import History
 from agentrl.errors import ActionError
+from agentrl.text import tag_content
 from agentrl.types import IMAGE, Message
 
 MEMORY = "memory"

@@ -5,12 +5,11 @@ import re
 from collections.abc import Iterator
 
 from agentrl.actions.action_grammar import FORMS
-from agentrl.actions.tags import tag_content
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.text import quoted
+from agentrl.text import quoted, tag_content
 from agentrl.types import Episode, Turn
 
 _TOOL = "tool_call"
