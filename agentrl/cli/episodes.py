@@ -46,7 +46,7 @@ def episodes(
     Example: agentrl episodes runs/NAME --split eval --lost
     """
     from agentrl import replay
-    from agentrl.replay.episode_filters import Filter, unknown_label
+    from agentrl.replay.episode_summary import Filter, unknown_label
 
     where = Filter(
         split=split, label=label, outcome=outcome, step=step, seed=seed, group=group, won=won,
@@ -71,7 +71,7 @@ def _counts(episodes: Sequence["Summary"]) -> str:
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:
     """Such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
-    from agentrl.replay.episode_filters import void_causes
+    from agentrl.replay.episode_summary import void_causes
 
     counts = void_causes(episodes)
     causes = ", ".join(f"{count} x {one_line(cause)}" for cause, count in counts.most_common())

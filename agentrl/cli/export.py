@@ -121,8 +121,8 @@ def _write_data(
     replies: bool,
     width: int | None,
 ) -> None:
-    from agentrl.replay.episode_filters import check_label
-    from agentrl.replay.export import minari_export, tables_export
+    from agentrl.replay import minari_export, tables_export
+    from agentrl.replay.episode_summary import check_label
 
     kinds = (*tables_export.KINDS, "minari")
     if kind not in kinds:

@@ -140,7 +140,7 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
 def _recorded(run: str, where: "Filter", last: int) -> "Iterator[RecordedEpisode]":
     """Read the matching episodes lazily, after all other checks of the command."""
     from agentrl import replay
-    from agentrl.replay.episode_filters import check_label
+    from agentrl.replay.episode_summary import check_label
 
     opened = replay.open(run)
     check_label(where.label, opened.episodes())

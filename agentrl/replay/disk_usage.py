@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
 from agentrl.replay.jsonl import JsonlTails
-from agentrl.replay.removals import Removals
+from agentrl.replay.run_index import Removals
 from agentrl.replay.run_layout import (
     episodes_folder,
     frames_folder,

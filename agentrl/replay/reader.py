@@ -17,8 +17,7 @@ from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.replay.episode_encoding import from_json
-from agentrl.replay.episode_filters import Filter
-from agentrl.replay.episode_summary import Summary
+from agentrl.replay.episode_summary import Filter, Summary
 from agentrl.replay.frames import frame_pack
 from agentrl.replay.run_index import RunIndex
 from agentrl.replay.run_layout import (

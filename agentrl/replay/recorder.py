@@ -16,7 +16,6 @@ import numpy as np
 from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStats, FrameStore
-from agentrl.replay.frames.mask import Box, masked
 from agentrl.replay.jsonl import JsonlWriter
 from agentrl.replay.run_layout import (
     FORMAT,
@@ -28,6 +27,12 @@ from agentrl.replay.run_layout import (
 from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
+Box = Sequence[float]
+"""Left, top, right and bottom of a region, in [0, 1] of the image."""
+
+_MARGIN = 0.005
+"""Fraction of a side masked around a region, because scaled images blend neighboring pixels."""
+_LEAST_MARGIN = 2
 
 
 class Recorder:
@@ -198,6 +203,31 @@ class Recorder:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.close()
+
+
+def masked(image: Image, boxes: Sequence[Box]) -> Image:
+    """Return the image with regions blacked out.
+
+    Args:
+        image: uint8[H, W, 3]; not modified.
+        boxes: regions.
+
+    Returns:
+        uint8[H, W, 3], a copy; the image itself if there are no regions.
+    """
+    if not boxes:
+        return image
+    hidden = np.array(image)
+    height, width = hidden.shape[:2]
+    for left, top, right, bottom in boxes:
+        rows, columns = _pixels(top, bottom, height), _pixels(left, right, width)
+        hidden[rows, columns] = 0
+    return hidden
+
+
+def _pixels(start: float, end: float, length: int) -> slice:
+    margin = max(_LEAST_MARGIN, math.ceil(_MARGIN * length))
+    return slice(max(0, math.floor(start * length) - margin), math.ceil(end * length) + margin)
 
 
 def frames_of(episode: Episode) -> list[str]:

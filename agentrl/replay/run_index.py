@@ -1,15 +1,16 @@
 """In-memory index of a run's episodes, updated as the files on disk grow."""
 
 import logging
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Summary, summary_of
 from agentrl.replay.jsonl import JsonlTails
-from agentrl.replay.removals import Removals
 from agentrl.replay.run_layout import FORMAT, episodes_folder, removals_file
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,43 @@ class RunIndex:
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: invalid index or score line: %r", self._run, error)
         return None
+
+
+class Removals:
+    """Removed recordings by episode id.
+
+    A resumed job may have recorded the same id again since, which `holds` takes into account.
+    """
+
+    def __init__(self) -> None:
+        self._recorded: dict[str, float] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._recorded)
+
+    def take(self, entry: Mapping[str, Any]) -> tuple[str, float]:
+        """Add one line; return the episode id and the recording time of what was removed.
+
+        An invalid line removes nothing: its time is minus infinity.
+        """
+        id, recorded = str(entry.get("id")), -math.inf
+        with suppress(OverflowError):
+            if isinstance(value := entry.get("recorded"), int | float):
+                recorded = float(value)
+        self.note(id, recorded)
+        return id, recorded
+
+    def note(self, id: str, recorded: float) -> None:
+        """Add the removal of the recording made at a time, in seconds since 1970."""
+        self._recorded[id] = max(recorded, self._recorded.get(id, recorded))
+
+    def holds(self, id: str, recorded: float) -> bool:
+        """Whether the recording made at this time was removed."""
+        return recorded <= self._recorded.get(id, -math.inf)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._recorded.clear()
 
 
 def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:

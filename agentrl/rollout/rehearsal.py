@@ -9,8 +9,8 @@ from agentrl.config import Config
 from agentrl.policies.recorded_policy import RecordedPolicy
 from agentrl.replay import RecordedEpisode
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.replay.frames.bands import cut_into_bands
-from agentrl.replay.frames.mask import masked
+from agentrl.replay.frames.banded_png import cut_into_bands
+from agentrl.replay.recorder import masked
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.episode import EpisodeLimits, run_episode

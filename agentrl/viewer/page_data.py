@@ -8,8 +8,7 @@ from typing import Any
 
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
-from agentrl.replay.episode_filters import Filter, void_causes
-from agentrl.replay.episode_summary import at
+from agentrl.replay.episode_summary import Filter, at, void_causes
 from agentrl.replay.touch_marks import touch_of
 from agentrl.text import printable
 from agentrl.types import Episode, Turn

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.files import is_locked
 from agentrl.replay import Run, Summary
-from agentrl.replay.episode_filters import void_causes
+from agentrl.replay.episode_summary import void_causes
 from agentrl.text import printable
 
 

@@ -18,10 +18,9 @@ from agentrl.cli import run as agentrl
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import lock_folder
-from agentrl.replay import pruning
-from agentrl.replay.export import tables_export
+from agentrl.replay import pruning, tables_export
 from agentrl.replay.frames import frame_store
-from agentrl.replay.frames.bands import cut_into_bands
+from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
 from agentrl.replay.recorder import Recorder

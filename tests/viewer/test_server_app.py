@@ -22,7 +22,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.files import lock_folder
-from agentrl.replay.frames.bands import cut_into_bands
+from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, pack_file

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from agentrl.replay.frames import banded_png
-from agentrl.replay.frames.bands import BandedImage
+from agentrl.replay.frames.banded_png import Band, BandedImage
 
 _T = TypeVar("_T")
 _SCHEMA = """
@@ -208,14 +208,14 @@ def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
     row = connection.execute("SELECT width, bands FROM frames WHERE id = ?", (id,)).fetchone()
     if row is None:
         return None
-    width, bands, bytes_left = row[0], list[banded_png.Band](), _MAX_BYTES
+    width, bands, bytes_left = row[0], list[Band](), _MAX_BYTES
     for number in np.frombuffer(row[1], NUMBERS).tolist():
         band = connection.execute(
             "SELECT height, deflated, adler FROM bands WHERE number = ?", (number,)
         ).fetchone()
         if band is None:
             return None
-        bands.append(banded_png.Band(*band))
+        bands.append(Band(*band))
         bytes_left -= max(len(bands[-1].deflated), 3 * width * bands[-1].height)
         if bytes_left < 0 or not bands[-1].is_sound(width):
             return None

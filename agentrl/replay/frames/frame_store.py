@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentrl.replay.frames.bands import BandedImage, cut_into_bands
+from agentrl.replay.frames.banded_png import BandedImage, cut_into_bands
 from agentrl.replay.frames.frame_pack import PackWriter
 from agentrl.replay.run_layout import pack_file
 from agentrl.types import Image

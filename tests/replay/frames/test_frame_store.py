@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from agentrl import replay
 from agentrl.replay.frames import banded_png, frame_pack, pack_sweep
-from agentrl.replay.frames.bands import cut_into_bands
+from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.frames.pack_sweep import PackSweeper
 from agentrl.replay.reader import Run

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
-from agentrl.replay.export import minari_export
+from agentrl.replay import minari_export
 from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs

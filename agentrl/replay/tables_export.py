@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
-from agentrl.replay.episode_filters import Filter
-from agentrl.replay.episode_summary import Summary, at
+from agentrl.replay.episode_summary import Filter, Summary, at
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
 from agentrl.types import IMAGE

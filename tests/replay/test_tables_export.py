@@ -14,9 +14,9 @@ import pytest
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.replay.export import tables_export
-from agentrl.replay.export.tables_export import to_arrow, to_dataset, write
+from agentrl.replay import tables_export
 from agentrl.replay.recorder import Recorder
+from agentrl.replay.tables_export import to_arrow, to_dataset, write
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn

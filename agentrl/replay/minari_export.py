@@ -4,8 +4,11 @@ This is the only module that imports `minari` (`pip install 'agentrl-screens[min
 """
 
 import shutil
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +16,35 @@ import cv2
 import numpy as np
 from gymnasium import spaces
 
-from agentrl import __version__
 from agentrl.errors import ConfigError
-from agentrl.replay.episode_filters import Filter
-from agentrl.replay.export.minari_spaces import (
-    MinariEpisode,
-    action_space,
-    common_size,
-    observation_space,
-    select_episodes,
-)
-from agentrl.replay.reader import Run
+from agentrl.replay.episode_summary import Filter
+from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
-from agentrl.types import Image
+from agentrl.types import IMAGE, Image, without_placeholders
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
 
 GET_MINARI = "pip install 'agentrl-screens[minari]'"
 _FORMAT = "parquet"
+_LARGEST = 1 << 53
+"""Largest magnitude of an integer action."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of written episodes and their total."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class MinariEpisode:
+    """The part of a T-turn episode that goes into a Minari data set."""
+
+    recorded: RecordedEpisode
+    frames: tuple[str, ...]
+    """[T + 1] frame ids; empty if the environment shows no images."""
+    texts: tuple[str, ...]
+    """[T + 1] text that was shown."""
+    actions: tuple[Any, ...]
+    """[T]"""
 
 
 def write(
@@ -70,25 +80,26 @@ def write(
     storage_of = _open_minari(path)
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: must be 1 pixel or more")
-    plays, left_out = select_episodes(run, where, replies)
+    plays, left_out = _select_episodes(run, where, replies)
     if not plays:
         skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
         raise ConfigError(
             f"{run.path}: no episode to write"
             + (f"; skipped: {skipped}" if skipped else ": no valid episode matches")
         )
-    size = common_size(run, plays, width)
-    observations = observation_space(plays, size)
+    size = _common_size(run, plays, width)
+    observations = _observation_space(plays, size)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         # Absolute, because Minari joins a relative path with itself.
         data = (partial / "data").absolute()
-        storage = storage_of(data, observations, action_space(plays, replies))
+        storage = storage_of(data, observations, _action_space(plays, replies))
         storage.update_episodes(_buffers(run, plays, observations, size, progress))
         storage.update_episode_metadata([_about(play) for play in plays])
-        about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {__version__}"
+        version = metadata.version("agentrl-screens")
+        about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {version}"
         storage.update_metadata({"description": about, "algorithm_name": "agentrl"})
         partial.rename(path)
     except OSError as error:
@@ -184,3 +195,119 @@ def _about(play: MinariEpisode) -> dict[str, Any]:
         "step": summary.step,
         "won": summary.won,
     }
+
+
+def _select_episodes(
+    run: Run, where: Filter | None, replies: bool
+) -> tuple[list[MinariEpisode], Counter[str]]:
+    """Episodes to write, and the number of skipped episodes by reason, void ones not counted."""
+    plays, left_out = [], Counter[str]()
+    valid = [summary for summary in run.episodes(where) if not summary.outcome.void]
+    for recorded in run.opened(valid):
+        play = _play(run, recorded, replies)
+        if isinstance(play, str):
+            left_out[play] += 1
+        else:
+            plays.append(play)
+    if len({bool(play.frames) for play in plays}) > 1:
+        raise ConfigError(
+            f"{run.path}: some episodes have images and others have none; choose one kind "
+            "(--split, --step, --label)"
+        )
+    return plays, left_out
+
+
+def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
+    """The data to write for an episode, or the reason why it is skipped."""
+    turns, final = recorded.episode.turns, recorded.episode.final_frames
+    if not turns:
+        return "without a turn"
+    if len(recorded.summary.rewards) != len(turns):
+        return "without a score for each turn"
+    if any(len(turn.frames) > 1 for turn in turns):
+        raise ConfigError(
+            f"{recorded.summary.id} has several images in one turn, but a Minari observation has "
+            "one image"
+        )
+    pictured = any(turn.frames or IMAGE in turn.shown for turn in turns)
+    frames = tuple(id for shown in (*(turn.frames for turn in turns), final[-1:]) for id in shown)
+    if pictured and (len(frames) <= len(turns) or not all(map(run.frame_bytes, set(frames)))):
+        return "with missing frames (run.frames=device records all of them, the last one too)"
+    if not replies and any(turn.action is None for turn in turns):
+        return "with a reply that could not be parsed (--replies uses the replies as actions)"
+    texts = (
+        *(without_placeholders(turn.shown) for turn in turns),
+        recorded.episode.final_shown.strip(),
+    )
+    return MinariEpisode(
+        recorded=recorded,
+        frames=frames if pictured else (),
+        texts=tuple(map(encodable, texts)),
+        actions=tuple(encodable(turn.reply) if replies else turn.action for turn in turns),
+    )
+
+
+def _common_size(
+    run: Run, plays: Sequence[MinariEpisode], width: int | None
+) -> tuple[int, int] | None:
+    """(width, height) shared by all images, scaled to `width`; None if there are no images."""
+    counts = Counter(_png_size(run, id) for id in {id for play in plays for id in play.frames})
+    if not counts:
+        return None
+    if len(counts) > 1:
+        sizes = ", ".join(f"{w}x{h} ({count})" for (w, h), count in counts.most_common())
+        raise ConfigError(
+            f"{run.path}: frames of different sizes, {sizes}; a Minari data set has one size. "
+            "Choose episodes of one size (--split, --step, --label)"
+        )
+    ((recorded_width, height),) = counts
+    if width is None:
+        return recorded_width, height
+    return width, max(1, round(height * width / recorded_width))
+
+
+def _png_size(run: Run, frame_id: str) -> tuple[int, int]:
+    """(width, height) from the PNG header."""
+    header = (run.frame_bytes(frame_id) or b"")[16:24]
+    if len(header) < 8:
+        raise ConfigError(f"{run.path}: frame {frame_id} is damaged")
+    width, height = struct.unpack(">II", header)
+    return width, height
+
+
+def _observation_space(
+    plays: Sequence[MinariEpisode], size: tuple[int, int] | None
+) -> spaces.Space[Any]:
+    """Space of an image of this (width, height), of text, or a dictionary of both."""
+    texts = [text for play in plays for text in play.texts]
+    if size is None:
+        return _text_space(texts)
+    image = spaces.Box(0, 255, (size[1], size[0], 3), np.uint8)
+    return spaces.Dict({"image": image, "text": _text_space(texts)}) if any(texts) else image
+
+
+def _action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space[Any]:
+    """The smallest space that contains all recorded actions."""
+    actions = [action for play in plays for action in play.actions]
+    if replies:
+        return _text_space(actions)
+    if all(type(action) is int and abs(action) < _LARGEST for action in actions):
+        least = min(actions)
+        return spaces.Discrete(max(actions) - least + 1, start=least)
+    if all(map(_is_vector, actions)) and len({len(action) for action in actions}) == 1:
+        return spaces.Box(-np.inf, np.inf, (len(actions[0]),), np.float64)
+    other = next((action for action in actions if type(action) is not int), actions[0])
+    raise ConfigError(
+        f"actions such as {str(other)[:80]} do not fit into a Minari data set, which takes "
+        "integers or number lists of one length; --replies uses the replies as actions instead"
+    )
+
+
+def _is_vector(action: Any) -> bool:
+    return isinstance(action, list) and all(type(number) in (int, float) for number in action)
+
+
+def _text_space(texts: Sequence[str]) -> spaces.Text:
+    """A space over exactly the characters that occur."""
+    charset = sorted(set("".join(texts))) or [" "]
+    return spaces.Text(max(1, *map(len, texts)), min_length=0, charset="".join(charset))

@@ -1,1 +1,0 @@
-"""Recorded episodes as data sets for other tools."""
