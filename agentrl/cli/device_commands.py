@@ -165,7 +165,7 @@ def watch(
 
     Example: agentrl devices watch --seconds 60
     """
-    from agentrl.devices.adb.device_tracking import track_devices
+    from agentrl.devices.pool.connection_routes import track_devices
 
     end = None if seconds is None else time.monotonic() + seconds
     before: dict[str, str] = {}
@@ -312,8 +312,7 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.doctor import battery_level
-    from agentrl.devices.foreground_window import parse_front_package
-    from agentrl.devices.guard.foreground import WINDOW
+    from agentrl.devices.guard.foreground import WINDOW, parse_front_package
 
     with closing(AdbPhone(server, serial)) as phone:
         model, version, battery, window = phone.batch(

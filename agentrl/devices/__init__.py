@@ -22,11 +22,11 @@ from agentrl.devices.device import (
     Deadlines,
     Device,
     Look,
+    Window,
     dispatch_action,
 )
 from agentrl.devices.device_opener import DeviceWrapper
 from agentrl.devices.device_sources import check_source, open_device, open_source
-from agentrl.devices.foreground_window import Window
 from agentrl.devices.guard.app_guard import AppExit, AppGuard, GuardedResult
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.pool import DevicePool

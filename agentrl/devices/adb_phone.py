@@ -33,11 +33,9 @@ from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap_raw import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
-from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, dispatch_action
-from agentrl.devices.foreground_window import Window, parse_front_package, parse_window
-from agentrl.devices.guard.foreground import WINDOW, front_check
-from agentrl.devices.input.input_commands import Touch, input_command
-from agentrl.devices.input.text_input import Keyboard
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Window, dispatch_action
+from agentrl.devices.guard.foreground import WINDOW, front_check, parse_front_package, parse_window
+from agentrl.devices.input.input_commands import Keyboard, Touch, input_command
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
 from agentrl.types import Image

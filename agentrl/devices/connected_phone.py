@@ -1,17 +1,20 @@
 """The connection of a phone behind an adb server: shells, tunnels, leases, reconnecting."""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_shells import CommandShell, OneShotShell, PersistentShell
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.adb_socket import AdbRefused, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.adb.reverse_tunnels import ReverseTunnels
 from agentrl.devices.adb.shell_script import Command, claim_command, quote_command
 from agentrl.devices.device import CommandResult, Deadlines
 from agentrl.errors import DeviceError, DeviceOffline
 
+_ENDPOINT = re.compile(
+    r"tcp:\d{1,5}|local(abstract|reserved|filesystem)?:[\w./@-]{1,100}", re.ASCII
+)
 _LEAST_S = 1.0
 """Minimum time for connecting, however long the server took to start."""
 
@@ -40,7 +43,6 @@ class ConnectedPhone:
         """Runs our own commands; persistent or not."""
         self._server = server
         self._on_close = on_close
-        self._tunnels = ReverseTunnels(self.transport)
         self._serialno = ""
 
     def shell(self, *arguments: str) -> str:
@@ -54,11 +56,22 @@ class ConnectedPhone:
 
     def reverse(self, remote: str, local: str) -> None:
         """Forward connections to `remote` on the phone to `local` on the adb server's machine."""
-        self._tunnels.begin(remote, local, Deadline(self.deadlines.command_s))
+        self._request_tunnel(f"reverse:forward:{_endpoint(remote)};{_endpoint(local)}")
 
     def reverse_remove(self, remote: str) -> None:
         """Remove what `reverse` set up; does nothing if it does not exist."""
-        self._tunnels.end(remote, Deadline(self.deadlines.command_s))
+        try:
+            self._request_tunnel(f"reverse:killforward:{_endpoint(remote)}")
+        except DeviceOffline:
+            raise
+        except DeviceError as error:
+            if not isinstance(error.__cause__, AdbRefused):
+                raise
+
+    def _request_tunnel(self, service: str) -> None:
+        with self.transport.opened(service, Deadline(self.deadlines.command_s)) as link:
+            # A second status follows: the first accepts the request, this one confirms it is done.
+            link.check_accepted()
 
     def serialno(self) -> str:
         """The phone's own serial number, the same over USB and Wi-Fi."""
@@ -118,3 +131,12 @@ class ConnectedPhone:
     ) -> list[CommandResult]:
         """Run our own commands, which must not change the shell's state."""
         return self.internal_shell.run(commands, deadline or Deadline(self.deadlines.command_s))
+
+
+def _endpoint(text: str) -> str:
+    """The text itself, if it is a tunnel endpoint."""
+    if not _ENDPOINT.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is not a tunnel endpoint such as tcp:8080 or localabstract:name"
+        )
+    return text

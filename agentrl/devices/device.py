@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from agentrl.actions.screen_actions import (
     DRAG_S,
@@ -19,12 +19,15 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
-from agentrl.devices.foreground_window import Window
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
 
 AppState = Mapping[str, Any]
 """What an app publishes; `touches` counts the touches and keys that it handled."""
+WindowKind = Literal[
+    "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
+]
+"""What kind of window covers an app; discarded episodes are counted by it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -56,6 +59,15 @@ class Look:
     """What the app in question publishes; None if nothing."""
     front: str | None = None
     """The package in front; None if the phone reports none, or was not asked."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Window:
+    """The window that receives touches."""
+
+    kind: WindowKind
+    package: str
+    """The owner; for a system window, its title."""
 
 
 class Device(Protocol):

@@ -14,8 +14,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import parse_counted_state
 from agentrl.devices.adb.drivers import DRIVERS, socket_class
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.device import CommandResult
-from agentrl.devices.foreground_window import Window
+from agentrl.devices.device import CommandResult, Window
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
 from agentrl.virtual_phone import spawn
 from tests.devices.conftest import WatchedPhone
@@ -225,8 +224,7 @@ def test_an_unknown_driver_is_a_config_error() -> None:
 def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("ppadb.connection", "agentrl.devices.adb.drivers.ppadb_link"):
-        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "ppadb.connection", None)
     socket_class.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[ppadb\]'"):
         open_device("virtual", driver="ppadb")

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture.screen_size import DISPLAY, orientation_in
 from agentrl.devices.device import CommandResult
-from agentrl.devices.foreground_window import parse_front_package
-from agentrl.devices.guard.foreground import WINDOW
-from agentrl.devices.input.text_input import ADB_KEYBOARD
+from agentrl.devices.guard.foreground import WINDOW, parse_front_package
+from agentrl.devices.input.input_commands import ADB_KEYBOARD
 from agentrl.findings import Finding, note, ok, wrong
 
 _LEAST_BATTERY = 20

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
-from agentrl.devices.device import AppState, Device
-from agentrl.devices.foreground_window import Window, WindowKind
+from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import (
     ExitCause,
     ExitEvidence,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentrl.actions.screen_actions import Action, Drag, Key, LongPress, Swipe, Tap, touches_nothing
-from agentrl.devices.foreground_window import Window
+from agentrl.devices.device import Window
 from agentrl.devices.screen_regions import STATUS_BAR
 
 ExitCause = Literal["agent", "world"]

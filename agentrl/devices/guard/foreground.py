@@ -1,4 +1,4 @@
-"""Checks which app is in the foreground, on the phone and from here."""
+"""Which window is in the foreground: checked on the phone itself, and parsed from dumpsys."""
 
 import re
 import shlex
@@ -7,18 +7,28 @@ from collections.abc import Collection, Iterable
 
 from agentrl.devices.adb.app_commands import package_name
 from agentrl.devices.adb.shell_script import Gate, Snippet, quote_command
-from agentrl.devices.device import Device
-from agentrl.devices.foreground_window import Window
+from agentrl.devices.device import Device, Window, WindowKind
 from agentrl.errors import AppLeft
 
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
 WINDOW = Snippet(f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true")
-"""The command whose output `agentrl.devices.foreground_window` parses.
+"""The command whose output `parse_front_package` and `parse_window` parse.
 
 Android 10 and later report the focus under displays, earlier versions under windows. Only the
 matching lines are printed: the rest is long and contains window titles that any app can choose.
 """
+_FAILURE = r"Application (?:Error|Not Responding):"
+_FOCUS = re.compile(
+    rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_FAILURE})"
+    r"(?:u\d+ )?([^\s/}]+)",
+    re.MULTILINE,
+)
+"""Excludes the dialog about a crashed or hung app, which is not a package."""
+_TITLE = re.compile(r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}", re.MULTILINE)
+_APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/", re.MULTILINE)
+_CALLS = ("com.android.server.telecom", "com.android.phone")
+_PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
 
 def front_check(packages: Iterable[str]) -> Gate:
@@ -32,6 +42,36 @@ def front_check(packages: Iterable[str]) -> Gate:
     # Only the first line: later ones can only be window titles with line breaks.
     front = f"{quote_command(WINDOW)} | grep -m 1 mCurrentFocus="
     return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
+
+
+def parse_front_package(window: str) -> str | None:
+    """The package in front, from the output of `WINDOW`; None if it names none."""
+    found = _FOCUS.search(window)
+    return None if found is None else found[1]
+
+
+def parse_window(output: str) -> Window:
+    """The window in front, from the output of `WINDOW`.
+
+    A popup of an app, such as a menu, counts as the app that has the focus.
+    """
+    found = _TITLE.search(output)
+    if found is None:
+        return Window(kind="nothing_in_front", package="")
+    title = found[1].strip()
+    package, slash, activity = title.partition("/")
+    if re.match(_FAILURE, title):
+        kind: WindowKind = "crash" if title.startswith("Application Error") else "anr"
+        return Window(kind=kind, package=title.partition(":")[2].strip())
+    if title.startswith("PopupWindow:") and (owner := _APP.search(output)):
+        return Window(kind="foreign_app", package=owner[1])
+    if not slash:
+        return Window(kind="system_window", package=title)
+    if package in _CALLS or "incallui" in title.lower():
+        return Window(kind="call", package=package)
+    if any(word in package or word in activity for word in _PERMISSIONS):
+        return Window(kind="permission", package=package)
+    return Window(kind="foreign_app", package=package)
 
 
 def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:

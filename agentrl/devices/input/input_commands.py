@@ -1,6 +1,13 @@
-"""The `input` commands that touch a phone's screen and press its keys."""
+"""The commands that touch a phone's screen, press its keys and type.
 
+Printable ASCII is typed by `input text`, everything else by ADBKeyboard.
+"""
+
+import base64
+import logging
 import re
+import time
+from collections.abc import Callable, Sequence
 
 from agentrl.actions.screen_actions import (
     DRAG_S,
@@ -12,10 +19,26 @@ from agentrl.actions.screen_actions import (
     Swipe,
     Tap,
 )
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.device import CommandResult
+from agentrl.errors import DeviceError
+
+log = logging.getLogger(__name__)
 
 Touch = Tap | LongPress | Swipe | Drag
 _SECONDS = {LongPress: LONG_PRESS_S, Swipe: SWIPE_S, Drag: DRAG_S}
 _KEY = re.compile(r"[A-Z0-9_]{1,40}", re.ASCII)
+ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
+"""An input method that types any text it receives by broadcast."""
+_CHOSEN = ("settings", "get", "secure", "default_input_method")
+_BOUND = ("dumpsys", "input_method")
+_NONE = ("", "null")
+_PIECE = 2000
+"""Characters per broadcast."""
+_POLL_S = 0.05
+
+Run = Callable[[Sequence[Command], Deadline], list[CommandResult]]
 
 
 def input_command(
@@ -68,3 +91,106 @@ def key_code(name: str) -> str:
 
 def _pixels(x: float, y: float, size: tuple[int, int]) -> tuple[str, str]:
     return to_pixel(x, size[0]), to_pixel(y, size[1])
+
+
+class Keyboard:
+    """Turns text into commands, and selects an input method that can type it.
+
+    `input text` types printable ASCII with any input method. Everything else goes through
+    ADBKeyboard, and so does ASCII while ADBKeyboard is selected. It is selected the first time it
+    is needed; `restore` selects the previous input method again.
+    """
+
+    def __init__(self, serial: str, run: Run) -> None:
+        """Does not contact the phone yet.
+
+        Args:
+            serial: for messages.
+            run: runs commands on the phone.
+        """
+        self._serial = serial
+        self._run = run
+        self._old: str | None = None
+        """The input method before ADBKeyboard was selected."""
+
+    def commands(self, text: str, deadline: Deadline) -> list[Command]:
+        """The commands that type a text into the focused field.
+
+        Args:
+            text: any characters.
+            deadline: of selecting the input method.
+
+        Raises:
+            DeviceError: the text cannot be typed, or needs ADBKeyboard, which is not installed.
+        """
+        self._check(text)
+        if not text:
+            return []
+        # Checked every time: a broadcast without a receiver is lost silently.
+        chosen = self._ask(deadline)
+        if chosen != ADB_KEYBOARD:
+            if text.isascii() and text.isprintable():
+                return input_text(text)
+            self._choose(text, chosen, deadline)
+        return broadcasts(text)
+
+    def restore(self, deadline: Deadline) -> None:
+        """Select the previous input method again, if it was changed.
+
+        Raises:
+            DeviceError: the phone failed.
+        """
+        old, self._old = self._old, None
+        if old is not None:
+            self._run([("ime", "reset") if old in _NONE else ("ime", "set", old)], deadline)
+
+    def _check(self, text: str) -> None:
+        if "\0" in text:
+            raise DeviceError(f"{self._serial}: a NUL cannot be typed")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DeviceError(f"{self._serial}: a lone surrogate cannot be typed") from error
+
+    def _ask(self, deadline: Deadline) -> str:
+        (result,) = self._run([_CHOSEN], deadline)
+        return result.output.strip()
+
+    def _choose(self, text: str, old: str, deadline: Deadline) -> None:
+        self._run([("ime", "enable", ADB_KEYBOARD), ("ime", "set", ADB_KEYBOARD)], deadline)
+        if self._ask(deadline) != ADB_KEYBOARD:
+            raise DeviceError(
+                f"{self._serial}: {text[:40]!r} is not printable ASCII, and the phone has no "
+                "input method that can type it. Install ADBKeyboard (adb install "
+                "ADBKeyboard.apk); it is selected only while it is needed."
+            )
+        self._old = old
+        log.info("%s: typing through ADBKeyboard instead of %s", self._serial, old)
+        self._wait_until_bound(deadline)
+
+    def _wait_until_bound(self, deadline: Deadline) -> None:
+        """Text sent before the input method is running is lost silently."""
+        while "mBoundToMethod=false" in self._run([_BOUND], deadline)[0].output:
+            try:
+                time.sleep(min(_POLL_S, deadline.left_s()))
+            except TimeoutError:
+                raise DeviceError(f"{self._serial}: ADBKeyboard did not start") from None
+
+
+def input_text(text: str) -> list[Command]:
+    """Commands that type printable ASCII."""
+    # `input` reads %s as a space, so a literal %s has to be split across two commands.
+    pieces = text.replace("%s", "%\0s").split("\0")
+    return [("input", "text", piece.replace(" ", "%s")) for piece in pieces if piece]
+
+
+def broadcasts(text: str) -> list[Command]:
+    """Commands that make ADBKeyboard type any text, in pieces."""
+    return [
+        ("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", _encoded(text[at : at + _PIECE]))
+        for at in range(0, len(text), _PIECE)
+    ]
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode("ascii")

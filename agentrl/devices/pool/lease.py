@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
-from agentrl.devices.device import CommandResult, Deadlines, Device, Look
-from agentrl.devices.foreground_window import Window
+from agentrl.devices.device import CommandResult, Deadlines, Device, Look, Window
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import LeaseLost
 from agentrl.types import Image

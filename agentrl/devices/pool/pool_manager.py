@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.device_tracking import DeviceTracker
 from agentrl.devices.pool.background_tasks import BackgroundTasks
-from agentrl.devices.pool.connection_routes import ConnectionRoutes
+from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
 from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, PoolOptions

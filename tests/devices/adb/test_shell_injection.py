@@ -11,7 +11,7 @@ from agentrl.devices import Tap, Type
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.foreground_window import parse_front_package
+from agentrl.devices.guard.foreground import parse_front_package
 from agentrl.errors import DeviceError
 
 pytestmark = pytest.mark.adb

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.devices import Action, Done, Drag, Key, LongPress, Swipe, Tap, Type, Wait
-from agentrl.devices.foreground_window import Window, WindowKind, parse_front_package, parse_window
+from agentrl.devices.device import Window, WindowKind
 from agentrl.devices.guard.exit_attribution import ExitEvidence, attribute_exit
+from agentrl.devices.guard.foreground import parse_front_package, parse_window
 
 share = st.floats(0, 1)
 touches: st.SearchStrategy[Any] = st.one_of(

@@ -1,4 +1,6 @@
+import base64
 import time
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from agentrl.devices import (
     Action,
+    CommandResult,
     Device,
     Done,
     Drag,
@@ -18,7 +21,18 @@ from agentrl.devices import (
     Wait,
     dispatch_action,
 )
-from agentrl.devices.input.input_commands import input_command, key_code, to_pixel
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.input.input_commands import (
+    ADB_KEYBOARD,
+    Keyboard,
+    broadcasts,
+    input_command,
+    input_text,
+    key_code,
+    to_pixel,
+)
+from agentrl.errors import DeviceError
 
 
 @given(st.floats(0, 1), st.integers(1, 5000))
@@ -82,3 +96,135 @@ def test_every_action_is_one_call_to_the_phone(
     assert phone.calls == calls
     if isinstance(action, Wait):
         assert time.monotonic() - start >= action.seconds
+
+
+OLD = "com.android.inputmethod.latin/.LatinIME"
+
+
+class PlayedPhone:
+    """Answers `settings`, `ime` and `dumpsys input_method`."""
+
+    def __init__(self, chosen: str = OLD, installed: Sequence[str] = (ADB_KEYBOARD, OLD)) -> None:
+        self.chosen = chosen
+        self.unbound = 0
+        """How often it says that the input method does not run yet."""
+        self.commands: list[Command] = []
+        self._installed = installed
+
+    def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
+        self.commands += commands
+        return [CommandResult(output=self._answer(tuple(command)), code=0) for command in commands]
+
+    def _answer(self, command: tuple[str, ...]) -> str:
+        match command:
+            case ("settings", "get", "secure", "default_input_method"):
+                return f"{self.chosen}\n"
+            case ("ime", "set", wanted) if wanted in self._installed:
+                self.chosen = wanted
+            case ("ime", "reset"):
+                self.chosen = OLD
+            case ("dumpsys", "input_method"):
+                self.unbound -= 1
+                return f"mBoundToMethod={'false' if self.unbound >= 0 else 'true'}"
+        return ""
+
+
+def typed(commands: Sequence[Command]) -> str:
+    """What a phone makes of these commands."""
+    text = ""
+    for command in commands:
+        if command[0] == "input":
+            text += command[2].replace("%s", " ")
+        else:
+            assert tuple(command[:6]) == ("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg")
+            text += base64.b64decode(command[6]).decode()
+    return text
+
+
+def commands(keyboard: Keyboard, text: str) -> list[Command]:
+    return keyboard.commands(text, Deadline(1))
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=50))
+def test_ascii_arrives_unchanged_either_way(text: str) -> None:
+    assert typed(input_text(text)) == text
+    assert typed(broadcasts(text)) == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 300))
+def test_any_text_arrives_unchanged_at_any_length(text: str, times: int) -> None:
+    assert typed(broadcasts(text * times)) == text * times
+
+
+def test_ascii_is_typed_with_any_input_method() -> None:
+    phone = PlayedPhone()
+    keyboard = Keyboard("P", phone.run)
+    assert commands(keyboard, "") == []
+    assert commands(keyboard, "a b") == [("input", "text", "a%sb")]
+    assert phone.chosen == OLD
+    keyboard.restore(Deadline(1))
+    assert len(phone.commands) == 1, "it was asked what it has"
+
+
+def test_other_text_selects_adbkeyboard_and_closing_restores_the_previous_method() -> None:
+    phone = PlayedPhone()
+    phone.unbound = 2
+    keyboard = Keyboard("P", phone.run)
+    assert typed(commands(keyboard, "héllo\n😀")) == "héllo\n😀"
+    assert phone.chosen == ADB_KEYBOARD
+    assert phone.unbound < 0, "it was waited for"
+    assert commands(keyboard, "plain")[0][0] == "am"
+    keyboard.restore(Deadline(1))
+    assert phone.chosen == OLD
+    keyboard.restore(Deadline(1))
+    assert phone.commands[-1] == ("ime", "set", OLD)
+
+
+@pytest.mark.parametrize("nothing", ["null", ""])
+def test_without_a_previous_method_the_phone_resets_its_own(nothing: str) -> None:
+    phone = PlayedPhone(nothing)
+    keyboard = Keyboard("P", phone.run)
+    commands(keyboard, "é")
+    keyboard.restore(Deadline(1))
+    assert phone.commands[-1] == ("ime", "reset")
+
+
+def test_adbkeyboard_stays_if_it_was_already_selected() -> None:
+    phone = PlayedPhone(ADB_KEYBOARD)
+    keyboard = Keyboard("P", phone.run)
+    assert commands(keyboard, "plain")[0][0] == "am"
+    keyboard.restore(Deadline(1))
+    assert phone.chosen == ADB_KEYBOARD
+
+
+def test_adbkeyboard_is_selected_again_after_a_change() -> None:
+    phone = PlayedPhone()
+    keyboard = Keyboard("P", phone.run)
+    commands(keyboard, "é")
+    phone.chosen = OLD
+    commands(keyboard, "é")
+    assert phone.chosen == ADB_KEYBOARD
+    keyboard.restore(Deadline(1))
+    assert phone.chosen == OLD
+
+
+def test_a_phone_without_adbkeyboard_says_what_to_do() -> None:
+    keyboard = Keyboard("P", PlayedPhone(installed=[OLD]).run)
+    with pytest.raises(DeviceError, match="Install ADBKeyboard"):
+        commands(keyboard, "hé")
+    assert commands(keyboard, "he") == [("input", "text", "he")]
+
+
+def test_an_input_method_that_never_runs_is_an_error() -> None:
+    phone = PlayedPhone()
+    phone.unbound = 10**6
+    with pytest.raises(DeviceError, match="ADBKeyboard did not start"):
+        Keyboard("P", phone.run).commands("é", Deadline(0.1))
+
+
+@pytest.mark.parametrize(("text", "why"), [("a\0", "NUL"), ("\ud83d", "lone surrogate")])
+def test_text_that_cannot_be_typed_is_refused(text: str, why: str) -> None:
+    phone = PlayedPhone()
+    with pytest.raises(DeviceError, match=why):
+        commands(Keyboard("P", phone.run), text)
+    assert not phone.commands

@@ -4,10 +4,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS
-from agentrl.devices.adb.reverse_tunnels import ReverseTunnels
 from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.connected_phone import ConnectedPhone
 from agentrl.errors import DeviceError
 
 pytestmark = pytest.mark.adb
@@ -65,10 +65,10 @@ def test_a_tunnel_that_the_phone_refuses_says_why(
     "end", ["8000", "tcp:", "tcp:1;tcp:2", "tcp:x", "dev:/dev/tty", "local:a b", "tcp:1\n", ""]
 )
 def test_invalid_tunnel_endpoints_are_refused(end: str) -> None:
-    tunnels = ReverseTunnels(None)  # type: ignore[arg-type]
+    phone = ConnectedPhone(AdbServer(), "not connected")
     with pytest.raises(ValueError, match="is not a tunnel endpoint"):
-        tunnels.begin(end, "tcp:1", Deadline(1))
+        phone.reverse(end, "tcp:1")
     with pytest.raises(ValueError, match="is not a tunnel endpoint"):
-        tunnels.begin("tcp:1", end, Deadline(1))
+        phone.reverse("tcp:1", end)
     with pytest.raises(ValueError, match="is not a tunnel endpoint"):
-        tunnels.end(end, Deadline(1))
+        phone.reverse_remove(end)
