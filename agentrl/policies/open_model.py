@@ -6,10 +6,10 @@ from pathlib import Path
 
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat_encoder import ChatEncoder
 from agentrl.policies.engines.endpoint import Endpoint, key_of
 from agentrl.policies.engines.engine import Engine
-from agentrl.policies.models.image_resize import resize_image, target_size
+from agentrl.policies.models.model_adapter import resize_image, target_size
 from agentrl.text import did_you_mean
 from agentrl.types import Image
 
@@ -71,9 +71,9 @@ def _arguments(engine: str) -> list[str] | None:
         # Set by other settings.
         reserved = ("path", "dtype", "attention", "deadline_s", "version")
         return [name for name in inspect.signature(HFEngine).parameters if name not in reserved]
-    from agentrl.policies.engines.vllm_arguments import arguments
+    from agentrl.policies.engines.vllm_environment import vllm_arguments
 
-    return arguments()
+    return vllm_arguments()
 
 
 def open_engine(

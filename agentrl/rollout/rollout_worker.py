@@ -10,11 +10,10 @@ from typing import Any, cast
 from agentrl import config as configuration
 from agentrl.config import Config, parse_history
 from agentrl.devices import DevicePool
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.endpoint_policy import EndpointPolicy
+from agentrl.policies.chat_encoder import ChatEncoder
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
-from agentrl.policies.model_policy import ModelPolicy
+from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy
 from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy

@@ -8,7 +8,7 @@ from typing import Self
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, LoraConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.engines.vllm_arguments import LORA_RANKS
+from agentrl.policies.engines.vllm_environment import LORA_RANKS
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -6,8 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from agentrl.policies import torch_companions
 from agentrl.policies.engines.weight_digest import join_digests, tensor_digest
-from agentrl.policies.models import torch_companions
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import Link
 

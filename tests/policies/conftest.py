@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.models import torch_companions
+from agentrl.policies import torch_companions
+from agentrl.policies.chat_encoder import ChatEncoder
 
 torch_companions.patch_broken_imports()
 

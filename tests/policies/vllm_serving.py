@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from agentrl.policies import torch_companions
 from agentrl.policies.engines.vllm_environment import ONE_PROCESS, vllm_environment
-from agentrl.policies.models import torch_companions
 
 _START_S = 150.0
 

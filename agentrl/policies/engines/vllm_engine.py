@@ -16,16 +16,17 @@ from torch import nn
 
 from agentrl import extras
 from agentrl.errors import ConfigError, EngineError, boundary
-from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies import torch_companions
+from agentrl.policies.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.engines.vllm_arguments import LORA_RANKS
 from agentrl.policies.engines.vllm_environment import (
+    LORA_RANKS,
     ONE_PROCESS,
     main_guard_hint,
     vllm_environment,
 )
 from agentrl.policies.engines.weight_shapes import check_fit, check_shapes
-from agentrl.policies.models import load_on_meta, torch_companions
+from agentrl.policies.models import load_on_meta
 from agentrl.types import Prompt, Reply
 
 

@@ -1,15 +1,15 @@
-"""The processes that vLLM starts: their environment variables, executor and common mistakes."""
+"""What vLLM needs before it is imported: its arguments, and the environment of its processes."""
 
+import ast
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-
-from agentrl.policies.models import torch_companions
-
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values that vLLM accepts as `max_lora_rank`."""
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """On CPUs, vLLM puts scheduler and model in two processes that busy-wait for each other, which
@@ -19,6 +19,10 @@ halves the speed on two cores. It replaces the short name "uni" by "mp", but not
 @contextmanager
 def vllm_environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for vLLM and its processes, except those set by the user."""
+    import torch
+
+    from agentrl.policies import torch_companions
+
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
     always = {
         "AGENTRL_VLLM_PROCESS": "1",
@@ -60,3 +64,24 @@ def main_guard_hint() -> str:
     if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
         return ""
     return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"
+
+
+def vllm_arguments() -> list[str] | None:
+    """The fields of vLLM's `AsyncEngineArgs`, from its source: importing it takes over 10 s.
+
+    Returns:
+        None if the source does not have the expected form; then vLLM itself must check.
+    """
+    spec = find_spec("vllm")
+    source = Path(spec.origin or "").parent / "engine" / "arg_utils.py" if spec else Path()
+    if not source.is_file():
+        return None
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    found: list[str] = []
+    for name, bases in (("EngineArgs", []), ("AsyncEngineArgs", ["EngineArgs"])):
+        if name not in classes or [ast.unparse(base) for base in classes[name].bases] != bases:
+            return None
+        fields = (node for node in classes[name].body if isinstance(node, ast.AnnAssign))
+        found += [ast.unparse(node.target) for node in fields]
+    return found

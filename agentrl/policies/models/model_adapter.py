@@ -1,16 +1,21 @@
-"""The interface to model families, and the choice of the one for a model."""
+"""The interface to model families, and what their adapters share.
+
+That is resizing images to the resolution of a model's input, and reading the files of its folder.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.errors import ConfigError
-from agentrl.policies.models.model_files import read_json
 from agentrl.types import Image
 
 if TYPE_CHECKING:
@@ -72,31 +77,60 @@ class ModelAdapter(Protocol):
         """
 
 
-def adapter_for(path: Path) -> ModelAdapter:
-    """The adapter of the model in a folder, chosen by its config.json.
+def target_size(
+    size: tuple[int, int], image_size: tuple[int, int] | None, max_pixels: int, side: int
+) -> tuple[int, int]:
+    """The width and height that an image is resized to.
+
+    Args:
+        size: the image's own width and height.
+        image_size: requested width and height; None keeps the aspect ratio.
+        max_pixels: limits the area where no size is requested.
+        side: side of a token in pixels; both results are multiples of it, at least one token.
+
+    Returns:
+        width and height.
+    """
+    width, height = image_size or size
+    shrink = 1.0 if image_size else min(1.0, math.sqrt(max_pixels / (width * height)))
+    columns, rows = (max(1, round(edge * shrink / side)) for edge in (width, height))
+    while not image_size and columns * rows * side * side > max_pixels and columns * rows > 1:
+        if columns >= rows:
+            columns -= 1
+        else:
+            rows -= 1
+    return columns * side, rows * side
+
+
+def resize_image(image: Image, size: tuple[int, int]) -> Image:
+    """Resize an image by area averaging; always a new array, as environments reuse their buffers.
+
+    OpenCV is fast at halving, so a large image is halved first: that takes a third of the time for
+    a screen of 720x1280.
+    """
+    width, height = size
+    while image.shape[1] >= 4 * width and image.shape[0] >= 4 * height:
+        half = (image.shape[1] // 2, image.shape[0] // 2)
+        image = np.asarray(cv2.resize(image, half, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+    if (image.shape[1], image.shape[0]) == size:
+        return image.copy()
+    smaller = width * height < image.shape[0] * image.shape[1]
+    interpolation = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, size, interpolation=interpolation), dtype=np.uint8)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a model's folder.
 
     Raises:
-        ConfigError: the folder has no model, or a vision model of an unsupported family.
+        ConfigError: it is missing or cannot be read.
     """
-    from agentrl.policies.models.qwen_vl import QwenVL
-    from agentrl.policies.models.text_only import TextOnly
-
-    return QwenVL.read(path) if check_family(path) in QwenVL.FAMILIES else TextOnly()
-
-
-def check_family(path: Path) -> str:
-    """The family of the model in a folder, which needs only a config.json.
-
-    Raises:
-        ConfigError: as `adapter_for`.
-    """
-    from agentrl.policies.models.qwen_vl import QwenVL
-
-    config = read_json(path / "config.json")
-    family = str(config.get("model_type"))
-    if "vision_config" in config and family not in QwenVL.FAMILIES:
-        raise ConfigError(
-            f"model.path={path}: vision models of type {family!r} are not supported; "
-            f"supported are {', '.join(QwenVL.FAMILIES)} and text-only models"
-        )
-    return family
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"model.path={path.parent}: no {path.name} in this folder") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must contain an object, not {type(content).__name__}")
+    return content

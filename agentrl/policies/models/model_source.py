@@ -10,8 +10,8 @@ from typing import Any
 from agentrl.config import ModelConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
-from agentrl.policies.models.model_adapter import adapter_for, check_family
-from agentrl.policies.models.model_files import check_weights, read_json
+from agentrl.policies.models.model_adapter import read_json
+from agentrl.policies.models.model_loading import adapter_for, check_family, check_weights
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HUB_S = 10.0
@@ -26,7 +26,7 @@ def check_model(model: ModelConfig) -> None:
             of a tiny model do not fit each other.
     """
     if model.path == "tiny":
-        from agentrl.policies.tiny import tiny_model
+        from agentrl.policies.models import tiny_model
 
         return tiny_model.check(model.tiny)
     folder = path_of(model.path, "model.path")
@@ -45,7 +45,7 @@ def attention_heads(model: ModelConfig) -> int | None:
         ConfigError: its configuration cannot be read.
     """
     if model.path == "tiny":
-        from agentrl.policies.tiny import tiny_model
+        from agentrl.policies.models import tiny_model
 
         return tiny_model.heads(model.tiny)
     if is_on_hub(model):
@@ -59,7 +59,7 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     """Path and sizes that identify a model's origin. Call `check_model` first."""
     if model.path != "tiny":
         return model.path, {}
-    from agentrl.policies.tiny import tiny_model
+    from agentrl.policies.models import tiny_model
 
     return model.path, tiny_model.all_sizes(model.tiny)
 
@@ -110,7 +110,7 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
 
 
 def _tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
-    from agentrl.policies.tiny import tiny_model
+    from agentrl.policies.models import tiny_model
 
     if not folder.is_dir():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")

@@ -1,19 +1,20 @@
 """Adapter of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one token per square of patches of any image."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar, Self
+from types import MethodType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from agentrl.policies.models.image_resize import resize_image, target_size
-from agentrl.policies.models.model_files import read_json, token_ids_of
-from agentrl.policies.models.vision_patches import PatchLayout
+from agentrl.policies.models.model_adapter import read_json, resize_image, target_size
 from agentrl.types import Image
 
 _PLACEHOLDERS = (
@@ -23,6 +24,63 @@ _PLACEHOLDERS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PatchLayout:
+    """How a vision tower divides images into patches.
+
+    Equals transformers' `Qwen2VLImageProcessor` without its resizing: images come already scaled.
+    """
+
+    patch: int
+    """Side of a patch in pixels."""
+    merge: int
+    """Side of a token in patches."""
+    temporal: int
+    """Frames per patch; a still image is repeated."""
+    mean: tuple[float, float, float]
+    """Mean of the red, green and blue values in [0, 1] in the model's training data."""
+    std: tuple[float, float, float]
+
+    @property
+    def side(self) -> int:
+        """Side of a token in pixels; an image's width and height are multiples of it."""
+        return self.patch * self.merge
+
+    def grid(self, image: Image) -> tuple[int, int, int]:
+        """Number of patches of an image in time, height and width.
+
+        Raises:
+            ValueError: its size is not a multiple of a token's.
+        """
+        height, width = image.shape[:2]
+        if height % self.side or width % self.side:
+            raise ValueError(f"image of {width}x{height}: must be a multiple of {self.side}")
+        return 1, height // self.patch, width // self.patch
+
+    def cut(self, images: Sequence[Image]) -> Tensor:
+        """float32[sum of patches, 3 * temporal * patch * patch], image after image.
+
+        Raises:
+            ValueError: a size is not a multiple of a token's.
+        """
+        return torch.cat(
+            [self._cut_same(np.stack(list(same))) for _, same in groupby(images, key=np.shape)]
+        )
+
+    def _cut_same(self, images: np.ndarray) -> Tensor:
+        """The patches of images of one size, uint8[N, H, W, 3]."""
+        _, rows, columns = self.grid(images[0])
+        side, merge = self.patch, self.merge
+        split = images.reshape(
+            -1, rows // merge, merge, side, columns // merge, merge, side, 3
+        ).transpose(0, 1, 4, 2, 5, 7, 3, 6)
+        pixels = torch.from_numpy(np.ascontiguousarray(split)).view(-1, 3, 1, side * side).float()
+        mean = torch.tensor(self.mean).mul(255).view(3, 1, 1)
+        std = torch.tensor(self.std).mul(255).view(3, 1, 1)
+        pixels = pixels.sub_(mean).div_(std)
+        return pixels.expand(-1, -1, self.temporal, -1).reshape(len(pixels), -1)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -54,7 +112,9 @@ class QwenVL:
             mean=tuple(processor["image_mean"]),
             std=tuple(processor["image_std"]),
         )
-        placeholders = token_ids_of(path, _PLACEHOLDERS)
+        added = read_json(path / "tokenizer.json").get("added_tokens", [])
+        ids = {token["content"]: int(token["id"]) for token in added}
+        placeholders = {name: ids[name] for name in _PLACEHOLDERS if name in ids}
         configured = [config["image_token_id"], config.get("video_token_id")]
         banned = {*placeholders.values(), *(id for id in configured if id is not None)}
         return cls(
@@ -136,3 +196,63 @@ class QwenVL:
         if images:
             inputs["mm_token_type_ids"] = (token_ids == self.image_token_id).int()
         return inputs | self.pixels(images)
+
+
+def patch_vision_attention(model: nn.Module) -> None:
+    """Patch a model in place to process all images at once, where transformers loops over them.
+
+    The results are equal up to rounding.
+    """
+    for module in model.modules():
+        conv = getattr(module, "proj", None)
+        if isinstance(conv, nn.Conv3d) and conv.kernel_size == conv.stride:
+            module.forward = MethodType(_embedded, module)
+        elif type(module).__name__.endswith("VisionAttention") and hasattr(module, "qkv"):
+            module.forward = MethodType(_attended, module)
+
+
+def _embedded(module: Any, patches: Tensor) -> Tensor:
+    """The patch embedding as a matrix product, which is faster than a convolution here."""
+    conv = module.proj
+    weight = conv.weight.flatten(1)
+    return F.linear(patches.reshape(-1, weight.shape[1]).to(weight.dtype), weight, conv.bias)
+
+
+def _attended(module: Any, hidden_states: Tensor, cu_seqlens: Tensor, **rest: Any) -> Tensor:
+    """Attention of equally long images or windows in one call; transformers makes one call each."""
+    if module.config._attn_implementation != "sdpa":
+        original: Tensor = type(module).forward(module, hidden_states, cu_seqlens, **rest)
+        return original
+    size, heads = len(hidden_states), module.num_heads
+    query, key, value = module.qkv(hidden_states).view(size, 3, heads, -1).unbind(1)
+    rotate = sys.modules[type(module).__module__].apply_rotary_pos_emb_vision
+    query, key = rotate(query, key, *rest["position_embeddings"])
+    lengths = cu_seqlens.diff()
+    distinct = sorted({length for length in lengths.tolist() if length})
+    if len(distinct) == 1:
+        return _proj(module, _attend(module, query, key, value, distinct[0]))
+    parts, indices = [], []
+    for length in distinct:
+        starts = cu_seqlens[:-1][lengths == length]
+        index = (starts[:, None] + torch.arange(length, device=starts.device)).flatten()
+        part = [states.index_select(0, index) for states in (query, key, value)]
+        parts.append(_attend(module, part[0], part[1], part[2], length))
+        indices.append(index)
+    return _proj(module, torch.cat(parts).index_select(0, torch.cat(indices).argsort()))
+
+
+def _attend(module: Any, query: Tensor, key: Tensor, value: Tensor, length: int) -> Tensor:
+    """[rows, heads * head size]; each run of `length` rows attends within itself."""
+
+    def folded(states: Tensor) -> Tensor:
+        return states.view(-1, length, *states.shape[1:]).transpose(1, 2)
+
+    attended = F.scaled_dot_product_attention(
+        folded(query), folded(key), folded(value), scale=module.scaling
+    )
+    return attended.transpose(1, 2).flatten(0, 1).flatten(1)
+
+
+def _proj(module: Any, states: Tensor) -> Tensor:
+    projected: Tensor = module.proj(states)
+    return projected

@@ -11,13 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines import vllm_arguments
+from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.conversation import Conversation
+from agentrl.policies.engines import vllm_environment
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
-from agentrl.policies.models import load_model
-from agentrl.policies.tiny import tiny_model
+from agentrl.policies.models import load_model, tiny_model
 from agentrl.types import Message, Prompt, Reply
 from agentrl.weight_sync import weight_files
 from tests.policies import families
@@ -264,7 +263,7 @@ async def test_arguments_parsed_from_the_source_equal_those_of_the_class(
 ) -> None:
     from vllm import AsyncEngineArgs
 
-    assert vllm_arguments.arguments() == [field.name for field in fields(AsyncEngineArgs)]
+    assert vllm_environment.vllm_arguments() == [field.name for field in fields(AsyncEngineArgs)]
 
 
 async def test_without_vllm_the_error_says_how_to_install_it(

@@ -10,13 +10,12 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.endpoint_policy import EndpointPolicy
+from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
-from agentrl.policies.model_policy import ModelPolicy
+from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy
 from agentrl.policies.open_model import open_scaler
 from agentrl.types import Message
 from tests.policies.pictures import screen

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.conversation import Conversation
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import adapter_for, load_model
-from agentrl.policies.models.image_resize import resize_image, target_size
+from agentrl.policies.models.model_adapter import resize_image, target_size
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen

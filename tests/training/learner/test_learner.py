@@ -15,8 +15,7 @@ from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import load_model
-from agentrl.policies.tiny import tiny_model
+from agentrl.policies.models import load_model, tiny_model
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store, tensor_shards
 from agentrl.training.learner import logprob_mismatch

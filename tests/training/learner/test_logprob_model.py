@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.policies.models import torch_companions
+from agentrl.policies import torch_companions
 from agentrl.policies.models.text_only import TextOnly
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.types import Batch

@@ -48,7 +48,7 @@ class _PatchTorchvision:
         if name == "torchvision":
             sys.meta_path.remove(cls)
             sys.path.append(str(_PACKAGE_ROOT))
-            from agentrl.policies.models import torch_companions
+            from agentrl.policies import torch_companions
 
             sys.path.remove(str(_PACKAGE_ROOT))
             torch_companions.patch_broken_imports()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, adapter_for
-from agentrl.policies.models.model_files import read_json
+from agentrl.policies.models.model_adapter import read_json
 from agentrl.types import IMAGE, Image, Message
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ import sys
 
 CODE = """
 import datasets
-from agentrl.policies.models import torch_companions
+from agentrl.policies import torch_companions
 torch_companions.patch_broken_imports()
 import torch
 print(len(datasets.Dataset.from_list([{"a": 1}])))

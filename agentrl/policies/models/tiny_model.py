@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agentrl.errors import ConfigError
-from agentrl.policies.models import torch_companions
-from agentrl.policies.tiny import tiny_tokenizer
+from agentrl.policies import torch_companions
+from agentrl.policies.models import tiny_tokenizer
 from agentrl.text import did_you_mean
 
 if TYPE_CHECKING:

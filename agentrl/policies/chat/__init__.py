@@ -1,1 +1,0 @@
-"""Chat messages, conversations and history layouts."""
