@@ -114,7 +114,7 @@ def _in_browser(
     target: "Config | str", overrides: list[str], port: int, how: dict[str, Any]
 ) -> "tuple[ScoredEpisode, Path]":
     try:
-        from agentrl.viewer.browser_play import play_in_browser
+        from agentrl.viewer.viewer_server import play_in_browser
     except ImportError as error:
         raise ConfigError(
             f"--browser needs {error.name}, which is not installed: pip install "

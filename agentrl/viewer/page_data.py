@@ -1,25 +1,31 @@
-"""The data behind the pages for episodes, groups and comparisons, as JSON values."""
+"""The data behind the pages: episodes, groups and comparisons as JSON values, and frames."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
+
+import cv2
 
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.episode_summary import Filter, at, void_causes
 from agentrl.replay.touch_marks import touch_of
 from agentrl.text import printable
-from agentrl.types import Episode, Turn
+from agentrl.types import Episode, Image, Turn
 
 _MAX_TEXT = 200_000
 """Characters of one text sent to a page."""
 SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
-
-
 EvaluationKey = tuple[Run, str, int]
 """A run, a label and a step."""
+WIDTHS = (96, 192, 384)
+"""Available widths of small images, in pixels."""
+_QUALITY = 80
+_MAX_HEIGHT = 16383
+"""Largest height of a WebP, in pixels."""
 
 
 def row(summary: Summary) -> dict[str, Any]:
@@ -237,3 +243,47 @@ def sendable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [sendable(item) for item in value]
     return printable(value) if isinstance(value, str) else value
+
+
+class FrameImages:
+    """The frames of a run, at full size and scaled down.
+
+    Args:
+        run: the recorded run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._scaled = lru_cache(maxsize=4096)(self._scale)
+
+    def whole(self, frame_id: str) -> bytes | None:
+        """A frame as PNG; None if it is missing or damaged."""
+        return self._run.frame_bytes(frame_id)
+
+    def small(self, frame_id: str, width: int) -> bytes | None:
+        """A frame as WebP of at most this width; None if it is missing or damaged."""
+        try:
+            return self._scaled(frame_id, width)
+        except LookupError:  # not cached, because the frame may still be queued for the disk
+            return None
+
+    def _scale(self, frame_id: str, width: int) -> bytes:
+        if (image := self._run.frame(frame_id)) is None:
+            raise LookupError(frame_id)
+        return webp(image, width)
+
+
+def webp(image: Image, width: int) -> bytes:
+    """Encode an image as WebP, scaled down to a width and to the format's height limit."""
+    height, full_width = image.shape[:2]
+    scale = min(1.0, width / full_width, _MAX_HEIGHT / height)
+    if scale < 1:
+        size = (max(1, round(full_width * scale)), max(1, round(height * scale)))
+        scaled = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    else:
+        scaled = image
+    done, encoded = cv2.imencode(
+        ".webp", cv2.cvtColor(scaled, cv2.COLOR_RGB2BGR), (cv2.IMWRITE_WEBP_QUALITY, _QUALITY)
+    )
+    assert done, f"cv2 cannot encode {scaled.shape}"
+    return encoded.tobytes()

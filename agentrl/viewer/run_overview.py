@@ -1,15 +1,26 @@
-"""The overview page of a run as JSON values, without the curves."""
+"""The overview page of a run as JSON values: counts, tables and curves."""
 
 import json
+import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentrl.files import is_locked
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_summary import void_causes
+from agentrl.replay.jsonl import JsonlTail
 from agentrl.text import printable
+
+_DECODINGS = ("sampled", "greedy")
+_MAX_LINES = 200_000
+_MAX_POINTS = 2_000
+"""Per curve; longer ones are thinned out to between half and all of this."""
+
+Point = tuple[float, float]
 
 
 def overview(run: Run) -> dict[str, Any]:
@@ -105,3 +116,144 @@ def _parsed(text: str | None) -> Any:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Curve:
+    """One line of a chart."""
+
+    name: str
+    points: Sequence[Point]
+    """(step, value), finite"""
+    dots: bool = False
+    """Whether to draw the points: there are few, far apart."""
+    dashed: bool = False
+    """Whether to dash the line, as nothing was measured between two points."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Chart:
+    """Curves over the same training steps."""
+
+    title: str
+    curves: Sequence[Curve]
+    about: str = ""
+    """Explanation, if the title alone could be misread."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _ChartSpec:
+    """The metrics of a chart: of each list, the first one that was logged."""
+
+    title: str
+    training: Sequence[str]
+    held_out: Sequence[str] = field(default=())
+    about: str = ""
+
+
+_CHARTS = (
+    _ChartSpec(title="Reward", training=("train/reward",), held_out=("reward",)),
+    _ChartSpec(
+        title="Success",
+        training=("train/success", "train/won"),
+        held_out=("success", "won"),
+        about="Fraction of episodes that were won.",
+    ),
+    _ChartSpec(
+        title="Accuracy",
+        training=("train/accuracy",),
+        held_out=("accuracy",),
+        about="Fraction of correct rounds within an episode. An episode is won if it is 1.",
+    ),
+    _ChartSpec(title="Turns per episode", training=("train/turns",)),
+    _ChartSpec(title="Entropy, nats per token", training=("learner/entropy",)),
+    _ChartSpec(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
+    _ChartSpec(title="Void episodes", training=("rollout/void",)),
+    _ChartSpec(title="Unreadable replies", training=("train/unreadable",)),
+    _ChartSpec(title="Turns per second", training=("rollout/turns_per_s",)),
+)
+
+
+class MetricCurves:
+    """The charts of `metrics.jsonl`, read incrementally as it grows.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._tail = JsonlTail(run / "metrics.jsonl")
+        self._lines: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def charts(self) -> list[Chart]:
+        """The charts for which metrics were logged."""
+        with self._lock:
+            if self._tail.is_replaced():
+                self._tail, self._lines = JsonlTail(self._tail.path), []
+            if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
+                self._lines.extend(self._tail.new())
+            lines = list(self._lines)
+        drawn = (
+            Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about)
+            for spec in _CHARTS
+        )
+        return [chart for chart in drawn if chart.curves]
+
+
+def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+    """Evaluations during training are separate curves: they play fewer episodes.
+
+    The last step has both an evaluation during training and one after it.
+    """
+    trained = [line for line in lines if line.get("stage") == "reinforcement"]
+    evaluated = [line for line in lines if line.get("stage") == "evaluation"]
+    during = [line for line in evaluated if not _full_evaluations(line)]
+    curves = [
+        Curve(name="training", points=_points(trained, spec.training)),
+        Curve(
+            name="held out, during training",
+            points=_points(during, [f"sampled/{key}" for key in spec.held_out]),
+            dots=True,
+        ),
+        *(
+            Curve(
+                name=f"held out, before and after, {decoding}",
+                points=_points(
+                    [line for line in evaluated if decoding in _full_evaluations(line)],
+                    [f"{decoding}/{key}" for key in spec.held_out],
+                ),
+                dots=True,
+                dashed=True,
+            )
+            for decoding in _DECODINGS
+        ),
+    ]
+    return [curve for curve in curves if curve.points]
+
+
+def _full_evaluations(line: dict[str, Any]) -> list[str]:
+    """Decodings with an episode count, which is logged only before and after training."""
+    return [decoding for decoding in _DECODINGS if f"{decoding}/episodes" in line]
+
+
+def _points(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
+    """Points in the order of steps; if a step was logged twice, the last line counts."""
+    key = next((key for key in keys if any(_is_number(line.get(key)) for line in lines)), None)
+    if key is None:
+        return []
+    values = {
+        float(line["step"]): float(line[key])
+        for line in lines
+        if _is_number(line.get(key)) and _is_number(line.get("step"))
+    }
+    points = sorted(values.items())
+    return points[:: max(1, -(-len(points) // _MAX_POINTS))]
+
+
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+    )

@@ -20,11 +20,10 @@ from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import page_data
 from agentrl.viewer.access import HEADERS, TOKEN_HEADER, AccessGuard
 from agentrl.viewer.episode_search import EpisodeSearch
-from agentrl.viewer.frame_images import WIDTHS, FrameImages, webp
 from agentrl.viewer.live_episode import LiveEpisode
-from agentrl.viewer.metric_curves import MetricCurves
+from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
-from agentrl.viewer.run_overview import job_state, overview, rows_by_label
+from agentrl.viewer.run_overview import MetricCurves, job_state, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 _CACHE_FOREVER = "private, max-age=31536000, immutable"

@@ -28,7 +28,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.access import AccessGuard
-from agentrl.viewer.frame_images import webp
+from agentrl.viewer.page_data import webp
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay.episodes import episode, scored, screen, turn

@@ -21,7 +21,7 @@ def write(run: Run, episode_id: str, path: Path) -> None:
             cannot be written.
     """
     from agentrl.viewer.export import media
-    from agentrl.viewer.export.episode_pages import episode_page
+    from agentrl.viewer.export.html_pages import episode_page
 
     kinds: dict[str, Callable[[Run, RecordedEpisode], bytes]] = {
         ".html": episode_page,
@@ -40,7 +40,7 @@ def write_group(run: Run, group: str, path: Path) -> None:
     Raises:
         ConfigError: there is no such group, or the file cannot be written.
     """
-    from agentrl.viewer.export.episode_pages import group_page
+    from agentrl.viewer.export.html_pages import group_page
 
     _check_html(path)
     save(path, group_page(run, group))

@@ -1,15 +1,22 @@
-"""One episode as an animation, a video or a contact sheet."""
+"""One episode as an animation, a video or a contact sheet: its screens with replies below."""
 
 import io
+import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
 
+import numpy as np
 from PIL import Image as Pillow
+from PIL import ImageDraw, ImageFont
 
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.viewer.export.turn_images import TurnPainter
+from agentrl.replay.episode_summary import at
+from agentrl.replay.touch_marks import TouchMark, touch_of
+from agentrl.text import format_signed, printable
+from agentrl.types import Image, without_placeholders
 
 _TURN_S = 0.8
 """Duration of one turn."""
@@ -21,6 +28,19 @@ _COLUMNS = 8
 _GAP = 4
 _MAX_IMAGES = 4000
 """Images in one file."""
+_PAPER, _INK, _FAINT, _GOOD, _BAD = "#ffffff", "#15181d", "#667085", "#0b7a4b", "#c2352b"
+_TOUCH = (255, 77, 61)
+_CAPTION = 98
+"""Height of the caption below the screen, in pixels."""
+_MARGIN = 10
+_LINES = 3
+"""Largest number of lines of a reply."""
+_MAX_REPLY = 4_000
+"""Characters of a reply that are laid out."""
+_MAX_ASPECT = 8
+"""Height over width; taller screens are squeezed, as video formats do not accept them."""
+_COLUMN, _ROW = 10, 18
+"""Size of a character cell of shown text, in pixels."""
 
 
 def gif(run: Run, recorded: RecordedEpisode) -> bytes:
@@ -103,3 +123,136 @@ def _load_av() -> ModuleType:
             "an .mp4 needs PyAV, which is missing: pip install 'agentrl-screens[stream]'"
         ) from error
     return av
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TurnShot:
+    """The content of one image."""
+
+    frame: str | None
+    words: str
+    mark: TouchMark | None
+    title: str
+    caption: str
+    reward: float | None
+
+
+def shots(recorded: RecordedEpisode) -> list[TurnShot]:
+    """One shot per turn, and one for the end."""
+    episode, summary = recorded.episode, recorded.summary
+    turns = [
+        TurnShot(
+            frame=turn.frames[-1] if turn.frames else None,
+            words=_plain(turn.shown),
+            mark=touch_of(turn),
+            title=f"turn {number} of {len(episode.turns)}",
+            caption=_plain(turn.reply),
+            reward=at(summary.rewards, number - 1),
+        )
+        for number, turn in enumerate(episode.turns, 1)
+    ]
+    ended = summary.cause if summary.outcome.void else summary.outcome.value
+    return [
+        *turns,
+        TurnShot(
+            frame=episode.final_frames[-1] if episode.final_frames else None,
+            words=_plain(episode.final_shown),
+            mark=None,
+            title="end",
+            caption=printable(f"{ended}, reward {summary.total:g}"),
+            reward=None,
+        ),
+    ]
+
+
+def _plain(words: str) -> str:
+    return printable(without_placeholders(words))
+
+
+def _cut(line: str, columns: int) -> list[str]:
+    return [line[first : first + columns] for first in range(0, len(line), columns)] or [""]
+
+
+class TurnPainter:
+    """Draws the shots of one episode, all with the aspect ratio of its first frame.
+
+    Args:
+        run: the recorded run.
+        recorded: the episode.
+        width: of the images, in pixels; even.
+    """
+
+    def __init__(self, run: Run, recorded: RecordedEpisode, width: int) -> None:
+        self._run, self.shots, self._width = run, shots(recorded), width
+        first = next((f for f in map(self._frame, self.shots) if f is not None), None)
+        aspect = 0.5 if first is None else first.shape[0] / first.shape[1]
+        self._height = max(1, round(width * min(aspect, _MAX_ASPECT)))
+        self._font = ImageFont.load_default(14)
+        self._small = ImageFont.load_default(12)
+
+    def pictures(self) -> Iterator[Pillow.Image]:
+        """One image per shot; width and height are even, as video formats require."""
+        return map(self._drawn, self.shots)
+
+    def _frame(self, shot: TurnShot) -> Image | None:
+        return None if shot.frame is None else self._run.frame(shot.frame)
+
+    def _drawn(self, shot: TurnShot) -> Pillow.Image:
+        height = (self._height + _CAPTION + 1) // 2 * 2
+        picture = Pillow.new("RGB", (self._width, height), _PAPER)
+        frame = self._frame(shot)
+        if frame is not None:
+            picture.paste(self._screen(frame))
+        draw = ImageDraw.Draw(picture, "RGBA")
+        if frame is None:
+            words = shot.words or ("this frame was not recorded" if shot.frame else "")
+            self._write(draw, words)
+        if frame is not None and shot.mark is not None:
+            self._touch(draw, shot.mark)
+        self._caption(draw, shot)
+        return picture
+
+    def _screen(self, frame: Image) -> Pillow.Image:
+        whole = Pillow.fromarray(np.ascontiguousarray(frame))
+        return whole.resize((self._width, self._height), Pillow.Resampling.LANCZOS)
+
+    def _write(self, draw: ImageDraw.ImageDraw, words: str) -> None:
+        """Write text in a fixed grid, because text environments draw boards with characters."""
+        columns = max(1, (self._width - 2 * _MARGIN) // _COLUMN)
+        lines = [part for line in words.splitlines() for part in _cut(line, columns)]
+        for row, line in enumerate(lines[: max(1, (self._height - 2 * _MARGIN) // _ROW)]):
+            for column, character in enumerate(line):
+                position = (_MARGIN + (column + 0.5) * _COLUMN, _MARGIN + row * _ROW)
+                draw.text(position, character, fill=_INK, font=self._font, anchor="ma")
+
+    def _touch(self, draw: ImageDraw.ImageDraw, mark: TouchMark) -> None:
+        x, y = mark.to_x * self._width, mark.to_y * self._height
+        if mark.moves:
+            start = (mark.x * self._width, mark.y * self._height)
+            draw.line((*start, x, y), fill=(*_TOUCH, 220), width=4)
+        radius = self._width / 26
+        draw.ellipse(
+            (x - radius, y - radius, x + radius, y + radius),
+            fill=(*_TOUCH, 70), outline=(*_TOUCH, 255), width=2,
+        )  # fmt: skip
+        draw.ellipse((x - 4, y - 4, x + 4, y + 4), fill=(*_TOUCH, 255))
+
+    def _caption(self, draw: ImageDraw.ImageDraw, shot: TurnShot) -> None:
+        top = self._height + 8
+        draw.text((_MARGIN, top), shot.title, fill=_FAINT, font=self._small)
+        if shot.reward is not None:
+            color = _GOOD if shot.reward > 0 else _BAD if shot.reward < 0 else _FAINT
+            right = (self._width - _MARGIN, top)
+            draw.text(right, format_signed(shot.reward), fill=color, font=self._small, anchor="ra")
+        caption = self._fitted(draw, shot.caption)
+        draw.multiline_text((_MARGIN, top + 18), caption, fill=_INK, font=self._font, spacing=3)
+
+    def _fitted(self, draw: ImageDraw.ImageDraw, words: str) -> str:
+        """A reply in `_LINES` lines: the first and, if it is long, the last, with the action."""
+        width = self._width - 2 * _MARGIN
+        columns = max(8, int(width / draw.textlength("n", font=self._font)))
+        lines = textwrap.wrap(words[:_MAX_REPLY] or "(empty reply)", columns)
+        if len(lines) > _LINES or len(words) > _MAX_REPLY:
+            end = textwrap.wrap(words[-(_LINES - 1) * columns + 2 :], columns)[1 - _LINES :]
+            lines = [f"{lines[0][: columns - 2]} …", *end]
+        return "\n".join(lines)

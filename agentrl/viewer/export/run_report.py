@@ -10,9 +10,8 @@ from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
 from agentrl.types import Episode, without_placeholders
-from agentrl.viewer.export.embedded_page import EmbeddedFrames, render
-from agentrl.viewer.metric_curves import Chart, Curve, MetricCurves
-from agentrl.viewer.run_overview import overview
+from agentrl.viewer.export.html_pages import EmbeddedFrames, render
+from agentrl.viewer.run_overview import Chart, Curve, MetricCurves, overview
 
 _Row = dict[str, Any]
 _WIDEST = 200

@@ -17,7 +17,7 @@ from agentrl.replay import run_layout
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.export import turn_images, write
+from agentrl.viewer.export import media, write
 from agentrl.viewer.export.run_report import report
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
@@ -191,7 +191,7 @@ def test_a_report_shows_training_progress(run):
 def test_a_long_reply_keeps_its_first_and_last_line(run, said, first, last):
     recorded = Run(run).episode(Run(run).episodes()[0].id)
     turns = (dataclasses.replace(recorded.episode.turns[0], reply=said),)
-    artist = turn_images.TurnPainter(
+    artist = media.TurnPainter(
         Run(run),
         dataclasses.replace(recorded, episode=dataclasses.replace(recorded.episode, turns=turns)),
         300,

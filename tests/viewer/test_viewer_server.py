@@ -22,8 +22,8 @@ from agentrl.errors import ConfigError
 from agentrl.rollout.env_components import open_translator
 from agentrl.training.evaluation.play_episode import PlayInterface, play
 from agentrl.training.supervised.action_phrasing import available_gestures
-from agentrl.viewer.browser_play import play_in_browser
 from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.viewer_server import play_in_browser
 from tests.viewer.conftest import Open
 
 LAKE = EnvConfig(

@@ -4,7 +4,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.viewer.export.run_report import report
-from agentrl.viewer.metric_curves import MetricCurves
+from agentrl.viewer.run_overview import MetricCurves
 from tests.viewer import runs
 
 
