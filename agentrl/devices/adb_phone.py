@@ -31,7 +31,7 @@ from agentrl.devices.adb.app_commands import (
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture import CAPTURES, Capture
 from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
-from agentrl.devices.capture.screencap_raw import RawCapture
+from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
 from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Window, dispatch_action
 from agentrl.devices.guard.foreground import WINDOW, front_check, parse_front_package, parse_window

@@ -19,9 +19,8 @@ from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import CAPTURES
-from agentrl.devices.capture.capture_trial import CaptureTrial
+from agentrl.devices.capture.capture_trial import CaptureTrial, measure_lag_s
 from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.stream_latency import measure_lag_s
 from agentrl.errors import ConfigError, DeviceError
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import pytest
 
 from agentrl.devices import capture_benchmark, open_device
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
-from agentrl.devices.capture import CAPTURES, screencap_raw
+from agentrl.devices.capture import CAPTURES, screencap
 from agentrl.devices.capture_benchmark import (
     MethodTiming,
     choose_methods,
@@ -103,7 +103,7 @@ def test_a_capture_that_fails_on_a_phone_is_not_picked(phone: AdbPhone) -> None:
 @pytest.mark.adb
 def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
-    monkeypatch.setattr("agentrl.devices.capture.stream_latency._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
     found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
     for name in CAPTURES:
@@ -115,9 +115,9 @@ def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.Monk
 def test_a_capture_that_shows_something_else_is_not_picked(
     phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = screencap_raw.RawCapture.read
+    read = screencap.RawCapture.read
     monkeypatch.setattr(
-        screencap_raw.RawCapture,
+        screencap.RawCapture,
         "read",
         lambda self, link: np.ascontiguousarray(read(self, link)[::-1]),
     )
@@ -147,7 +147,7 @@ def test_without_time_to_measure_the_defaults_are_used(
     monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.0)
     phone.use(capture="png", input="input")
     assert {row.failure for row in choose_methods(phone)} == {"not measured in time"}
-    assert isinstance(phone.capture, screencap_raw.RawCapture)
+    assert isinstance(phone.capture, screencap.RawCapture)
     assert phone.internal_shell is phone.persistent_shell
 
 

@@ -106,7 +106,7 @@ def test_each_failed_test_is_reported_with_a_fix(
     words: str,
 ) -> None:
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
-    monkeypatch.setattr("agentrl.devices.capture.stream_latency._FRESH_S", 0.3)
+    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     monkeypatch.setattr(phone_probes, "_SLOW_START_S", 0.5)
     if fault == "input":
         monkeypatch.setattr(phone_probes, "_ARRIVES_S", 0.3)

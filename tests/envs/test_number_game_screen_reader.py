@@ -45,7 +45,7 @@ def png(frame: ScreenFrame) -> Image:
 def h264(frame: ScreenFrame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
-    from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
+    from agentrl.devices.capture.h264_stream import H264Decoder, rgb
     from agentrl.virtual_phone.system.screen_recorder import ScreenRecorder
 
     recorder = ScreenRecorder(frame.size, 4_000_000, container=False)

@@ -33,9 +33,9 @@ class CommandShell(Protocol):
 class OneShotShell:
     """A new shell for each call, so that no command affects a later one."""
 
-    def __init__(self, line: DeviceTransport) -> None:
+    def __init__(self, transport: DeviceTransport) -> None:
         """Nothing is started before the first call."""
-        self._transport = line
+        self._transport = transport
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         """See CommandShell.run."""
@@ -60,9 +60,9 @@ class PersistentShell:
     is running, and scripts that are not one line of printable text, go through `OneShotShell`.
     """
 
-    def __init__(self, line: DeviceTransport, one_shot_shell: OneShotShell) -> None:
+    def __init__(self, transport: DeviceTransport, one_shot_shell: OneShotShell) -> None:
         """Nothing is started before the first call."""
-        self._transport = line
+        self._transport = transport
         self._per_call = one_shot_shell
         self._lock = threading.Lock()
         self._link: AdbSocket | None = None
@@ -160,30 +160,32 @@ def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> _End:
     return _End.LINK
 
 
-def _script(line: DeviceTransport, commands: Sequence[Command], *, prompted: bool) -> ShellScript:
+def _script(
+    transport: DeviceTransport, commands: Sequence[Command], *, prompted: bool
+) -> ShellScript:
     try:
-        return ShellScript(commands, prompted=prompted, token=line.token)
+        return ShellScript(commands, prompted=prompted, token=transport.token)
     except DeviceError as error:
-        raise DeviceError(f"{line.serial}: {error}") from error
+        raise DeviceError(f"{transport.serial}: {error}") from error
 
 
-def _results(line: DeviceTransport, script: ShellScript) -> list[CommandResult]:
+def _results(transport: DeviceTransport, script: ShellScript) -> list[CommandResult]:
     try:
         return script.results()
     except LeaseLost as error:
-        raise LeaseLost(f"{line.serial}: lease {line.token}: {error}") from None
+        raise LeaseLost(f"{transport.serial}: lease {transport.token}: {error}") from None
 
 
 def _named(commands: Sequence[Command]) -> str:
     return "; ".join(quote_command(command) for command in commands)
 
 
-def _ended(line: DeviceTransport, script: ShellScript) -> DeviceError:
+def _ended(transport: DeviceTransport, script: ShellScript) -> DeviceError:
     """The error for a shell that ended before its script."""
     try:
-        line.check_online()
+        transport.check_online()
         script.results()
     except DeviceError as error:
-        named = str(error).startswith(line.serial)
-        return error if named else DeviceError(f"{line.serial}: {error}")
-    return DeviceError(f"{line.serial}: the shell ended")
+        named = str(error).startswith(transport.serial)
+        return error if named else DeviceError(f"{transport.serial}: {error}")
+    return DeviceError(f"{transport.serial}: the shell ended")

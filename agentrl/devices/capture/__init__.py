@@ -10,8 +10,7 @@ from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import Capture
 from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.h264_stream import StreamCapture, check_decoder
-from agentrl.devices.capture.screencap_png import PngCapture
-from agentrl.devices.capture.screencap_raw import RawCapture
+from agentrl.devices.capture.screencap import PngCapture, RawCapture
 
 CAPTURES: Mapping[str, Callable[[DeviceTransport], Capture]] = {
     "raw": RawCapture,

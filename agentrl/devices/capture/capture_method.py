@@ -1,6 +1,9 @@
-"""The `Capture` protocol, and the checks that every capture applies to its pictures."""
+"""The `Capture` protocol, the checks that every capture applies, and comparing two captures."""
 
 from typing import Protocol
+
+import cv2
+import numpy as np
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.errors import CaptureError
@@ -11,6 +14,10 @@ _BAR = 0.08
 """Height, at top and bottom, of the system's bars over a black window, as a fraction."""
 _COARSE = 61
 """Stride of the rows and columns that are checked first."""
+_BLOCK = 16
+_TOLERANCE = 24
+_MOST_BLOCKS = 0.01
+"""Largest fraction of blocks that may differ by more than the tolerance in equal pictures."""
 
 
 class Capture(Protocol):
@@ -79,3 +86,17 @@ def no_frame(serial: str, got: bytes) -> CaptureError:
     """The error for a phone that sent a message, or nothing, instead of a frame."""
     text = got.decode(errors="replace").strip()
     return CaptureError(f"{serial}: the capture returned {len(got)} bytes, not a frame: {text!r}")
+
+
+def images_match(one: Image, other: Image) -> bool:
+    """Whether two pictures are equal up to compression artifacts."""
+    return block_difference(one, other) <= _MOST_BLOCKS
+
+
+def block_difference(one: Image, other: Image) -> float:
+    """Fraction of blocks that differ by more than compression explains; 1 for different sizes."""
+    if one.shape != other.shape:
+        return 1.0
+    small = (max(1, one.shape[1] // _BLOCK), max(1, one.shape[0] // _BLOCK))
+    blocks = [cv2.resize(picture, small, interpolation=cv2.INTER_AREA) for picture in (one, other)]
+    return float(np.mean((cv2.absdiff(*blocks) > _TOLERANCE).any(axis=2)))

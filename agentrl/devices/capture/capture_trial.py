@@ -1,20 +1,23 @@
-"""Tests captures on a phone: are they correct, are they fresh, how long do they take?"""
+"""Tests captures on a phone: correctness, freshness and duration, and the lag of a stream."""
 
+import threading
 import time
 from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture.capture_method import Capture
-from agentrl.devices.capture.image_similarity import images_match
-from agentrl.devices.capture.screencap_png import PngCapture
-from agentrl.devices.capture.screencap_raw import RawCapture
+from agentrl.devices.capture.capture_method import Capture, images_match
+from agentrl.devices.capture.h264_stream import StreamCapture
+from agentrl.devices.capture.screencap import PngCapture, RawCapture
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 
 _TRIES = 3
 _FRESH_S = 3.0
 _POLL_S = 0.01
+_LAG_MARGIN = 1.5
+_LEAST_LAG_S = 0.03
+_STREAM_POLL_S = 0.002
 
 
 class CaptureTrial:
@@ -22,7 +25,7 @@ class CaptureTrial:
 
     def __init__(
         self,
-        line: DeviceTransport,
+        transport: DeviceTransport,
         frame_s: float,
         *,
         rounds: int,
@@ -32,18 +35,18 @@ class CaptureTrial:
         """Does not contact the phone yet.
 
         Args:
-            line: to the phone.
+            transport: to the phone.
             frame_s: deadline of one picture.
             rounds: number of pictures per capture.
             change: changes something on the screen; None does not check freshness.
             within: overall deadline; None for no limit.
         """
-        self._transport = line
+        self._transport = transport
         self._frame_s = frame_s
         self._rounds = rounds
         self._change = change
         self._within = within
-        self._witness: Capture | None = None
+        self._reference: Capture | None = None
 
     def seconds(self, capture: Capture) -> list[float]:
         """How long each picture of a capture took.
@@ -71,12 +74,12 @@ class CaptureTrial:
 
     def _compare(self, capture: Capture) -> None:
         """Check that it shows the same as another capture."""
-        witness = self._other(capture)
-        if witness is None:
+        reference = self._other(capture)
+        if reference is None:
             return
-        earlier = self._frame(witness)
+        earlier = self._frame(reference)
         for _ in range(_TRIES):
-            shown, later = self._frame(capture), self._frame(witness)
+            shown, later = self._frame(capture), self._frame(reference)
             # The screen may have changed before or after it.
             if images_match(earlier, shown) or images_match(later, shown):
                 return
@@ -87,11 +90,11 @@ class CaptureTrial:
         """A capture to compare with: raw for the others, PNG for raw; None if none works."""
         if self._within is not None and isinstance(capture, RawCapture):
             return None  # a PNG takes seconds on some phones
-        if self._witness is None or type(self._witness) is type(capture):
+        if self._reference is None or type(self._reference) is type(capture):
             others: list[Capture] = [RawCapture(self._transport), PngCapture(self._transport)]
             others = [other for other in others if type(other) is not type(capture)]
-            self._witness = next((other for other in others if self._works(other)), None)
-        return self._witness
+            self._reference = next((other for other in others if self._works(other)), None)
+        return self._reference
 
     def _works(self, capture: Capture) -> bool:
         try:
@@ -111,3 +114,87 @@ class CaptureTrial:
                     f"{self._transport.serial}: stale: a change did not show within {_FRESH_S:g} s"
                 )
             time.sleep(_POLL_S)
+
+
+def measure_lag_s(
+    transport: DeviceTransport,
+    stream: StreamCapture,
+    change: Callable[[], None],
+    rounds: int,
+    deadline: Deadline,
+) -> float:
+    """The largest lag of a stream behind raw captures, with a margin.
+
+    Args:
+        transport: to the phone, for the raw captures.
+        stream: of the same phone.
+        change: changes something on the screen.
+        rounds: how often it is changed.
+        deadline: overall deadline.
+
+    Raises:
+        CaptureError: a change never showed.
+        DeviceError: the phone failed.
+        TimeoutError: the deadline has passed.
+    """
+    stream.frame(deadline)
+    stream.lag_s = 0.0
+    lags = [_lag_s(transport, stream, change, deadline) for _ in range(rounds)]
+    return max(_LEAST_LAG_S, _LAG_MARGIN * max(lags))
+
+
+def _lag_s(
+    transport: DeviceTransport,
+    stream: StreamCapture,
+    change: Callable[[], None],
+    deadline: Deadline,
+) -> float:
+    """Seconds from the last raw capture without the change to the stream showing it."""
+    watch = _ChangeWatch(transport, deadline)
+    before = stream.newest(deadline)
+    while not images_match(before, watch.before):
+        time.sleep(min(_STREAM_POLL_S, deadline.left_s()))
+        before = stream.newest(deadline)
+    end_s = time.monotonic() + _FRESH_S
+    with watch:
+        change()
+        while images_match(before, stream.newest(deadline)):
+            time.sleep(_STREAM_POLL_S)
+            if time.monotonic() >= end_s:
+                raise CaptureError(
+                    f"{transport.serial}: stale: a change did not show within {_FRESH_S:g} s"
+                )
+        shown_s = time.monotonic()
+    return shown_s - watch.unchanged_s
+
+
+class _ChangeWatch:
+    """Takes raw captures in a thread until the screen has changed."""
+
+    def __init__(self, transport: DeviceTransport, deadline: Deadline) -> None:
+        self._capture = RawCapture(transport)
+        self._deadline = deadline
+        self.unchanged_s = time.monotonic()
+        """When the last capture without the change was begun."""
+        self.before: Image = self._capture.frame(deadline)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> None:
+        self.unchanged_s = time.monotonic()
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join(self._deadline.seconds)
+
+    def _look(self) -> None:
+        while not self._ended.is_set():
+            begun_s = time.monotonic()
+            try:
+                picture = self._capture.frame(self._deadline)
+            except DeviceError:  # `unchanged_s` so far is the conservative answer
+                return
+            if not images_match(self.before, picture):
+                return
+            self.unchanged_s = begun_s

@@ -37,9 +37,9 @@ class _Header:
 class FramebufferCapture:
     """See Capture."""
 
-    def __init__(self, line: DeviceTransport) -> None:
+    def __init__(self, transport: DeviceTransport) -> None:
         """The buffer is allocated with the first frame and reused."""
-        self._transport = line
+        self._transport = transport
         self._buffer = bytearray()
 
     def frame(self, deadline: Deadline) -> Image:

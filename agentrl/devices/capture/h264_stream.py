@@ -15,18 +15,22 @@ arrive at all. So three rules hold:
 Its pictures are compressed: they are close to those of other captures, not equal.
 """
 
+import threading
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from agentrl.devices.adb.adb_socket import Deadline, to_device_error
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline, to_device_error
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
-from agentrl.devices.capture.capture_method import check_lit
-from agentrl.devices.capture.image_similarity import block_difference, images_match
-from agentrl.devices.capture.screencap_raw import RawCapture
-from agentrl.devices.capture.screenrecord import ScreenRecording
-from agentrl.errors import CaptureError, ConfigError
+from agentrl.devices.capture.capture_method import block_difference, check_lit, images_match
+from agentrl.devices.capture.screencap import RawCapture
+from agentrl.errors import CaptureError, ConfigError, DeviceError
 from agentrl.types import Image
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
 
 _RECORD = "screenrecord --output-format=h264 --time-limit 180 -"
 _CHECK_EVERY_S = 10.0
@@ -35,24 +39,28 @@ _MOST = 1 / 3
 """Fraction of the screen whose change triggers a comparison with a raw capture."""
 _DARK = 8
 """Black is not exactly 0 in a compressed picture."""
+_GAP_S = 0.02
+"""A frame is complete when no more data has come for this long."""
+_FOREVER_S = 86_400.0
+_ACCESS_UNIT_DELIMITER = b"\0\0\0\1\x09\xf0"
 
 
 class StreamCapture:
     """See Capture.
 
     Args:
-        line: to the phone.
+        transport: to the phone.
         lag_s: upper bound of the time until the stream shows what the screen shows.
 
     Raises:
         ConfigError: PyAV is not installed.
     """
 
-    def __init__(self, line: DeviceTransport, lag_s: float = 0.25) -> None:
+    def __init__(self, transport: DeviceTransport, lag_s: float = 0.25) -> None:
         check_decoder()
         self.lag_s = lag_s
-        self._transport = line
-        self._raw = RawCapture(line)
+        self._transport = transport
+        self._raw = RawCapture(transport)
         self._run: ScreenRecording | None = None
         self._checked: Image = np.zeros((1, 1, 3), np.uint8)
         self._check_at_s = 0.0
@@ -90,8 +98,6 @@ class StreamCapture:
             CaptureError: the recording ended without one.
             TimeoutError: none came in time.
         """
-        from agentrl.devices.capture.h264_decoder import rgb
-
         asked_s, why = time.monotonic(), ""
         for _ in range(2):
             run = self._run
@@ -104,7 +110,7 @@ class StreamCapture:
         self._transport.check_online()
         raise CaptureError(f"{self._transport.serial}: screenrecord returned no frame: {why}")
 
-    def _start(self, deadline: Deadline) -> ScreenRecording:
+    def _start(self, deadline: Deadline) -> "ScreenRecording":
         self.close()
         try:
             link = self._transport.open(f"exec:{_RECORD} 2>/dev/null", deadline)
@@ -131,6 +137,126 @@ class StreamCapture:
         )
 
 
+class ScreenRecording:
+    """One recording, from its start to its end, read by its own thread."""
+
+    def __init__(self, link: AdbSocket) -> None:
+        """Start reading from a link on which `screenrecord` was opened."""
+        self.ended = False
+        self._link = link
+        self._first = b""
+        self._frame: VideoFrame | None = None
+        self._frame_at_s = 0.0
+        self._pending = False
+        self._error = ""
+        self._moved = threading.Condition()
+        threading.Thread(target=self._read, name="screenrecord", daemon=True).start()
+
+    def newest(self, not_before_s: float, deadline: Deadline) -> "VideoFrame | None":
+        """The newest frame, not earlier than that time; None if the recording has ended.
+
+        Raises:
+            TimeoutError: no frame came within the deadline.
+        """
+        with self._moved:
+            while not self.ended:
+                wait_s = not_before_s - time.monotonic()
+                if wait_s <= 0 and self._frame is not None:
+                    # If the screen never rests, part of the next frame is always pending.
+                    if not self._pending or self._frame_at_s >= not_before_s:
+                        return self._frame
+                    wait_s = _GAP_S
+                left_s = deadline.left_s()
+                self._moved.wait(min(left_s, wait_s) if wait_s > 0 else left_s)
+            return None
+
+    def why_ended(self) -> str:
+        """Why it ended, as far as known."""
+        return self._error or repr(self._first.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Stop the recording."""
+        self._link.close()
+
+    def _read(self) -> None:
+        try:
+            self._decode()
+        except (*FAILURES, DeviceError) as error:
+            self._error = str(error)
+        with self._moved:
+            self.ended = True
+            self._moved.notify_all()
+        self._link.close()
+
+    def _decode(self) -> None:
+        decoder = H264Decoder()
+        while True:
+            self._link.deadline = Deadline(_GAP_S if self._pending else _FOREVER_S)
+            try:
+                data = self._link.receive()
+            except TimeoutError:
+                self._keep(decoder.flush(), pending=False)
+                continue
+            if not data:
+                return
+            self._first = self._first or data[:200]
+            self._pending = True
+            self._keep(decoder.feed(data), pending=True)
+
+    def _keep(self, frame: "VideoFrame | None", *, pending: bool) -> None:
+        with self._moved:
+            self._pending = pending
+            if frame is not None:
+                self._frame, self._frame_at_s = frame, time.monotonic()
+            self._moved.notify_all()
+
+
+class H264Decoder:
+    """Decodes an H.264 elementary stream incrementally."""
+
+    def __init__(self) -> None:
+        """Waits for a key frame."""
+        import av
+        from av.video.codeccontext import VideoCodecContext
+
+        codec = av.CodecContext.create("h264", "r")
+        assert isinstance(codec, VideoCodecContext)
+        # N threads would delay the output by N frames.
+        codec.thread_type = "NONE"
+        # Without this, missing parts of a picture are invented.
+        codec.options = {"err_detect": "explode"}
+        self._codec = codec
+
+    def feed(self, data: bytes) -> "VideoFrame | None":
+        """The last frame completed by these bytes, if any.
+
+        Raises:
+            CaptureError: the stream is damaged; a new one has to be started.
+        """
+        frames = list(self._decoded(data))
+        return frames[-1] if frames else None
+
+    def flush(self) -> "VideoFrame | None":
+        """The pending frame, whose end is only marked by the next one.
+
+        Raises:
+            CaptureError: it was incomplete.
+        """
+        return self.feed(_ACCESS_UNIT_DELIMITER)
+
+    def _decoded(self, data: bytes) -> "Iterator[VideoFrame]":
+        from av.error import FFmpegError
+
+        try:
+            for packet in self._codec.parse(data):
+                for frame in self._codec.decode(packet):
+                    if frame.is_corrupt:
+                        raise CaptureError("the stream contains a damaged frame")
+                    yield frame
+        except FFmpegError as error:
+            raise CaptureError(f"the stream is damaged: {error}") from error
+
+
 def check_decoder() -> None:
     """Check that PyAV is installed.
 
@@ -138,7 +264,7 @@ def check_decoder() -> None:
         ConfigError: it is not.
     """
     try:
-        import agentrl.devices.capture.h264_decoder  # noqa: F401 - fails early if PyAV is missing
+        import av  # noqa: F401 - fails early if PyAV is missing
     except ImportError as error:
         raise ConfigError(
             f"devices.capture=stream needs PyAV ({error}): pip install 'agentrl-screens[stream]', "
@@ -148,3 +274,8 @@ def check_decoder() -> None:
 
 def _sides(picture: Image) -> str:
     return f"{picture.shape[1]}x{picture.shape[0]}"
+
+
+def rgb(frame: "VideoFrame") -> Image:
+    """The picture of a frame, uint8[H, W, 3]."""
+    return cast(Image, frame.to_ndarray(format="rgb24"))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from agentrl.devices.adb.adb_socket import AdbSocket
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture import screencap_png
+from agentrl.devices.capture import screencap
 from agentrl.devices.capture.framebuffer import FramebufferCapture
-from agentrl.devices.capture.screencap_raw import RawCapture
+from agentrl.devices.capture.screencap import RawCapture
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
@@ -91,7 +91,7 @@ def test_one_lit_pixel_is_a_picture_but_black_is_not() -> None:
     with pytest.raises(CaptureError, match="P: the 240x320 frame is all black"):
         RawCapture(NO_PHONE).read(link(raw(frame)))
     with pytest.raises(CaptureError, match="is all black"):
-        screencap_png.decode(encoded(frame), "P")
+        screencap.decode_png(encoded(frame), "P")
     with pytest.raises(CaptureError, match="is all black"):
         FramebufferCapture(NO_PHONE).read(link(framebuffer(frame, "RGBA", 1)))
     frame[5] = 255  # the bar of the system above a window that forbids captures
@@ -100,7 +100,7 @@ def test_one_lit_pixel_is_a_picture_but_black_is_not() -> None:
     frame[5] = 0
     frame[117, 5, 2] = 1
     assert RawCapture(NO_PHONE).read(link(raw(frame))).sum() == 1
-    assert screencap_png.decode(encoded(frame), "P").sum() == 1
+    assert screencap.decode_png(encoded(frame), "P").sum() == 1
     assert FramebufferCapture(NO_PHONE).read(link(framebuffer(frame, "BGRA", 2))).sum() == 1
 
 
@@ -132,14 +132,14 @@ PNG = encoded(picture())
 
 
 def test_a_png_is_read() -> None:
-    assert np.array_equal(screencap_png.decode(PNG, "P"), picture())
-    assert np.array_equal(screencap_png.decode(PNG + b"more", "P"), picture())
+    assert np.array_equal(screencap.decode_png(PNG, "P"), picture())
+    assert np.array_equal(screencap.decode_png(PNG + b"more", "P"), picture())
 
 
 @given(st.integers(0, len(PNG) - 1))
 def test_a_truncated_png_is_an_error(length: int) -> None:
     with pytest.raises(CaptureError):
-        screencap_png.decode(PNG[:length], "P")
+        screencap.decode_png(PNG[:length], "P")
 
 
 @given(st.integers(0, len(PNG) - 1), st.integers(1, 255))
@@ -147,7 +147,7 @@ def test_a_png_with_one_damaged_byte_is_an_error(at: int, change: int) -> None:
     damaged = bytearray(PNG)
     damaged[at] ^= change
     with pytest.raises(CaptureError):
-        screencap_png.decode(bytes(damaged), "P")
+        screencap.decode_png(bytes(damaged), "P")
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -190,4 +190,4 @@ def test_random_bytes_are_not_a_picture(noise: bytes) -> None:
         with pytest.raises(CaptureError):
             read(link(noise))
     with pytest.raises(CaptureError):
-        screencap_png.decode(noise, "P")
+        screencap.decode_png(noise, "P")

@@ -17,10 +17,9 @@ from agentrl.devices import open_device
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture import h264_stream
-from agentrl.devices.capture.h264_decoder import H264Decoder, rgb
-from agentrl.devices.capture.h264_stream import StreamCapture
-from agentrl.devices.capture.image_similarity import images_match
-from agentrl.devices.capture.stream_latency import measure_lag_s
+from agentrl.devices.capture.capture_method import images_match
+from agentrl.devices.capture.capture_trial import measure_lag_s
+from agentrl.devices.capture.h264_stream import H264Decoder, StreamCapture, rgb
 from agentrl.errors import CaptureError, ConfigError, DeviceTimeout
 from agentrl.types import Image
 
@@ -298,6 +297,6 @@ def test_a_stream_is_decoded_however_its_bytes_are_split(piece: int) -> None:
 
 
 def test_without_pyav_the_stream_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "agentrl.devices.capture.h264_decoder", None)
+    monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[stream\]'"):
         open_device("virtual", capture="stream")

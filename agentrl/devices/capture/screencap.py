@@ -1,0 +1,129 @@
+"""Captures by `screencap`: raw pixels, or PNG for slow connections.
+
+A PNG has a tenth of the bytes but takes the phone longer to encode.
+"""
+
+import struct
+import zlib
+
+import cv2
+import numpy as np
+
+from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
+from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
+from agentrl.errors import CaptureError
+from agentrl.types import Image
+
+_SHORT_HEADER = 12
+_LONG_HEADER = 16
+"""Android 9 and later add the color space."""
+_RGBA_8888, _RGBX_8888 = 1, 2
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_CHUNK = struct.Struct(">I4s")
+
+
+class RawCapture:
+    """The fastest capture that every phone supports, over a fast connection; see Capture."""
+
+    def __init__(self, transport: DeviceTransport) -> None:
+        """The buffer is allocated with the first frame and reused."""
+        self._transport = transport
+        self._buffer = bytearray(_LONG_HEADER)
+
+    def frame(self, deadline: Deadline) -> Image:
+        """See Capture.frame."""
+        # Phones with two screens write a warning before the frame.
+        with self._transport.opened("exec:screencap 2>/dev/null", deadline, "screencap") as link:
+            return self.read(link)
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def read(self, link: AdbSocket) -> Image:
+        """Read one frame from a link on which `screencap` was opened.
+
+        Raises:
+            CaptureError: the picture is incomplete or black.
+        """
+        serial = self._transport.serial
+        got = link.read_into(memoryview(self._buffer)[:_SHORT_HEADER])
+        if got < _SHORT_HEADER:
+            raise no_frame(serial, bytes(self._buffer[:got]))
+        width, height, form = struct.unpack_from("<3I", self._buffer)
+        check_sides(serial, width, height, bytes(self._buffer[:_SHORT_HEADER]))
+        if form not in (_RGBA_8888, _RGBX_8888):
+            raise CaptureError(f"{serial}: screencap returned pixel format {form}, not RGBA")
+        pixels = width * height * 4
+        if len(self._buffer) < _LONG_HEADER + pixels:
+            self._buffer = self._buffer[:_SHORT_HEADER] + bytearray(pixels + 4)
+        view = memoryview(self._buffer)
+        got = link.read_into(view[_SHORT_HEADER : _LONG_HEADER + pixels])
+        if got < pixels:
+            raise cut_off(serial, width, height, got, pixels)
+        start = _SHORT_HEADER + got - pixels
+        rgba = np.frombuffer(view, np.uint8, pixels, start).reshape(height, width, 4)
+        rgb = cv2.cvtColor(rgba, cv2.COLOR_RGBA2RGB).astype(np.uint8, copy=False)
+        return check_lit(serial, rgb)
+
+
+class PngCapture:
+    """A compressed capture; see Capture."""
+
+    def __init__(self, transport: DeviceTransport) -> None:
+        """Keeps nothing between frames."""
+        self._transport = transport
+
+    def frame(self, deadline: Deadline) -> Image:
+        """See Capture.frame."""
+        data = bytearray()
+        with self._transport.opened(
+            "exec:screencap -p 2>/dev/null", deadline, "screencap -p"
+        ) as link:
+            while chunk := link.receive():
+                data += chunk
+        return decode_png(bytes(data), self._transport.serial)
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def decode_png(data: bytes, serial: str) -> Image:
+    """The picture in a PNG, uint8[H, W, 3].
+
+    OpenCV returns partial pictures of truncated or damaged files, so every chunk is checked first.
+
+    Raises:
+        CaptureError: not a PNG, incomplete, or black.
+    """
+    if not data.startswith(_PNG_SIGNATURE):
+        raise no_frame(serial, data[:64])
+    width, height = _png_sides(data, serial)
+    _check_png_chunks(data, serial)
+    rgb = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    if rgb is None or rgb.shape != (height, width, 3):
+        raise CaptureError(f"{serial}: the {width}x{height} PNG cannot be decoded")
+    return check_lit(serial, rgb.astype(np.uint8, copy=False))
+
+
+def _png_sides(data: bytes, serial: str) -> tuple[int, int]:
+    header = data[len(_PNG_SIGNATURE) : len(_PNG_SIGNATURE) + 16]
+    if len(header) < 16 or header[4:8] != b"IHDR":
+        raise CaptureError(f"{serial}: the PNG ended after {len(data)} bytes, in its header")
+    width, height = struct.unpack_from(">2I", header, 8)
+    check_sides(serial, width, height, header)
+    return width, height
+
+
+def _check_png_chunks(data: bytes, serial: str) -> None:
+    at, kind = len(_PNG_SIGNATURE), b""
+    while kind != b"IEND":
+        if at + _PNG_CHUNK.size > len(data):
+            raise CaptureError(f"{serial}: the PNG ended after {len(data)} bytes, before its end")
+        length, kind = _PNG_CHUNK.unpack_from(data, at)
+        end = at + _PNG_CHUNK.size + length
+        if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            raise CaptureError(
+                f"{serial}: the PNG of {len(data)} bytes is truncated or damaged at byte {at}"
+            )
+        at = end + 4
