@@ -31,7 +31,7 @@ from agentrl.devices.guard.app_guard import AppExit, AppGuard, GuardedResult
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.pool import DevicePool
 from agentrl.devices.pool.lease import LeasableDevice
-from agentrl.devices.pool.lender import PoolOptions
+from agentrl.devices.pool.pool_manager import PoolOptions
 from agentrl.devices.screen_regions import ScreenRegion
 
 __all__ = [

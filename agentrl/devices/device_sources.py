@@ -11,8 +11,7 @@ from agentrl.devices.device_opener import DeviceOpener, DeviceWrapper
 from agentrl.devices.pool import DevicePool, lease
 from agentrl.devices.pool.connection_routes import group_by_phone
 from agentrl.devices.pool.lease import LeasableDevice
-from agentrl.devices.pool.lender import PoolOptions
-from agentrl.devices.pool.pool_manager import PoolManager
+from agentrl.devices.pool.pool_manager import PoolManager, PoolOptions
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.virtual_phone.spawn import AppLike, VirtualPhones, spawn
 

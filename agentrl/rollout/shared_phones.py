@@ -15,8 +15,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import DevicesConfig
 from agentrl.devices import DeviceWrapper
 from agentrl.devices.pool import Borrower, DevicePool
-from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice
-from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant
+from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.phone_pool import open_phone_pool, phone_opener, phone_states

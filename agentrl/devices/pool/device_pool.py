@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from agentrl.devices.pool.background_tasks import BackgroundTasks
-from agentrl.devices.pool.lease import LeasedDevice
+from agentrl.devices.pool.lease import LeasedDevice, LeaseEnd, LeaseGrant, Lender
 from agentrl.devices.pool.lease_ledger import DeviceStats
-from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, Lender
 from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenTurned
+from agentrl.event_loop import BackgroundTasks
 
 
 class Borrower(ABC):
@@ -104,10 +103,10 @@ class DevicePool(Borrower):
     and probed again after growing pauses.
     """
 
-    def __init__(self, keeper: PoolManager) -> None:
-        """A pool of the keeper's phones; closing the pool closes the keeper."""
-        self.manager = keeper
-        super().__init__(keeper)
+    def __init__(self, manager: PoolManager) -> None:
+        """A pool of the manager's phones; closing the pool closes the manager."""
+        self.manager = manager
+        super().__init__(manager)
 
     def __len__(self) -> int:
         return len(self.manager)

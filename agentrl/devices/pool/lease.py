@@ -1,8 +1,12 @@
-"""A phone leased for one episode, which refuses its holder once the lease has ended."""
+"""A phone leased for one episode, which refuses its holder once the lease has ended.
+
+Leases are granted and ended through the `Lender` protocol, from this process or another.
+"""
 
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
@@ -184,6 +188,47 @@ class LeasedDevice:
 
     def close(self) -> None:
         """Does nothing: the pool closes the phone, not the holder of a lease."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LeaseGrant:
+    """A phone leased to a borrower."""
+
+    serial: str
+    """The route by which it is reached."""
+    token: int
+    """Unique to this lease; later leases of the same phone have larger tokens."""
+
+    @property
+    def name(self) -> str:
+        """Name of the lease; `open_device` accepts it instead of a serial."""
+        return f"{self.serial}#{self.token}"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LeaseEnd:
+    """How a lease ended."""
+
+    good: bool = False
+    """Whether it resets the count of failures."""
+    error: str | None = None
+    """What was wrong with the phone; None if nothing was."""
+    taken: bool = False
+    """Whether another job outside this pool uses the phone: its apps are not stopped then."""
+    busy_s: float = 0.0
+    """Seconds spent in calls."""
+    launched: Collection[str] = ()
+    """Packages of the apps that were started."""
+
+
+class Lender(Protocol):
+    """Leases phones, from this process or another."""
+
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
+        """See agentrl.devices.pool.pool_manager.PoolManager.acquire."""
+
+    async def release(self, token: int, ending: LeaseEnd) -> None:
+        """See agentrl.devices.pool.pool_manager.PoolManager.release."""
 
 
 def find_lease(token: str) -> LeasedDevice | None:

@@ -100,12 +100,12 @@ class LeaseLedger:
         self._quarantine_after = quarantine_after
         self._pause_s = pause_s
         self._token = first_token - 1
-        self._place = 0
+        self._last_position = 0
         self._opened_s = clock()
         self._rows: dict[str, _PhoneRecord] = {}
         self._lent: dict[int, str] = {}
         self._free: deque[str] = deque()
-        self._transport: deque[int] = deque()
+        self._queue: deque[int] = deque()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -123,19 +123,19 @@ class LeaseLedger:
 
     def join_queue(self) -> int:
         """Join the queue; returns the position."""
-        self._place += 1
-        self._transport.append(self._place)
-        return self._place
+        self._last_position += 1
+        self._queue.append(self._last_position)
+        return self._last_position
 
     def leave_queue(self, position: int) -> None:
         """Leave the queue; does nothing if a phone was granted to that position."""
-        if position in self._transport:
-            self._transport.remove(position)
+        if position in self._queue:
+            self._queue.remove(position)
 
     def grant_free(self) -> list[GrantedLease]:
         """Grant free phones to waiting callers."""
         entries = []
-        while self._free and self._transport:
+        while self._free and self._queue:
             phone, now = self._free.popleft(), self._clock()
             self._token += 1
             row = self._rows[phone]
@@ -144,7 +144,7 @@ class LeaseLedger:
             row.leases += 1
             self._lent[self._token] = phone
             entries.append(
-                GrantedLease(phone=phone, token=self._token, position=self._transport.popleft())
+                GrantedLease(phone=phone, token=self._token, position=self._queue.popleft())
             )
         return entries
 
@@ -201,10 +201,10 @@ class LeaseLedger:
         """Since the last good lease."""
         return self._rows[phone].failures_in_a_row
 
-    def record_recovery(self, phone: str, rungs: Iterable[str], *, answers: bool) -> None:
+    def record_recovery(self, phone: str, steps: Iterable[str], *, answers: bool) -> None:
         """Record a recovery attempt; a phone that still does not answer is quarantined."""
         row = self._rows[phone]
-        row.recoveries.update(rungs)
+        row.recoveries.update(steps)
         if row.state is PhoneAvailability.RECOVERING:
             if answers:
                 self._make_free(phone)

@@ -6,16 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.pool.background_tasks import BackgroundTasks
 from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
-from agentrl.devices.pool.lease import LeasableDevice
+from agentrl.devices.pool.lease import LeasableDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
-from agentrl.devices.pool.lender import LeaseEnd, LeaseGrant, PoolOptions
 from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.event_loop import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,22 @@ _ADMIT_AGAIN_S = 10.0
 """Pause before a newcomer that could not be used is tried again."""
 _AT_ONCE = 16
 """Phones recovered at the same time."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PoolOptions:
+    """Quarantine, lease and reboot settings of a pool."""
+
+    quarantine_after: int = 3
+    """Failures in a row before a phone is quarantined."""
+    quarantine_s: float = 30.0
+    """Pause before a phone in quarantine is probed; doubles each time."""
+    patience_s: float = 0.0
+    """How long all phones may be in quarantine before the pool gives up."""
+    lease_s: float = float("inf")
+    """Duration of a lease that is not renewed."""
+    reboot: bool = False
+    """Whether a phone may be rebooted if nothing else helps."""
 
 
 class PoolManager:
@@ -190,13 +206,13 @@ class PoolManager:
     async def _recover(self, phone: str, ending: LeaseEnd) -> None:
         routes, failures = self._unlease(phone), self.ledger.failures_in_a_row(phone)
         try:
-            climb = await self._in_thread(
+            recovery = await self._in_thread(
                 self._ladder.recover, routes, failures, ending.launched, ending.taken
             )
         finally:
             self._recovering.discard(phone)
-        self.routes.prefer(phone, climb.route)
-        self.ledger.record_recovery(phone, climb.steps, answers=climb.route is not None)
+        self.routes.prefer(phone, recovery.route)
+        self.ledger.record_recovery(phone, recovery.steps, answers=recovery.route is not None)
         if self.ledger.state(phone) is PhoneAvailability.QUARANTINED:
             log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
         self._grant_free_phones()
