@@ -6,6 +6,7 @@
     ├── ConfigError           a user's mistake, found before any work starts
     │   └── EpisodeRemoved        the requested episode was removed by retention
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
+    ├── LearnerError          a learner rank failed, or training diverged; ends the run
     └── WorldError            an infrastructure failure; discards the episode, never a reward
         ├── DeviceError       a phone failed
         │   ├── DeviceOffline     it is not connected (any more)
@@ -45,6 +46,10 @@ class EpisodeRemoved(ConfigError):
 
 class ActionError(AgentRLError):
     """A reply that cannot be parsed as an action."""
+
+
+class LearnerError(AgentRLError):
+    """A learner rank died or did not answer, or training diverged; the run cannot continue."""
 
 
 class WorldError(AgentRLError):

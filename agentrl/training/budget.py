@@ -24,7 +24,7 @@ _SCRIPTED_TURNS_PER_S = 110.0
 """300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
 _MODEL_TURNS_PER_S = 55.0
 """Measured: 47 to 66 on 32 virtual phones without effect delay, one screen per prompt."""
-_CLONED_TURNS_PER_S = 170.0
+_SUPERVISED_TURNS_PER_S = 170.0
 """600 steps of 32 turns took 112 s."""
 _LEARNED_TURNS_PER_S = 400.0
 """The 608 turns of a training step took 0.2 to 3.8 s."""
@@ -71,7 +71,7 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
         ),
     )
     if warm is not None and not _is_warm(config.model, warm, config.env):
-        seconds = warm.steps * warm.batch / _CLONED_TURNS_PER_S
+        seconds = warm.steps * warm.batch / _SUPERVISED_TURNS_PER_S
         games = 0 if warm.player is None else warm.episodes
         yield "demonstrations", *_games(max_turns, games, scripted)
         yield "warm start", f"{warm.steps} steps of {warm.batch} turns", seconds

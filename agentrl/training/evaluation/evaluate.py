@@ -22,8 +22,7 @@ from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.episode_request import Split
 from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
-from agentrl.training import plan, seeds
-from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training import checkpoint_store, plan, seeds
 from agentrl.training.monitoring.console import ConsoleDisplay
 from agentrl.training.monitoring.eta import PlannedWork
 from agentrl.training.monitoring.rollout_progress import show_progress

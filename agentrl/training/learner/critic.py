@@ -10,8 +10,8 @@ from agentrl.config import AlgorithmConfig
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.batches import loss_inputs
 from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.logprob_model import ValueModel
-from agentrl.training.learner.metric_accumulator import MetricAccumulator
 from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import Rank

@@ -14,12 +14,12 @@ from agentrl.algorithms import importance_correction, requirements
 from agentrl.algorithms.kl import ESTIMATES, k3
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import LearnerError
 from agentrl.training.batching.batches import loss_inputs
-from agentrl.training.learner import learner_state, logprob_mismatch
-from agentrl.training.learner.learner_error import LearnerError
+from agentrl.training.learner import learner_state
+from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.metric_accumulator import MetricAccumulator
 from agentrl.training.learner.micro_batches import (
     MicroBatch,
     score_per_token,
@@ -141,7 +141,7 @@ class Learner:
             computed tokens; the entropy over the tokens compared with the engine if none was
             computed. value_error, value_loss, value_grad_norm: the critic's, implicit_grad_norm:
             the implicit reward model's, if there are such. mismatch_*: see
-            `logprob_mismatch.measure`. tokens: number of sampled tokens; tokens_computed: per pass.
+            `measure_mismatch`. tokens: number of sampled tokens; tokens_computed: per pass.
             optimizer_steps, skipped, kl_coefficient if there is a KL term, version, seconds.
 
         Raises:
@@ -188,7 +188,7 @@ class Learner:
         """
         if self._config.train.mode == "async":
             samples = [s for s in samples if set(s.versions) <= {self.version}]
-        return logprob_mismatch.measure(
+        return measure_mismatch(
             samples,
             self._policy,
             self._model_adapter,
@@ -282,15 +282,15 @@ class Learner:
             metrics.add(values, micro.counts_in_metrics)
         return loss
 
-    def begin_cloning(self, config: WarmStartConfig) -> None:
+    def begin_supervised(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer."""
-        self._models.begin_cloning(config)
+        self._models.begin_supervised(config)
 
-    def end_cloning(self) -> None:
+    def end_supervised(self) -> None:
         """End supervised training and drop its optimizer."""
-        self._models.cloner = None
+        self._models.supervised = None
 
-    def clone(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
+    def supervised_step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
         """One supervised step on the sampled tokens, at temperature 1.
 
         Args:
@@ -304,9 +304,9 @@ class Learner:
         Raises:
             LearnerError: see `update`.
         """
-        cloner = self._models.cloner
-        assert cloner is not None, "begin_cloning was not called"
-        metrics = cloner.step(sequences, lr)
+        supervised = self._models.supervised
+        assert supervised is not None, "begin_supervised was not called"
+        metrics = supervised.step(sequences, lr)
         self._check_finite(not metrics["skipped"])
         return metrics
 
@@ -380,7 +380,7 @@ class Learner:
     def restore(self, folder: Path) -> None:
         """Continue exactly where `save_state` was called, with any number of ranks.
 
-        If that was during supervised training, call `begin_cloning` first.
+        If that was during supervised training, call `begin_supervised` first.
 
         Raises:
             ConfigError: it is broken, or belongs to another model or job.

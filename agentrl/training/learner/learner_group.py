@@ -13,9 +13,8 @@ import torch
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, LearnerError
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.learner_error import LearnerError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,9 +63,9 @@ class LearnerGroup:
 
     score_tokens = _on_all(Learner.score_tokens)
     update = _on_all(Learner.update)
-    begin_cloning = _on_all(Learner.begin_cloning)
-    clone = _on_all(Learner.clone)
-    end_cloning = _on_all(Learner.end_cloning)
+    begin_supervised = _on_all(Learner.begin_supervised)
+    supervised_step = _on_all(Learner.supervised_step)
+    end_supervised = _on_all(Learner.end_supervised)
     save_weights = _on_all(Learner.save_weights)
     save_base = _on_all(Learner.save_base)
     save_adapter = _on_all(Learner.save_adapter)

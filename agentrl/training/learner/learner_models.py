@@ -1,9 +1,12 @@
 """The models of one rank and their optimizers, and when each is created."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from agentrl.algorithms import requirements
@@ -12,11 +15,13 @@ from agentrl.policies.models import adapter_for
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.critic import Critic
 from agentrl.training.learner.implicit_reward import ImplicitReward
+from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.logprob_model import LogprobModel, ValueModel
+from agentrl.training.learner.micro_batches import shard_microbatches, weighted
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
-from agentrl.training.learner.supervised_step import SupervisedTrainer
+from agentrl.types import TokenSequence
 
 
 class LearnerModels:
@@ -44,7 +49,7 @@ class LearnerModels:
         )
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
-        self.cloner: SupervisedTrainer | None = None
+        self.supervised: SupervisedTrainer | None = None
         self.reference: ShardedModel[LogprobModel] | None = None
         self.critic = self._make_critic() if requirements.critic(config.algorithm) else None
         self.implicit: ImplicitReward | None = None
@@ -64,12 +69,9 @@ class LearnerModels:
         if self.critic is not None and not self.critic.initialized:
             self.critic.copy_from(self.policy)
 
-    def begin_cloning(self, config: WarmStartConfig) -> None:
+    def begin_supervised(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer."""
-        optimizer = self._optimizer_of(self.policy, config)
-        self.cloner = SupervisedTrainer(
-            self.policy, optimizer, self.model_adapter, self.rank, self.packing
-        )
+        self.supervised = SupervisedTrainer(self, self._optimizer_of(self.policy, config))
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
         """A frozen policy, with the weights of the starting model."""
@@ -127,7 +129,7 @@ class LearnerModels:
         """The existing optimizers, by the part of the state that they belong to."""
         found = {"policy": self.optimizer}
         for part, holder in (
-            ("cloning", self.cloner),
+            ("supervised", self.supervised),
             ("critic", self.critic),
             ("implicit", self.implicit),
         ):
@@ -138,8 +140,8 @@ class LearnerModels:
     def state_tensors(self) -> dict[str, Tensor]:
         """All tensors of the state by name, sharing their memory."""
         parts = {"policy": self.policy.state_tensors(), "optimizer": self.optimizer.state_tensors()}
-        if self.cloner is not None:
-            parts["cloning"] = self.cloner.optimizer.state_tensors()
+        if self.supervised is not None:
+            parts["supervised"] = self.supervised.optimizer.state_tensors()
         if self.reference is not None:
             parts["reference"] = self.reference.state_tensors()
         if self.critic is not None:
@@ -149,3 +151,35 @@ class LearnerModels:
         return {
             f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
         }
+
+
+class SupervisedTrainer:
+    """Supervised training of a rank's policy.
+
+    Args:
+        models: the rank's models.
+        optimizer: of the supervised steps alone.
+    """
+
+    def __init__(self, models: LearnerModels, optimizer: Optimizer) -> None:
+        self._models, self.optimizer = models, optimizer
+
+    def step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
+        """See `Learner.supervised_step`."""
+        started = time.perf_counter()
+        models = self._models
+        metrics = MetricAccumulator(models.rank)
+        total = torch.zeros((), device=models.rank.device)
+        for micro in shard_microbatches(
+            weighted(sequences, "token_mean"), models.packing, models.model_adapter, models.rank
+        ):
+            logprobs, entropy, hits = models.policy.module(micro.batch, 1.0)
+            loss = micro.loss(-logprobs)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach() * micro.counts_in_metrics
+            metrics.add({"token_accuracy": hits, "entropy": entropy}, micro.counts_in_metrics)
+        metrics.add_step(lr, *self.optimizer.step(lr, total))
+        result = metrics.means()
+        result["tokens"] = result.pop("count")
+        result["seconds"] = time.perf_counter() - started
+        return result

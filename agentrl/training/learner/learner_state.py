@@ -12,8 +12,7 @@ from agentrl.algorithms import requirements
 from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
-from agentrl.training.checkpoints import tensor_shards
-from agentrl.training.learner import lora_adapters, qlora
+from agentrl.training.learner import lora_adapters, qlora, tensor_shards
 from agentrl.training.learner.learner_models import LearnerModels
 
 _log = logging.getLogger(__name__)
@@ -68,9 +67,9 @@ def _restore(parts: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> in
     for key, value in _identity(parts).items():
         _check_same(plain, key, value)
     trained = set(plain["parts"])
-    if "cloning" in trained and parts.cloner is None:
+    if "supervised" in trained and parts.supervised is None:
         raise ConfigError(
-            "this state was saved during supervised training: call begin_cloning first"
+            "this state was saved during supervised training: call begin_supervised first"
         )
     if plain["reference"] and parts.reference is None:
         parts.reference = parts.make_reference()

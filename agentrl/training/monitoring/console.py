@@ -42,7 +42,7 @@ class ConsoleDisplay:
         self._console = console or _console()
         self._run = run
         self._total_steps = amounts.steps
-        self._outlook = TimeEstimate(amounts)
+        self._eta = TimeEstimate(amounts)
         self._started = self._spoke = time.monotonic()
         self._stage = self._note = ""
         self._trained = False
@@ -60,18 +60,18 @@ class ConsoleDisplay:
         if name != self._stage and not (name == TRAINING and self._trained):
             self._say(name)
         self._stage, self._note = name, ""
-        self._outlook.stage(name)
+        self._eta.stage(name)
 
     def rewind(self, step: int) -> None:
         """Training continues after this step."""
-        self._outlook.step = step
+        self._eta.step = step
         self._say(f"resumed after step {step}")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step."""
         self._metrics[self._stage] = metrics
         if stage == TRAINING:
-            self._outlook.stepped(step)
+            self._eta.stepped(step)
             self._trained, self._note = True, ""
         elif not self._is_due():
             return
@@ -80,7 +80,7 @@ class ConsoleDisplay:
 
     def progress(self, done: float, total: float, note: str) -> None:
         """Show the progress of the stage or step; on plain output only every 15 s."""
-        self._outlook.progress(done, total)
+        self._eta.progress(done, total)
         self._note = note
         if self._is_due():
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
@@ -116,9 +116,9 @@ class ConsoleDisplay:
 
     def _times_left(self) -> list[tuple[str, str]]:
         """Name and text of the time left in the stage and, when training, in the job."""
-        times = [("left", self._outlook.stage_left())]
+        times = [("left", self._eta.stage_left())]
         if self._total_steps:
-            times.append(("job left", self._outlook.job_left()))
+            times.append(("job left", self._eta.job_left()))
         return [(name, "?" if left is None else format_duration(left)) for name, left in times]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -132,14 +132,14 @@ class ConsoleDisplay:
         for line in (title, note):
             line.truncate(width, overflow="ellipsis")
         yield title
-        yield ProgressBar(total=1.0, completed=self._outlook.share(), width=min(_BAR_WIDTH, width))
+        yield ProgressBar(total=1.0, completed=self._eta.share(), width=min(_BAR_WIDTH, width))
         yield Text()  # a bar does not end its own line
         yield self._facts(width)
         yield note
 
     def _facts(self, width: int) -> Table:
         """As many metrics as fit, the most important ones first."""
-        step = [("step", f"{self._outlook.step}/{self._total_steps}")] if self._total_steps else []
+        step = [("step", f"{self._eta.step}/{self._total_steps}")] if self._total_steps else []
         numbers = headline(self._metrics.get(self._stage, {}))
         cells = [*step, *self._times_left(), *numbers]
         room = width + _GAP

@@ -55,13 +55,13 @@ class Reporter:
         """Metrics of one step of the current stage."""
         if self._stage == TRAINING:
             self._step = step
-            signs, warnings = self._watchdogs.look(metrics)
+            signs, warnings = self._watchdogs.check(metrics)
             metrics = {**metrics, **signs}
             for warning in warnings:
                 log.warning("step %d: %s", step, warning)
         self._log(self._stage, step, metrics)
 
-    def cloning(self, step: int, metrics: Mapping[str, float], total: int = 0) -> None:
+    def warm_start(self, step: int, metrics: Mapping[str, float], total: int = 0) -> None:
         """Metrics of one step of the warm start, out of `total` steps."""
         self._log(self._stage, step, metrics)
         if total:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from agentrl.errors import WorldError
 from agentrl.rollout.rollout_group import AnyRollouts
 
-LOOK_EVERY_S = 0.5
+POLL_INTERVAL_S = 0.5
 
 OnProgress = Callable[[float, float, str], None]
 """Takes the amount done, the total and a note."""
@@ -33,7 +33,7 @@ async def _watch(
 ) -> None:
     while not over.is_set():
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_EVERY_S):
+            async with asyncio.timeout(POLL_INTERVAL_S):
                 await over.wait()
         with suppress(WorldError):  # the collection itself raises it
             progress = await rollouts.get_progress()

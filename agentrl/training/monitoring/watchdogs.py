@@ -50,11 +50,11 @@ class Watchdogs:
         """
         for line in lines:
             if line["stage"] == TRAINING:
-                self.look(line)
+                self.check(line)
             elif line["stage"] == EVALUATION and "sampled/reward" in line:
                 self.evaluated(line["sampled/reward"])
 
-    def look(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
+    def check(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
         """Check one more step.
 
         Args:

@@ -159,13 +159,15 @@ async def train_on_demonstrations(
     Raises:
         EnvError: the player did not answer in time.
     """
-    learner.begin_cloning(warm)
+    learner.begin_supervised(warm)
     relabeler = Worker("relabeler")  # the player relabels samples, and may hang
     try:
         for step in range(1, warm.steps + 1):
             async with asyncio.timeout(deadline_s):
                 samples = await relabeler.call(dataset.draw, warm.batch)
-            metrics = await asyncio.to_thread(learner.clone, samples, learning_rate(warm, step))
+            metrics = await asyncio.to_thread(
+                learner.supervised_step, samples, learning_rate(warm, step)
+            )
             report(step, metrics, warm.steps)
     except TimeoutError:
         raise EnvError(
@@ -173,7 +175,7 @@ async def train_on_demonstrations(
         ) from None
     finally:
         relabeler.close()
-    learner.end_cloning()
+    learner.end_supervised()
 
 
 def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: AnyLearner) -> bool:

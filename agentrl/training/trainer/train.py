@@ -21,8 +21,7 @@ from agentrl.policies.models.model_source import model_origin, resolve_model
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_group import open_rollouts
-from agentrl.training import plan
-from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training import checkpoint_store, plan
 from agentrl.training.monitoring.eta import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder

@@ -17,8 +17,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.env_components import load_player
 from agentrl.rollout.rollout_group import AnyRollouts
-from agentrl.training import seeds
-from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training import checkpoint_store, seeds
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring import warnings
@@ -131,12 +130,12 @@ class Trainer:
         """
         if not self.state.warm:
             if self.config.warm_start is not None:
-                await self._clone(self.config.warm_start, recorded)
+                await self._warm_start(self.config.warm_start, recorded)
             self.state.warm = True
             self._checkpoint(best=False)
         await self._publish()
 
-    async def _clone(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
+    async def _warm_start(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
         config = self.config
         if warm_start_marker.has_warm_start(self._start, warm, config.env.id):
             log.warning(
@@ -171,7 +170,7 @@ class Trainer:
                 warm,
                 SupervisedDataset(demonstrations, warm, player, encoder, config.seed),
                 self._learner,
-                self._reporter.cloning,
+                self._reporter.warm_start,
                 config.rollout.deadline_s,
             )
         if cached is not None and warm_start.save_to_cache(

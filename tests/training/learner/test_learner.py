@@ -14,13 +14,12 @@ from safetensors.torch import load_file
 from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, LearnerError
 from agentrl.policies.models import load_model, tiny_model
+from agentrl.training import checkpoint_store
 from agentrl.training.batching.packing import pack_micro_batches
-from agentrl.training.checkpoints import checkpoint_store, tensor_shards
-from agentrl.training.learner import logprob_mismatch
+from agentrl.training.learner import learner_metrics, tensor_shards
 from agentrl.training.learner.learner import MAX_SKIPS, Learner
-from agentrl.training.learner.learner_error import LearnerError
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.weight_sync.weight_files import publish
 from tests.policies import families
@@ -147,17 +146,17 @@ def test_mismatch_samples_the_whole_step_within_a_bound(
     items = [sample(model_adapter, k, advantage=float(k == 0)) for k in range(9)]
     learner = make_learner(config)
     assert learner.update(items, step=1)["mismatch_tokens"] == 54
-    monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 4)
+    monkeypatch.setattr(learner_metrics, "MAX_COMPARED_SAMPLES", 4)
     found = [learner.update(items, step=step) for step in (1, 2)]
     assert [metrics["mismatch_tokens"] for metrics in found] == [24, 24]
-    monkeypatch.setattr(logprob_mismatch, "MAX_TOKENS", 1)
+    monkeypatch.setattr(learner_metrics, "MAX_COMPARED_TOKENS", 1)
     assert learner.update(items)["mismatch_tokens"] == 6
 
 
 def test_splitting_into_micro_batches_does_not_change_the_mismatch(
     make_learner, config, model_adapter, monkeypatch
 ):
-    monkeypatch.setattr(logprob_mismatch, "MAX_SAMPLES", 5)
+    monkeypatch.setattr(learner_metrics, "MAX_COMPARED_SAMPLES", 5)
     items = [sample(model_adapter, k, reply=3 + k, pictures=k % 3) for k in range(7)]
     results = []
     for budget in (1, 90, 100_000):
@@ -283,15 +282,15 @@ def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
 def test_supervised_steps_learn_the_replies(make_learner, config, model_adapter):
     learner = make_learner(config)
     items = [sample(model_adapter, k, reply=3) for k in range(4)]
-    learner.begin_cloning(WarmStartConfig())
-    first = learner.clone(items, 1e-2)
+    learner.begin_supervised(WarmStartConfig())
+    first = learner.supervised_step(items, 1e-2)
     assert first["lr"] == 1e-2
     for _ in range(60):
-        last = learner.clone(items, 1e-2)
+        last = learner.supervised_step(items, 1e-2)
     assert last["token_accuracy"] == 1.0
     assert last["loss"] < 0.1 < first["loss"]
     assert last["tokens"] == 12
-    learner.end_cloning()
+    learner.end_supervised()
 
 
 def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, model_adapter, tmp_path):
@@ -316,14 +315,16 @@ def test_supervised_training_resumes_from_a_state_too(
 ):
     items = [sample(model_adapter, k) for k in range(3)]
     learner, resumed = make_learner(config), make_learner(config)
-    learner.begin_cloning(WarmStartConfig())
-    learner.clone(items, 1e-3)
+    learner.begin_supervised(WarmStartConfig())
+    learner.supervised_step(items, 1e-3)
     learner.save_state(tmp_path / "state")
-    with pytest.raises(ConfigError, match="call begin_cloning first"):
+    with pytest.raises(ConfigError, match="call begin_supervised first"):
         resumed.restore(tmp_path / "state")
-    resumed.begin_cloning(WarmStartConfig())
+    resumed.begin_supervised(WarmStartConfig())
     resumed.restore(tmp_path / "state")
-    assert learner.clone(items, 1e-3)["loss"] == resumed.clone(items, 1e-3)["loss"]
+    assert (
+        learner.supervised_step(items, 1e-3)["loss"] == resumed.supervised_step(items, 1e-3)["loss"]
+    )
     assert same(learner.weights(), resumed.weights())
 
 

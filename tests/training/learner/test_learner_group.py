@@ -8,9 +8,8 @@ from safetensors.torch import load_file
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, LearnerError
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.learner_error import LearnerError
 from agentrl.training.learner.learner_group import open_learner
 from tests.training.samples import sample
 

@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model, load_on_meta
-from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample, with_scores
 
@@ -123,10 +123,10 @@ def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
 ):
     learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
     items = [sample(model_adapter, 1)]
-    learner.begin_cloning(WarmStartConfig())
+    learner.begin_supervised(WarmStartConfig())
     for _ in range(3):
-        learner.clone(items, 1e-2)
-    learner.end_cloning()
+        learner.supervised_step(items, 1e-2)
+    learner.end_supervised()
     (scores,) = learner.score_tokens(items)
     assert scores.implicit_logprobs == learner._logprobs(learner._policy, items)[0]
     assert scores.implicit_logprobs == pytest.approx(scores.reference_logprobs, abs=1e-4)

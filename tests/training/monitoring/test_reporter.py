@@ -28,7 +28,7 @@ from agentrl.training.monitoring.number_format import (
 def run_a_job(folder: Path, names: list[str]) -> None:
     with Reporter(folder, names, PlannedWork(steps=3)) as reporter:
         reporter.stage("warm start")
-        reporter.cloning(1, {"loss": 2.0}, total=10)
+        reporter.warm_start(1, {"loss": 2.0}, total=10)
         reporter.result("expert", {"accuracy": 1.0, "reward": 10.0})
         reporter.result("before", {"sampled": {"accuracy": 0.4}, "greedy": {"accuracy": 0.6}})
         for step in (1, 2, 3):

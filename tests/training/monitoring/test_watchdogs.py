@@ -16,7 +16,7 @@ def after(later, steps=2 * WINDOW):
     """What is seen and said over some fine steps and as many that are otherwise."""
     dogs, said = Watchdogs(), []
     for numbers in [FINE] * steps + [FINE | later] * steps:
-        signs, words = dogs.look(numbers)
+        signs, words = dogs.check(numbers)
         said += words
     return {name.removeprefix("watch/") for name, seen in signs.items() if seen}, said
 
@@ -52,13 +52,13 @@ def test_each_sign_is_reported_once(name, later, words):
 def test_training_rewards_that_rise_while_held_out_ones_fall_are_reported():
     dogs = Watchdogs()
     for step in range(30):
-        signs, _ = dogs.look(FINE | {"train/reward": 1.0 + 0.1 * step})
+        signs, _ = dogs.check(FINE | {"train/reward": 1.0 + 0.1 * step})
         if step % 5 == 4:
             dogs.evaluated(2.0 - abs(step - 9) / 10)
     assert signs["watch/hacking"] == 1.0
     honest = Watchdogs()
     for step in range(30):
-        signs, _ = honest.look(FINE | {"train/reward": 1.0 + 0.1 * step})
+        signs, _ = honest.check(FINE | {"train/reward": 1.0 + 0.1 * step})
         if step % 5 == 4:
             honest.evaluated(step / 10)
     assert signs["watch/hacking"] == 0.0
@@ -67,18 +67,18 @@ def test_training_rewards_that_rise_while_held_out_ones_fall_are_reported():
 def test_a_returning_sign_is_reported_again_but_a_resumed_one_is_not():
     dogs = Watchdogs()
     dead = FINE | {"learner/zero_advantage_groups": 1.0}
-    said = [words for numbers in ([dead] * 6 + [FINE] * 6) * 2 for words in dogs.look(numbers)[1]]
+    said = [words for numbers in ([dead] * 6 + [FINE] * 6) * 2 for words in dogs.check(numbers)[1]]
     assert len(said) == 2
     resumed = Watchdogs()
     resumed.recall([dead | {"stage": "reinforcement"}] * 6)
-    signs, words = resumed.look(dead)
+    signs, words = resumed.check(dead)
     assert (signs["watch/zero_advantage_groups"], words) == (1.0, [])
 
 
 def test_few_steps_or_missing_metrics_raise_no_warning():
     dogs = Watchdogs()
     for _ in range(2 * WINDOW):
-        signs, words = dogs.look({})
+        signs, words = dogs.check({})
     assert not any(signs.values())
     assert not words
 

@@ -18,8 +18,8 @@ from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.training import checkpoint_store
 from agentrl.training.budget import budget
-from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens

@@ -247,8 +247,7 @@ def _kept(checkpoint: Path, began: Mapping[str, Tensor]) -> dict[str, Tensor]:
         checkpoint: as returned by `named`.
         began: the weights that the run started from.
     """
-    from agentrl.training.checkpoints import tensor_shards
-    from agentrl.training.learner import learner_state, lora_adapters, qlora
+    from agentrl.training.learner import learner_state, lora_adapters, qlora, tensor_shards
 
     def shape(name: str) -> Sequence[int]:
         return began[lora_adapters.plain_name(name) or ""].shape
