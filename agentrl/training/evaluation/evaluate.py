@@ -24,8 +24,7 @@ from agentrl.rollout.episode_request import Split
 from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
 from agentrl.training import checkpoint_store, plan, seeds
 from agentrl.training.monitoring.console import ConsoleDisplay
-from agentrl.training.monitoring.eta import PlannedWork
-from agentrl.training.monitoring.rollout_progress import show_progress
+from agentrl.training.monitoring.progress import PlannedWork, show_progress
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.run_target import (
     check_checkpoint,

@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text import did_you_mean
 from agentrl.training.monitoring.console import ConsoleDisplay
-from agentrl.training.monitoring.eta import TRAINING, PlannedWork
+from agentrl.training.monitoring.progress import TRAINING, PlannedWork
 
 METRICS_FILE = "metrics.jsonl"
 EVALUATION = "evaluation"

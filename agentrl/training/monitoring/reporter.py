@@ -6,10 +6,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agentrl.training.monitoring.eta import TRAINING, PlannedWork
+from agentrl.training.monitoring.console import flatten_results
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.loggers import EVALUATION, open_loggers, read_metrics
-from agentrl.training.monitoring.number_format import flatten_results
+from agentrl.training.monitoring.progress import TRAINING, PlannedWork
 from agentrl.training.monitoring.watchdogs import Watchdogs
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from agentrl.training.monitoring.eta import TRAINING
 from agentrl.training.monitoring.loggers import EVALUATION
+from agentrl.training.monitoring.progress import TRAINING
 
 WINDOW = 5
 """Number of steps over which metrics are averaged."""
@@ -26,6 +26,11 @@ _MISMATCH = (10.0, 1e-3)
 """Factor over the first window, and minimum in nats per token (k3)."""
 _DEAD = 0.9
 """Share of groups with zero advantage."""
+_MAX_MISMATCH = 0.1
+"""Nats per token: mean of the engine's log-probabilities minus the learner's. Rounding to bfloat16
+explains a hundredth of that; more means that weights or prompts differ."""
+_UNREADABLE = 0.9
+"""Share of a model's turns without a valid action, beyond which little can be learned."""
 
 Numbers = Mapping[str, float]
 
@@ -186,3 +191,44 @@ def repetition_share(replies: Iterable[Sequence[int]], size: int = 4) -> float:
         total += len(ngrams)
         repeated += len(ngrams) - len(set(ngrams))
     return repeated / total if total else 0.0
+
+
+def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
+    """Warn if engine and learner assign different log-probabilities to the same tokens.
+
+    Args:
+        step: of training.
+        learned: the metrics from `Learner.update`.
+
+    Returns:
+        One sentence for the user; None if nothing was compared or the two agree.
+    """
+    mean = learned.get("mismatch_k1")
+    if mean is None or abs(mean) <= _MAX_MISMATCH:
+        return None
+    return (
+        f"step {step}: log-probabilities of engine and learner differ by {mean:.3g} nats per token "
+        f"on average (expected: at most {_MAX_MISMATCH:g}; largest: "
+        f"{learned.get('mismatch_max', mean):.3g}): the tokens being trained on were not sampled "
+        "from this policy. Compare with rollout.engine=hf."
+    )
+
+
+def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
+    """Warn about a model whose replies hardly ever contain a valid action.
+
+    Args:
+        metrics: of its evaluation before reinforcement learning.
+
+    Returns:
+        One sentence for the user; None if enough replies are valid.
+    """
+    share = metrics.get("unreadable", 0.0)
+    if share < _UNREADABLE:
+        return None
+    return (
+        f"{share:.0%} of the model's replies contain no valid action, and groups in which every "
+        "episode fails give no learning signal. More warm_start.steps, a larger "
+        "rollout.max_new_tokens or clearer instructions (env.prompt, env.translator_kwargs) may "
+        "help; agentrl view shows the replies"
+    )

@@ -22,7 +22,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_group import open_rollouts
 from agentrl.training import checkpoint_store, plan
-from agentrl.training.monitoring.eta import PlannedWork
+from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode

@@ -20,10 +20,13 @@ from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import checkpoint_store, seeds
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
-from agentrl.training.monitoring import warnings
+from agentrl.training.monitoring.progress import show_progress
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.monitoring.rollout_progress import show_progress
-from agentrl.training.monitoring.watchdogs import repetition_share
+from agentrl.training.monitoring.watchdogs import (
+    invalid_replies_warning,
+    mismatch_warning,
+    repetition_share,
+)
 from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.supervised import warm_start, warm_start_marker
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
@@ -189,7 +192,7 @@ class Trainer:
                 evaluation = await self._evaluate(f"{when} {name}", greedy=greedy)
                 found[name] = evaluation.summary()
         self._keep_result(when, found)
-        warning = warnings.invalid_replies_warning(found["sampled"])
+        warning = invalid_replies_warning(found["sampled"])
         if when == "before" and warning is not None:
             log.warning("%s", warning)
 
@@ -220,7 +223,7 @@ class Trainer:
                 "publish": time.perf_counter() - updated,
             }
             self._log(step, played, built.metrics, learned, seconds)
-            if (warning := warnings.mismatch_warning(step, learned)) is not None:
+            if (warning := mismatch_warning(step, learned)) is not None:
                 log.warning("%s", warning)
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:

@@ -13,16 +13,16 @@ from rich.console import Console
 
 from agentrl.errors import ConfigError
 from agentrl.training.monitoring import Reporter
-from agentrl.training.monitoring.console import ConsoleDisplay
-from agentrl.training.monitoring.eta import PlannedWork, TimeEstimate
-from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
-from agentrl.training.monitoring.loggers import LOGGERS, check_loggers, open_loggers
-from agentrl.training.monitoring.number_format import (
+from agentrl.training.monitoring.console import (
     HEADLINE,
+    ConsoleDisplay,
     flatten_results,
     format_duration,
     headline,
 )
+from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
+from agentrl.training.monitoring.loggers import LOGGERS, check_loggers, open_loggers
+from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
 
 
 def run_a_job(folder: Path, names: list[str]) -> None:
@@ -306,7 +306,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         monkeypatch.setattr(
-            "agentrl.training.monitoring.eta.time", SimpleNamespace(monotonic=lambda: self.now)
+            "agentrl.training.monitoring.progress.time", SimpleNamespace(monotonic=lambda: self.now)
         )
 
 

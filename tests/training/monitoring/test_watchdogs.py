@@ -1,8 +1,16 @@
 """Each sign is seen where it is, said once, and not seen where the training is fine."""
 
+import math
+
 import pytest
 
-from agentrl.training.monitoring.watchdogs import WINDOW, Watchdogs, repetition_share
+from agentrl.training.monitoring.watchdogs import (
+    WINDOW,
+    Watchdogs,
+    invalid_replies_warning,
+    mismatch_warning,
+    repetition_share,
+)
 
 FINE = {
     "learner/entropy": 0.5, "train/reward": 1.0, "train/success": 0.5, "rollout/repetition": 0.1,
@@ -87,3 +95,27 @@ def test_repetition_counts_repeated_ngrams():
     assert repetition_share([[1, 2, 3, 4, 5]]) == 0
     assert repetition_share([[7] * 8]) == pytest.approx(4 / 5)
     assert repetition_share([[1, 2], []]) == 0
+
+
+@pytest.mark.parametrize("learned", [{}, {"mismatch_k1": 0.01}, {"mismatch_k1": -0.1}])
+def test_no_warning_while_engine_and_learner_agree(learned):
+    assert mismatch_warning(3, learned) is None
+
+
+@pytest.mark.parametrize("mean", [0.2, -0.2, math.inf, math.nan])
+def test_engine_that_samples_from_another_policy_is_a_warning(mean):
+    warning = mismatch_warning(3, {"mismatch_k1": mean, "mismatch_max": 4.0})
+    differ = "step 3: log-probabilities of engine and learner differ by"
+    assert warning.startswith(f"{differ} {mean:.3g} nats per token")
+    assert "largest: 4" in warning
+
+
+def test_no_warning_about_a_model_with_valid_actions():
+    assert invalid_replies_warning({"unreadable": 0.5}) is None
+    assert invalid_replies_warning({"reward": 0.0}) is None
+
+
+def test_model_without_valid_actions_is_a_warning_with_remedies():
+    warning = invalid_replies_warning({"unreadable": 0.97})
+    assert warning.startswith("97% of the model's replies contain no valid action")
+    assert "warm_start.steps" in warning

@@ -1,13 +1,23 @@
-"""Progress and estimated time left of a job, from the pace seen so far."""
+"""Progress of a job: of a running collection of episodes, and the estimated time left."""
 
+import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+
+from agentrl.errors import WorldError
+from agentrl.rollout.rollout_group import AnyRollouts
 
 TRAINING = "reinforcement"
 """The stage whose steps count toward `train.steps`."""
 
+_POLL_INTERVAL_S = 0.5
 _GAMES = "evaluation"
 _AFTER = "evaluation after"
+
+OnProgress = Callable[[float, float, str], None]
+"""Takes the amount done, the total and a note."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -99,3 +109,30 @@ class TimeEstimate:
     def _part_share(self) -> float:
         done, total = self._part
         return min(1.0, done / total) if total > 0 else 0.0
+
+
+@asynccontextmanager
+async def show_progress(
+    rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str
+) -> AsyncIterator[None]:
+    """Report how many of `total` episodes have been played, until the block ends."""
+    over = asyncio.Event()
+    watcher = asyncio.create_task(_watch(over, rollouts, on_progress, total, note))
+    try:
+        yield
+    finally:
+        # Not cancelled: Python 3.11 may lose a cancellation when the wait has just finished.
+        over.set()
+        await watcher
+
+
+async def _watch(
+    over: asyncio.Event, rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str
+) -> None:
+    while not over.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_POLL_INTERVAL_S):
+                await over.wait()
+        with suppress(WorldError):  # the collection itself raises it
+            progress = await rollouts.get_progress()
+            on_progress(min(progress.episodes, total), total, f"{note}: {progress.turns} turns")
