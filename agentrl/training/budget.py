@@ -18,7 +18,7 @@ from agentrl.config import (
 )
 from agentrl.config.loading import path_of
 from agentrl.rollout.env_arguments import baseline_players
-from agentrl.training.supervised import warm_start_marker
+from agentrl.training.supervised import warm_start
 
 _SCRIPTED_TURNS_PER_S = 110.0
 """300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
@@ -117,7 +117,7 @@ def _num_virtual(source: object) -> int | None:
 
 
 def _is_warm(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:
-    return model.path != "tiny" and warm_start_marker.has_warm_start(
+    return model.path != "tiny" and warm_start.has_warm_start(
         path_of(model.path, "model.path"), warm, environment.id
     )
 

@@ -26,8 +26,10 @@ from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.budget import budget
 from agentrl.training.monitoring.loggers import check_loggers
 from agentrl.training.seeds import check_seeds
-from agentrl.training.supervised.demonstration_filter import DemonstrationSelection
-from agentrl.training.supervised.recorded_demonstrations import select_demonstrations
+from agentrl.training.supervised.demonstration_filter import (
+    DemonstrationSelection,
+    select_demonstrations,
+)
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport
 

@@ -1,4 +1,4 @@
-"""Warm start: behavior cloning on demonstrations before reinforcement learning, and its cache."""
+"""Warm start: behavior cloning on demonstrations, its cache, and the marker of a warm model."""
 
 import asyncio
 import hashlib
@@ -11,25 +11,31 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentrl import __version__, registry
+from agentrl import __version__, env, registry
 from agentrl import config as configuration
 from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
-from agentrl.errors import AgentRLError, EnvError
+from agentrl.errors import AgentRLError, ConfigError, EnvError
+from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import configured_game, environment_class
 from agentrl.rollout.env_components import instructions_for, open_translator
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
-from agentrl.training.learner.learner_group import AnyLearner
-from agentrl.training.supervised import recorded_demonstrations, warm_start_marker
-from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.worker_threads import Worker
 
+if TYPE_CHECKING:
+    from agentrl.training.learner.learner_group import AnyLearner
+
 _OURS = Path(__file__).resolve().parents[2]
 _LARGE = 10_000_000
+_MARKER = "agentrl.json"
+"""A file that names the warm starts that the weights in a model's folder have had. It survives
+exports, which copy everything but the weights; transformers and vLLM ignore it."""
+_KEY = "warm_starts"
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +68,7 @@ def cache_folder(config: Config, selected: Sequence[SelectedEpisode] = ()) -> Pa
         "code": _code(config.env, config.model, warm),
         "instructions": _instructions(config.env),
     }
-    parts |= {"recorded": recorded_demonstrations.demonstrations_digest(selected)}
+    parts |= {"recorded": demonstrations_digest(selected)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
@@ -143,7 +149,7 @@ async def play_demonstrations(
 async def train_on_demonstrations(
     warm: WarmStartConfig,
     dataset: SupervisedDataset,
-    learner: AnyLearner,
+    learner: "AnyLearner",
     report: Report,
     deadline_s: float,
 ) -> None:
@@ -178,7 +184,7 @@ async def train_on_demonstrations(
     learner.end_supervised()
 
 
-def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: AnyLearner) -> bool:
+def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: "AnyLearner") -> bool:
     """Put the trained model into the cache, atomically; a failure is only a warning.
 
     Returns:
@@ -188,7 +194,7 @@ def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: Any
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         learner.export(partial)
-        warm_start_marker.write_marker(partial, warm, env_id)
+        write_marker(partial, warm, env_id)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
         if not folder.is_dir():  # another run may have cached it meanwhile
@@ -196,3 +202,45 @@ def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: Any
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder.is_dir()
+
+
+def has_warm_start(folder: Path, warm: WarmStartConfig, env_id: str) -> bool:
+    """Whether a job skips its warm start, because the model in this folder has had one.
+
+    Raises:
+        ConfigError: the folder's marker is damaged.
+    """
+    return not warm.repeat and _registered_id(env_id) in _read_marker(folder)
+
+
+def write_marker(folder: Path, warm: WarmStartConfig, env_id: str) -> None:
+    """Record a warm start in the folder of the resulting model."""
+    if not has_warm_start(folder, warm, env_id):
+        record: dict[str, Any] = {
+            "player": warm.player,
+            "episodes": warm.episodes,
+            "steps": warm.steps,
+        }
+        if warm.recorded:
+            record["recorded"] = warm.recorded
+        tree = {_KEY: _read_marker(folder) | {_registered_id(env_id): record}}
+        write_durably(folder / _MARKER, json.dumps(tree, indent=1) + "\n")
+
+
+def _registered_id(env_id: str) -> str:
+    """The environment's registered id, however the configuration names it."""
+    return env.find_env(env_id).id
+
+
+def _read_marker(folder: Path) -> dict[str, Any]:
+    """Warm starts by environment."""
+    file = folder / _MARKER
+    if not file.is_file():
+        return {}
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8"))[_KEY])
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{file}: cannot be read: {error}. Restore it, or delete it: the model then counts as "
+            "one without a warm start."
+        ) from error

@@ -28,7 +28,7 @@ from agentrl.training.monitoring.watchdogs import (
     repetition_share,
 )
 from agentrl.training.run_folder import RunFolder, RunState
-from agentrl.training.supervised import warm_start, warm_start_marker
+from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.supervised.supervised_dataset import (
     SupervisedDataset,
@@ -140,7 +140,7 @@ class Trainer:
 
     async def _warm_start(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
         config = self.config
-        if warm_start_marker.has_warm_start(self._start, warm, config.env.id):
+        if warm_start.has_warm_start(self._start, warm, config.env.id):
             log.warning(
                 "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
@@ -234,7 +234,7 @@ class Trainer:
         """Export the final model and write the summary."""
         self._learner.export(self._folder.model)
         if (warm := self.config.warm_start) is not None:
-            warm_start_marker.write_marker(self._folder.model, warm, self.config.env.id)
+            warm_start.write_marker(self._folder.model, warm, self.config.env.id)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {"steps": self.state.step, "seconds": seconds}
         self._folder.write_summary(results)

@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
+from agentrl.errors import ConfigError
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import warm_start
 
@@ -88,3 +91,38 @@ def test_warm_start_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
     warm = settings().warm_start
     assert not warm_start.save_to_cache(tmp_path / "file" / "clone", warm, "NumberGame-v0", None)
     assert "could not be cached" in caplog.text
+
+
+def has_warm_start(folder, *overrides):
+    config = settings(*overrides)
+    return warm_start.has_warm_start(folder, config.warm_start, config.env.id)
+
+
+def write_marker(folder, *overrides):
+    config = settings(*overrides)
+    warm_start.write_marker(folder, config.warm_start, config.env.id)
+
+
+def test_marker_names_the_environment_and_the_warm_start(tmp_path):
+    assert not has_warm_start(tmp_path)
+    write_marker(tmp_path)
+    (file,) = tmp_path.iterdir()
+    had = {"player": "mediocre", "episodes": 300, "steps": 600}
+    assert json.loads(file.read_text()) == {"warm_starts": {"NumberGame-v0": had}}
+    assert has_warm_start(tmp_path, "env.id=agentrl.envs:NumberGame-v0")
+    assert not has_warm_start(tmp_path, "warm_start.repeat=true")
+
+
+def test_skipped_warm_start_keeps_the_marker(tmp_path):
+    write_marker(tmp_path)
+    write_marker(tmp_path, "warm_start.steps=3")
+    assert '"steps": 600' in (tmp_path / "agentrl.json").read_text()
+    write_marker(tmp_path, "warm_start.steps=3", "warm_start.repeat=true")
+    assert '"steps": 3' in (tmp_path / "agentrl.json").read_text()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"warm_starts": 3}'])
+def test_damaged_marker_is_a_config_error(text, tmp_path):
+    (tmp_path / "agentrl.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"agentrl\.json: cannot be read"):
+        has_warm_start(tmp_path)
