@@ -24,7 +24,7 @@ from agentrl.policies.models import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Message, Prompt
 from agentrl.weight_sync import weight_files
-from agentrl.weight_sync.engine_link import LocalLink
+from agentrl.weight_sync.weight_transfer import LocalLink
 
 _RANK = 8
 _TOKENS = 32

@@ -18,8 +18,8 @@ from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.shared_phones import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
-from agentrl.weight_sync.engine_link import Link
 from agentrl.weight_sync.transports import WeightTransport
+from agentrl.weight_sync.weight_transfer import Link
 
 log = logging.getLogger(__name__)
 

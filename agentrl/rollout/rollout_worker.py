@@ -31,8 +31,8 @@ from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phones import SharedPhones
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
-from agentrl.weight_sync.engine_link import Link, LocalLink
 from agentrl.weight_sync.transports import WeightTransport
+from agentrl.weight_sync.weight_transfer import Link, LocalLink
 from agentrl.worker_threads import Workers
 
 

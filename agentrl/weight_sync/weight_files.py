@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace, is_alive
-from agentrl.policies.engines.weight_digest import DIGEST, digest
+from agentrl.policies.engines.weight_checks import DIGEST, digest
 
 if TYPE_CHECKING:
     from torch import Tensor

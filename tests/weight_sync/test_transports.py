@@ -11,8 +11,8 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.rollout_group import RayLink
 from agentrl.weight_sync import transports
-from agentrl.weight_sync.engine_link import Link, LocalLink
 from agentrl.weight_sync.transports import WeightTransport
+from agentrl.weight_sync.weight_transfer import Link, LocalLink
 
 
 def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):

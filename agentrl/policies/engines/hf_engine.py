@@ -19,8 +19,7 @@ from agentrl.errors import EngineError, boundary
 from agentrl.policies.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.hf_decoding import generate_batch, prompt_digest
-from agentrl.policies.engines.weight_digest import check_digest
-from agentrl.policies.engines.weight_shapes import check_fit
+from agentrl.policies.engines.weight_checks import check_digest, check_header
 from agentrl.policies.models import load_model
 from agentrl.types import Prompt, Reply
 
@@ -125,7 +124,7 @@ class HFEngine:
         from safetensors.torch import load_file
 
         assert self._model is not None
-        check_fit(self._model, path)
+        check_header(self._model, path)
         self._model.load_state_dict(load_file(path), strict=False)
         check_digest(path, self._model.state_dict())
         # Here and not in load_weights: the next batch may begin before that resumes.

@@ -25,7 +25,7 @@ from agentrl.policies.engines.vllm_environment import (
     main_guard_hint,
     vllm_environment,
 )
-from agentrl.policies.engines.weight_shapes import check_fit, check_shapes
+from agentrl.policies.engines.weight_checks import check_header, check_shapes
 from agentrl.policies.models import load_on_meta
 from agentrl.types import Prompt, Reply
 
@@ -237,7 +237,7 @@ class VLLMEngine:
         """
         async with self._changing(version, f"weights of {path}", str(path)):
             # vLLM accepts an incomplete file, and silently keeps the old values of the rest.
-            check_fit(self._skeleton, path)
+            check_header(self._skeleton, path)
             await self._idle.wait()
             await self._wake("weights")
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from agentrl.policies.engines import vllm_transfer
-from agentrl.policies.engines.weight_digest import check_digest, join_digests, tensor_digest
+from agentrl.policies.engines.weight_checks import check_digest, join_digests, tensor_digest
 
 vllm_transfer.register()
 

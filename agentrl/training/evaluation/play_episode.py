@@ -1,16 +1,16 @@
 """Play one episode interactively: by a person, a scripted player or a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from agentrl import event_loop
 from agentrl.config import Config, EnvConfig, EvalConfig
 from agentrl.env import Translator
-from agentrl.errors import ActionError
-from agentrl.policies.policy import Policy
-from agentrl.policies.watched_policy import HumanPolicy, WatchedPolicy
+from agentrl.errors import ActionError, ConfigError
+from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
 from agentrl.rollout.env_components import open_translator
 from agentrl.rollout.episode_request import EpisodeRequest, Split
 from agentrl.rollout.rollout_worker import RolloutWorker
@@ -30,6 +30,7 @@ from agentrl.training.run_target import (
 from agentrl.training.supervised.action_phrasing import available_gestures, to_reply, without_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
+from agentrl.worker_threads import Worker
 
 HUMAN, MODEL, REMOTE = "human", "model", "remote"
 _A_DAY_S = 86_400.0
@@ -173,3 +174,84 @@ def _reader(config: EnvConfig, interface: PlayInterface) -> Callable[[], str | N
         return None
 
     return ask
+
+
+class WatchedPolicy:
+    """Wraps a policy and reports each message before it answers.
+
+    Args:
+        policy: plays.
+        watch: called with each message.
+    """
+
+    def __init__(self, policy: Policy, watch: Callable[[Message], None]) -> None:
+        self._policy, self._watch = policy, watch
+
+    def start_episode(self, instructions: str, seed: int) -> "WatchedSession":
+        """See `Policy.start_episode`."""
+        return WatchedSession(self._policy.start_episode(instructions, seed), self._watch)
+
+
+class WatchedSession:
+    """One watched episode.
+
+    Args:
+        session: gives the answers.
+        watch: called with each message.
+    """
+
+    def __init__(self, session: PolicySession, watch: Callable[[Message], None]) -> None:
+        self._session, self._watch = session, watch
+
+    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+        """See `PolicySession.answer`."""
+        self._watch(message)
+        return await self._session.answer(message, info)
+
+    def close(self) -> None:
+        """See `PolicySession.close`."""
+        self._session.close()
+
+
+class HumanPolicy:
+    """A human player.
+
+    Args:
+        ask: returns the reply, and may block; None to stop.
+    """
+
+    def __init__(self, ask: Callable[[], str | None]) -> None:
+        self._ask = ask
+
+    def start_episode(self, instructions: str, seed: int) -> "HumanSession":
+        """Start an episode; the seed is not used."""
+        return HumanSession(self._ask)
+
+
+class HumanSession:
+    """One episode of a human player.
+
+    Args:
+        ask: see `HumanPolicy`.
+    """
+
+    def __init__(self, ask: Callable[[], str | None]) -> None:
+        self._ask = ask
+        self._has_played = False
+        self._worker = Worker("human")
+
+    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+        """The typed reply; `info` is not shown.
+
+        Raises:
+            ConfigError: the player stopped before the first turn.
+        """
+        text = await self._worker.call(self._ask)
+        if text is None and not self._has_played:
+            raise ConfigError("nothing was played")
+        self._has_played = True
+        return None if text is None else answer_without_tokens(text, message.images)
+
+    def close(self) -> None:
+        """End the episode."""
+        self._worker.close()

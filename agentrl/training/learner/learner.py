@@ -30,8 +30,7 @@ from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.parallel import join
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
-from agentrl.weight_sync.engine_link import Link
-from agentrl.weight_sync.weight_sender import WeightSender
+from agentrl.weight_sync.weight_transfer import Link, WeightSender
 
 _log = logging.getLogger(__name__)
 
@@ -349,7 +348,7 @@ class Learner:
             link: calls the engines; the same in every call.
 
         Returns:
-            Their checksum if `train.check_weights` is set, else None; see `weight_digest.joined`.
+            Their checksum if `train.check_weights` is set, else None; see `weight_checks.join_digests`.
         """
         if self._sender is None:
             self._sender = WeightSender(

@@ -15,7 +15,7 @@ from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.env_components import instructions_for, open_translator
-from agentrl.training.batching.token_sequences import token_sequences
+from agentrl.training.batching.packing import token_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn

@@ -1,9 +1,14 @@
-"""Play the episode groups of one training step, replacing groups without a learning signal."""
+"""Play the episode groups of a training step, also while the learner updates.
 
+Groups without a learning signal are replaced; staleness is bounded.
+"""
+
+import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from agentrl.algorithms import episode_selection, requirements
 from agentrl.config import AlgorithmConfig, RolloutConfig
@@ -12,6 +17,7 @@ from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.types import ScoredEpisode
 
+T = TypeVar("T")
 Watched = Callable[[int, str], AbstractAsyncContextManager[None]]
 """Takes a number of episodes and a note; shows their progress while the block runs."""
 
@@ -97,3 +103,51 @@ class StepPlayer:
         async with self._watched(len(requests), f"step {step}, greedy"):
             episodes = await self._rollouts.collect(requests, greedy=True)
         return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]
+
+
+class RolloutPrefetcher(Generic[T]):
+    """Plays step after step in a background task, at most `lag` updates ahead of the learner.
+
+    Args:
+        play: plays one step.
+        first: the first step.
+        last: the last step, inclusive.
+        lag: updates that a step's weights may be behind when it starts; 0 waits for each.
+    """
+
+    def __init__(
+        self, play: Callable[[int], Awaitable[T]], first: int, last: int, lag: int
+    ) -> None:
+        self._play, self._steps = play, range(first, last + 1)
+        self._room = asyncio.Semaphore(lag + 1)
+        self._played: asyncio.Queue[T | BaseException] = asyncio.Queue()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            for step in self._steps:
+                await self._room.acquire()
+                self._played.put_nowait(await self._play(step))
+        except Exception as error:  # raised again in `take`
+            self._played.put_nowait(error)
+
+    async def take(self) -> T:
+        """The next step, once it is played.
+
+        Raises:
+            AgentRLError: playing it failed.
+        """
+        played = await self._played.get()
+        if isinstance(played, BaseException):
+            raise played
+        return played
+
+    def learned(self) -> None:
+        """The step taken last is trained on, and its weights are published."""
+        self._room.release()
+
+    async def close(self) -> None:
+        """Stop playing."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task

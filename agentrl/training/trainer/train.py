@@ -24,9 +24,8 @@ from agentrl.rollout.rollout_group import open_rollouts
 from agentrl.training import checkpoint_store, plan
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_folder import Retention, RunFolder
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.training.trainer.retention import Retention
 
 if TYPE_CHECKING:
     from agentrl.training.trainer.trainer import Trainer

@@ -27,7 +27,7 @@ from agentrl.training.monitoring.watchdogs import (
     mismatch_warning,
     repetition_share,
 )
-from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.run_folder import Retention, RunFolder, RunState
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.supervised.supervised_dataset import (
@@ -35,9 +35,7 @@ from agentrl.training.supervised.supervised_dataset import (
     rerender_demonstrations,
 )
 from agentrl.training.trainer.publisher import Publisher
-from agentrl.training.trainer.retention import Retention
-from agentrl.training.trainer.rollout_prefetch import RolloutPrefetcher
-from agentrl.training.trainer.step_player import StepEpisodes, StepPlayer
+from agentrl.training.trainer.step_player import RolloutPrefetcher, StepEpisodes, StepPlayer
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.transports import WeightTransport

@@ -18,7 +18,7 @@ from agentrl.algorithms.advantages import (
 from agentrl.algorithms.kl import ESTIMATES
 from agentrl.algorithms.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.config import AlgorithmConfig
-from agentrl.training.batching.token_sequences import token_sequences
+from agentrl.training.batching.packing import token_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 

@@ -17,7 +17,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
 from agentrl.training import checkpoint_store, seeds
-from agentrl.training.batching.token_sequences import token_sequences
+from agentrl.training.batching.packing import token_sequences
 from agentrl.training.learner import tensor_shards
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome

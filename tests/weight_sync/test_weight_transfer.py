@@ -22,7 +22,7 @@ from agentrl.policies.models import tiny_model
 from agentrl.training.learner import lora_adapters
 from agentrl.training.learner.learner import Learner
 from agentrl.weight_sync import weight_files
-from agentrl.weight_sync.engine_link import LocalLink
+from agentrl.weight_sync.weight_transfer import LocalLink
 from tests.policies import families
 from tests.policies.engines.test_vllm_engine import ask, check_against_transformers, prompts
 

@@ -1,0 +1,113 @@
+"""Checks that an engine plays with the published weights: names, shapes and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentrl.errors import EngineError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+from collections.abc import Sequence
+
+DIGEST = "digest"
+"""Key of the optional checksum in the header of a safetensors file."""
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """Checksum of tensors: their names, dtypes, shapes and every bit.
+
+    Args:
+        tensors: by name, in any order, on any device.
+    """
+    return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Checksum of one tensor: its dtype, shape and every bit."""
+    import torch
+
+    plain = tensor.detach().cpu().contiguous()
+    found = blake2b(f"{plain.dtype} {tuple(plain.shape)}\n".encode(), digest_size=16)
+    found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def join_digests(digests: Mapping[str, str]) -> str:
+    """The checksum of several tensors, given each one's checksum by name, in any order."""
+    lines = (f"{name} {digests[name]}\n" for name in sorted(digests))
+    return blake2b("".join(lines).encode(), digest_size=16).hexdigest()
+
+
+def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Compare weights with the checksum in the file they were loaded from, if it has one.
+
+    Args:
+        path: a safetensors file.
+        tensors: the current tensors under the names in the file; others are ignored.
+
+    Raises:
+        EngineError: the checksums differ.
+    """
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        expected = (file.metadata() or {}).get(DIGEST)
+        names = list(file.keys())
+    if expected is None:
+        return
+    found = digest({name: tensors[name] for name in names})
+    if found != expected:
+        raise EngineError(
+            f"weights of {path}: the engine has checksum {found}, published was {expected} "
+            "(train.check_weights)"
+        )
+
+
+def check_header(model: nn.Module, path: Path) -> None:
+    """Compare the header of a safetensors file with a model, by names and shapes.
+
+    Args:
+        model: may be on the meta device.
+        path: a file with every parameter of the model; tied names may be missing.
+
+    Raises:
+        EngineError: the weights belong to another model.
+    """
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    check_shapes(model, shapes, str(path))
+
+
+def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: str) -> None:
+    """Compare weights with a model, by names and shapes.
+
+    Args:
+        model: see `check_header`.
+        shapes: of the weights, by name.
+        source: of the weights, for the message.
+
+    Raises:
+        EngineError: the weights belong to another model.
+    """
+    own = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    # Learners publish each parameter once: a tied output head is included in the embedding.
+    required = {name for name, _ in model.named_parameters()}
+    problems = [f"{name} is missing" for name in sorted(required - shapes.keys())]
+    problems += [f"{name} is unexpected" for name in sorted(shapes.keys() - own.keys())]
+    problems += [
+        f"{name} has shape {list(shape)} instead of {own[name]}"
+        for name, shape in shapes.items()
+        if name in own and list(shape) != own[name]
+    ]
+    if problems:
+        raise EngineError(
+            f"weights of {source} do not fit the model in {len(problems)} tensors: "
+            f"{', '.join(problems[:3])}"
+        )
