@@ -348,7 +348,7 @@ class Learner:
             link: calls the engines; the same in every call.
 
         Returns:
-            Their checksum if `train.check_weights` is set, else None; see `weight_checks.join_digests`.
+            Their checksum if `train.check_weights` is set, else None; see `join_digests`.
         """
         if self._sender is None:
             self._sender = WeightSender(
