@@ -189,7 +189,7 @@ def _register_class(id: str, kind: Any) -> EnvRegistration:
 
 def _register_remote(url: str) -> EnvRegistration:
     """Register an environment that runs on a server."""
-    remote = "agentrl.serving.remote_env:make_remote_env"
+    remote = "agentrl.rollout.remote_env:make_remote_env"
     own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=remote, kwargs={"agentrl_url": url})

@@ -48,8 +48,7 @@ from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_components import load_player
 from agentrl.rollout.env_pool import open_env_pool
-from agentrl.rollout.episode import EpisodeLimits, run_episode
-from agentrl.rollout.episode_request import EpisodeRequest
+from agentrl.rollout.episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn

@@ -8,8 +8,8 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
+from agentrl.rollout.env_arguments import make_env
 from agentrl.rollout.env_components import load_player, open_translator, read_action_space
-from agentrl.rollout.make_env import make_env
 
 CODE = """
 import gymnasium

@@ -86,7 +86,7 @@ def check(
     Example: agentrl envs check FrozenLake-v1 env.kwargs.map_name=8x8
     """
     from agentrl.config import resolve
-    from agentrl.rollout.env_check.isolated_check import check_environment_isolated
+    from agentrl.rollout.env_check import check_environment_isolated
 
     settings = resolve(target_of(target), overrides or []).env
     console, num_wrong, shown = Console(), 0, set[str]()
@@ -190,7 +190,7 @@ def serve(
     """
     from agentrl import env
     from agentrl.config import resolve
-    from agentrl.serving import env_server
+    from agentrl.rollout import env_server
 
     if program:
         typer.echo(Path(env_server.__file__).read_text(encoding="utf-8"), nl=False)

@@ -99,7 +99,7 @@ def rehearse(
     from agentrl import event_loop
     from agentrl.replay import Filter
     from agentrl.replay.run_layout import has_single_frames
-    from agentrl.rollout.rehearsal import rehearse as play_again
+    from agentrl.rollout.rescoring import rehearse as play_again
 
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
     if has_single_frames(Path(run)):

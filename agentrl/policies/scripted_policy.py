@@ -1,6 +1,6 @@
-"""Policy that plays with a scripted player, optionally encoded as if a model had sampled it."""
+"""Policies that give the replies of a scripted player, or those of a recorded episode."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,3 +110,37 @@ def encode_as_sampled(
     conversation.answer(ids)
     reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
     return Answer(prompt=prompt, reply=reply, text=text)
+
+
+class RecordedPolicy:
+    """Gives one recorded reply per turn; after the last one its context counts as full.
+
+    Args:
+        replies: of one episode, in order.
+    """
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        self._replies = tuple(replies)
+
+    def start_episode(self, instructions: str, seed: int) -> "RecordedSession":
+        """Start an episode; the seed is not used."""
+        return RecordedSession(self._replies)
+
+
+class RecordedSession:
+    """One episode with recorded replies.
+
+    Args:
+        replies: see RecordedPolicy.
+    """
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        self._replies = iter(replies)
+
+    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+        """The next reply; None after the last."""
+        text = next(self._replies, None)
+        return None if text is None else answer_without_tokens(text, message.images)
+
+    def close(self) -> None:
+        """No-op."""

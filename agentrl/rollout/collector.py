@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
-from agentrl.rollout.episode_request import EpisodeRequest, Split
+from agentrl.rollout.env_arguments import Split
+from agentrl.rollout.episode import EpisodeRequest
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
 from agentrl.worker_threads import Workers
 

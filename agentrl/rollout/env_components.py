@@ -14,10 +14,10 @@ from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.rollout.env_arguments import (
     configured_game,
+    make_env,
     named_parameters,
     shared_arguments,
 )
-from agentrl.rollout.make_env import make_env
 from agentrl.text import did_you_mean
 
 _SPACE = "action_space"

@@ -12,12 +12,10 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.env_arguments import configured_game, env_config_of, with_allowed_apps
+from agentrl.rollout.env_arguments import Split, configured_game, env_config_of, with_allowed_apps
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.episode_request import Split
-from agentrl.rollout.phone_pool import open_phone_pool
-from agentrl.rollout.shared_phones import SharedPhones, SharedPool
+from agentrl.rollout.phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.types import Episode, Image, Outcome
 from agentrl.virtual_phone.phones_spec import AppSpec
 
@@ -86,7 +84,7 @@ class PhoneEnvPool:
         self._on_close = on_close
 
     async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
-        """See EnvPool.visit; an episode that the phone spoils counts as a failure of the phone."""
+        """See EnvPool.run_in_env; an episode that its phone spoils counts as a failure of it."""
         for _ in range(len(self.pool)):
             try:
                 return await self._visit(act, split)
@@ -164,7 +162,7 @@ class LocalEnvPool:
         self._slots = asyncio.Semaphore(count)
 
     async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
-        """See EnvPool.visit; an environment that failed is closed and replaced."""
+        """See EnvPool.run_in_env; an environment that failed is closed and replaced."""
         async with self._slots:
             free = self._free[split]
             runner = free.pop() if free else self._open(split)

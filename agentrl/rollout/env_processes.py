@@ -20,10 +20,9 @@ import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.env_arguments import env_kwargs
-from agentrl.rollout.make_env import make_env
-from agentrl.serving.env_server import EnvServer, InvalidRequest
-from agentrl.serving.remote_env import RemoteEnv, is_up
+from agentrl.rollout.env_arguments import env_kwargs, make_env
+from agentrl.rollout.env_server import EnvServer, InvalidRequest
+from agentrl.rollout.remote_env import RemoteEnv, is_up
 
 _START_S = 60.0
 _ANSWER_S = 2.0

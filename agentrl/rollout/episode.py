@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from agentrl.errors import (
     ConfigError,
@@ -15,10 +15,49 @@ from agentrl.errors import (
     boundary,
 )
 from agentrl.policies.policy import Answer, Policy, PolicySession
+from agentrl.replay.episode_summary import label_of
+from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
-from agentrl.rollout.episode_request import EpisodeRequest
 from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class EpisodeRequest:
+    """One episode to play; a refill is the same request with the next attempt."""
+
+    split: Split
+    step: int
+    group: int
+    member: int
+    seed: int
+    """Of the environment; shared by the members of a group."""
+    attempt: int = 0
+    label: str = ""
+    """Distinguishes evaluations of the same step; part of the id."""
+
+    @property
+    def group_id(self) -> str:
+        """Unique id of the group within the run."""
+        return f"{label_of(self.label) or self.split}-{self.step:05d}-g{self.group:03d}"
+
+    @property
+    def id(self) -> str:
+        """Unique id of the episode within the run."""
+        retry = f"-r{self.attempt}" if self.attempt else ""
+        return f"{self.group_id}-m{self.member:02d}{retry}"
+
+    def player_seed(self, run_seed: int) -> int:
+        """Seed of the player's own randomness; the same for all evaluations of one step."""
+        split = get_args(Split).index(self.split)
+        parts = (run_seed, self.step, self.group, self.member, self.attempt, split)
+        mixed = 0
+        for part in parts:
+            mixed = (mixed * 1_000_003 ^ (part + 1) * _GOLDEN) & (2**63 - 1)
+        return mixed
+
 
 log = logging.getLogger(__name__)
 

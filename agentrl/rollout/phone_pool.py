@@ -1,11 +1,34 @@
-"""Open the phones that a configuration names, as a pool."""
+"""Open the phones that a configuration names, as a pool for one process or for several.
 
-from dataclasses import asdict
+A Ray actor owns the phones that several processes share; the others borrow them.
+"""
 
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agentrl import config as configuration
 from agentrl import devices, env
+from agentrl.cluster import ray_cluster
 from agentrl.config import DevicesConfig
+from agentrl.devices import DeviceWrapper
 from agentrl.devices.device_opener import DeviceOpener
-from agentrl.replay.live_phones import LivePhone
+from agentrl.devices.pool import Borrower, DevicePool
+from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
+from agentrl.errors import LeaseLost
+from agentrl.replay.live_phones import LivePhone, LivePhones
+
+log = logging.getLogger(__name__)
+_ANSWER_S = 30.0
+"""For the pool's actor to answer, in addition to the time that a caller waits for a phone."""
+_BEATS = 3
+"""Number of heartbeats within `devices.lease_s`."""
 
 
 def open_phone_pool(
@@ -74,3 +97,178 @@ def phone_opener(settings: DevicesConfig, wrap: devices.DeviceWrapper) -> Device
         public=tuple(settings.public_addresses),
         wrap=wrap,
     )
+
+
+class PhonePoolActor:
+    """A pool in its own process; a borrower that stops renewing loses its phone."""
+
+    def __init__(self, tree: dict[str, Any], run: Path | None) -> None:
+        if run is not None:
+            ray_cluster.redirect_output(run, "phones", ray_cluster.serials_in(tree))
+        self._config = configuration.from_dict(tree)
+        self._run = run
+        self._pool: DevicePool | None = None
+        self._live: LivePhones | None = None
+
+    async def start(self) -> tuple[int, bool]:
+        """Open the phones.
+
+        Returns:
+            The number of phones, and whether it may grow.
+
+        Raises:
+            ConfigError: a phone cannot be reached.
+        """
+        config = self._config
+        pool = await asyncio.to_thread(
+            open_phone_pool,
+            config.devices,
+            config.env.id,
+            config.seed,
+            lease_s=config.devices.lease_s,
+        )
+        self._pool = pool
+        if self._run is not None:
+            self._live = LivePhones(self._run, "phones", partial(phone_states, pool))
+        return len(pool), pool.grows
+
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
+        """See PoolManager.acquire."""
+        return await self._opened.manager.acquire(deadline_s)
+
+    async def release(self, token: int, ending: LeaseEnd) -> None:
+        """See PoolManager.release."""
+        await self._opened.manager.release(token, ending)
+
+    async def renew(self, tokens: Sequence[int]) -> list[int]:
+        """See PoolManager.renew."""
+        return self._opened.manager.renew(tokens)
+
+    async def close(self) -> None:
+        """Close the pool, and the phones that were started."""
+        if self._live is not None:
+            await asyncio.to_thread(self._live.close)
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.close)
+
+    @property
+    def _opened(self) -> DevicePool:
+        assert self._pool is not None, "it was started"
+        return self._pool
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class SharedPhones:
+    """A handle with which other processes borrow phones."""
+
+    actor: Any
+    """The Ray handle of a PhonePoolActor."""
+    count: int
+    grows: bool
+
+
+class SharedPool(Borrower):
+    """A pool owned by another process; this process connects to its phones directly.
+
+    Args:
+        phones: the handle of the pool.
+        settings: how to connect to them.
+        wrap: see `agentrl.devices.open_source`.
+    """
+
+    def __init__(
+        self,
+        phones: SharedPhones,
+        settings: DevicesConfig,
+        wrap: DeviceWrapper = lambda phone: phone,
+    ) -> None:
+        super().__init__(_RemoteLender(phones.actor))
+        self._phones = phones
+        self._opener = phone_opener(settings, wrap)
+        self._is_virtual = str(settings.source).startswith("virtual")
+        self._lease_s = settings.lease_s
+        self._devices: dict[str, LeasableDevice] = {}
+        self._closing = threading.Event()
+        # In a thread: a busy event loop must not let leases expire.
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+
+    def __len__(self) -> int:
+        return self._phones.count
+
+    @property
+    def grows(self) -> bool:
+        """Whether phones may be added."""
+        return self._phones.grows
+
+    def close(self) -> None:
+        """End all leases, and close this process's connections."""
+        self._closing.set()
+        for lease in list(self._leases.values()):
+            lease.end()
+        for device in self._devices.values():
+            device.close()
+
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
+        device = self._devices.get(grant.serial)
+        if device is None:
+            device = await asyncio.to_thread(
+                self._opener.open, grant.serial, known=self._is_virtual
+            )
+            self._devices[grant.serial] = device
+        device.set_lease(grant.token)
+        lease = LeasedDevice(device, grant.name, until_s=0.0)
+        if not await asyncio.to_thread(self._renew, {grant.token: lease}):
+            raise LeaseLost(f"{grant.serial}: the lease expired before it began")
+        return lease
+
+    def _renew(self, leases: dict[int, LeasedDevice]) -> list[int]:
+        """Renew leases; returns the tokens of those that continue."""
+        import ray
+
+        sent_s = time.monotonic()  # the owner counts from a later moment
+        call = self._phones.actor.renew.remote(list(leases))
+        kept: list[int] = ray.get(call, timeout=self._lease_s)
+        for token in kept:
+            leases[token].until_s = sent_s + self._lease_s
+        return kept
+
+    def _beat(self) -> None:
+        import ray.exceptions
+
+        while not self._closing.wait(self._lease_s / _BEATS):
+            leases = dict(self._leases)
+            try:
+                if leases:
+                    self._renew(leases)
+            except ray.exceptions.RayError as error:  # leases expire unless a later one arrives
+                log.warning(
+                    "heartbeat to the shared phone pool failed: %s", ray_cluster.short_reason(error)
+                )
+
+
+class _RemoteLender:
+    """See Lender."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def acquire(self, deadline_s: float) -> LeaseGrant:
+        call = self._actor.acquire.remote(deadline_s)
+        waiting = asyncio.ensure_future(
+            ray_cluster.await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
+        )
+        try:
+            grant: LeaseGrant = await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(self._refuse)
+            raise
+        return grant
+
+    async def release(self, token: int, ending: LeaseEnd) -> None:
+        call = self._actor.release.remote(token, ending)
+        await ray_cluster.await_result(call, "the shared phone pool", _ANSWER_S)
+
+    def _refuse(self, waiting: "asyncio.Future[LeaseGrant]") -> None:
+        """Return a phone that arrives after its borrower has been canceled."""
+        if not waiting.cancelled() and waiting.exception() is None:
+            self._actor.release.remote(waiting.result().token, LeaseEnd())

@@ -13,9 +13,9 @@ from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, RolloutConfig
 from agentrl.rollout.collector import CollectionProgress
-from agentrl.rollout.episode_request import EpisodeRequest
+from agentrl.rollout.episode import EpisodeRequest
+from agentrl.rollout.phone_pool import PhonePoolActor, SharedPhones
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.rollout.shared_phones import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport
@@ -125,7 +125,7 @@ class RolloutGroup:
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
         await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
         if self._phones is not None:
-            await _end(self._phones.keeper, _PHONE_POOL, min(_CLOSE_S, self._start_s))
+            await _end(self._phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
 class RayLink(Link):
@@ -279,10 +279,10 @@ async def _open_phones(tree: dict[str, Any], run: Path | None, start_s: float) -
     import ray
 
     remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
-    keeper = remote.remote(tree, run)
+    actor = remote.remote(tree, run)
     try:
-        count, grows = await ray_cluster.await_result(keeper.start.remote(), _PHONE_POOL, start_s)
+        count, grows = await ray_cluster.await_result(actor.start.remote(), _PHONE_POOL, start_s)
     except BaseException:
-        await _end(keeper, _PHONE_POOL, min(_CLOSE_S, start_s))
+        await _end(actor, _PHONE_POOL, min(_CLOSE_S, start_s))
         raise
-    return SharedPhones(keeper=keeper, count=count, grows=grows)
+    return SharedPhones(actor=actor, count=count, grows=grows)

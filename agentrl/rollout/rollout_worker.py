@@ -20,15 +20,13 @@ from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
-from agentrl.rollout.env_arguments import configured_game, env_config_of
+from agentrl.rollout.env_arguments import Split, configured_game, env_config_of
 from agentrl.rollout.env_components import load_player
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.episode import EpisodeLimits, run_episode
-from agentrl.rollout.episode_request import EpisodeRequest, Split
-from agentrl.rollout.phone_pool import phone_states
+from agentrl.rollout.episode import EpisodeLimits, EpisodeRequest, run_episode
+from agentrl.rollout.phone_pool import SharedPhones, phone_states
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.rollout.shared_phones import SharedPhones
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport

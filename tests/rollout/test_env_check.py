@@ -8,7 +8,7 @@ import pytest
 
 import agentrl
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_check import check_environment, isolated_check
+from agentrl.rollout.env_check import check_environment, check_environment_isolated
 from agentrl.rollout.env_check.random_play import play_randomly
 
 SHAPE = (32, 32, 3)
@@ -150,9 +150,9 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
     [("end", "ended its process with code 0"), ("lock", "no other thread could run")],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
-    monkeypatch.setattr(isolated_check, "_SPARE_S", 12.0)
+    monkeypatch.setattr("agentrl.rollout.env_check._SPARE_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
-    made, last = isolated_check.check_environment_isolated(config, 10, 8.0)
+    made, last = check_environment_isolated(config, 10, 8.0)
     assert made.state == "ok"
     assert (last.what, last.state) == ("after made", "wrong")
     assert message in last.detail
@@ -160,9 +160,7 @@ def test_an_environment_that_ends_its_process_is_reported(fault, message, monkey
 
 def test_checks_in_another_process_find_the_same() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "construction"})
-    assert [*isolated_check.check_environment_isolated(config, 10)] == [
-        *check_environment(config, 10)
-    ]
+    assert [*check_environment_isolated(config, 10)] == [*check_environment(config, 10)]
 
 
 def test_a_translator_that_accepts_invalid_replies_is_reported() -> None:

@@ -53,7 +53,7 @@ def in_two_actors(config):
 
 async def processes_of(rollouts):
     """Of each actor, last who keeps the phones: its own process, then its children's."""
-    actors = [*rollouts._actors, *([rollouts._phones.keeper] if rollouts._phones else [])]
+    actors = [*rollouts._actors, *([rollouts._phones.actor] if rollouts._phones else [])]
     own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in actors]
     return [[pid, *children_of(pid)] for pid in own]
 

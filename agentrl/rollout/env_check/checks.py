@@ -18,7 +18,7 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
-from agentrl.rollout.env_arguments import configured_game
+from agentrl.rollout.env_arguments import configured_game, make_env
 from agentrl.rollout.env_check.random_play import (
     SEED,
     RandomEpisode,
@@ -27,7 +27,6 @@ from agentrl.rollout.env_check.random_play import (
     play_randomly,
 )
 from agentrl.rollout.env_components import load_player, open_translator
-from agentrl.rollout.make_env import make_env
 from agentrl.text import quoted
 from agentrl.types import Image
 

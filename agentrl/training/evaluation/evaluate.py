@@ -20,7 +20,7 @@ from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.episode_request import Split
+from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
 from agentrl.training import checkpoint_store, plan, seeds
 from agentrl.training.monitoring.console import ConsoleDisplay

@@ -12,7 +12,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import rollout_group
-from agentrl.rollout.shared_phones import SharedPool
+from agentrl.rollout.phone_pool import SharedPool
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
 LEASE_S = 3.0
@@ -46,7 +46,7 @@ def holder_class():
 
 @pytest.fixture
 async def shared(adb_server):
-    """Two phones that are shared: their keeper, and two processes that hold one each."""
+    """Two phones that are shared: their owner, and two processes that hold one each."""
     config = Config(
         devices=DevicesConfig(
             source="virtual:2",
@@ -65,7 +65,7 @@ async def shared(adb_server):
         pool.close()
         for actor in actors:
             ray.kill(actor)
-        await rollout_group._end(phones.keeper, "the keeper", PATIENCE_S)
+        await rollout_group._end(phones.actor, "the owner", PATIENCE_S)
         ray_cluster.leave_cluster()
 
 

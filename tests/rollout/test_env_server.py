@@ -25,13 +25,13 @@ from hypothesis.extra import numpy as hnp
 
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError, WorldError
+from agentrl.rollout import env_server
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_arguments import make_env
 from agentrl.rollout.env_components import open_translator
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.env_server import InvalidRequest, pack, unpack
+from agentrl.rollout.remote_env import RemoteEnv
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.serving import env_server
-from agentrl.serving.env_server import InvalidRequest, pack, unpack
-from agentrl.serving.remote_env import RemoteEnv
 
 GAME = """
 import os, time, gymnasium, numpy as np

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.serving.env_server import LARGEST, InvalidRequest, pack, unpack
+from agentrl.rollout.env_server import LARGEST, InvalidRequest, pack, unpack
 
 _REFUSED = (400, 403)
 """HTTP statuses of requests that are invalid, and not worth a retry."""

@@ -1,1 +1,0 @@
-"""Environments that run on another machine, with their own dependencies, over HTTP."""
