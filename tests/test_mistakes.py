@@ -108,6 +108,8 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("devices.mask=[[0.5, 0.1, 0.2, 0.3]]", ["devices.mask", "[left, top, right, bottom]"]),
         ("devices.mask=[[0, 0, 1]]", ["devices.mask", "[left, top, right, bottom]"]),
         ("devices.mask=[0.1]", ["devices.mask"]),
+        ("devices.allow=[[1]]", ["devices.allow=[[1]]", "[1] is not a plain value", "[A, B]"]),
+        ("devices.size=[[720], 1280]", ["devices.size=[[720], 1280]", "plain value"]),
         ("devices.allow=[chrome]", ["devices.allow", "'chrome'", "com.example.app"]),
         ("env.kwargs={allow: [com.a]}", ["env.kwargs.allow", "devices.allow"]),
         ("warm_start.episodes=0", ["warm_start.episodes=0"]),
@@ -118,6 +120,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("warm_start.phase_weights.final=.inf", ["warm_start.phase_weights.final=inf", "finite"]),
         ("rewards=[{function: 'a:b', weight: .nan}]", ["rewards[0].weight=nan", "finite"]),
         ("warm_start.player=null", ["warm_start.player=null", "warm_start.recorded"]),
+        ("warm_start.recorded=[[1]]", ["warm_start.recorded=[[1]]", "[1] is not a plain value"]),
         ("warm_start.recorded=[nowhere]", ["warm_start.recorded", "no such run"]),
         (
             "warm_start.recorded_filter.won=true",

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,6 +24,7 @@ _NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list,
 """OmegaConf's message for a value that should be a list."""
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """What OmegaConf raises for a tree that does not fit the sections."""
+_PLAIN_LISTS = (list[str], list[int], list[float], list[str] | None, list[int] | None)
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -242,6 +243,7 @@ def _settle(config: Config) -> None:
     """Validate the values, and make the modules that they name importable."""
     if isinstance(config.devices.source, ListConfig | tuple):
         config.devices.source = list(config.devices.source)
+    _check_lists(config)
     config.validate()
     path_of(config.run.dir, "run.dir")
     if config.warm_start is not None and config.warm_start.cache is not None:
@@ -249,6 +251,20 @@ def _settle(config: Config) -> None:
     for run in config.warm_start.recorded if config.warm_start else ():
         path_of(run, "warm_start.recorded")
     sys.path.extend(p for p in config.run.search_path if p not in sys.path)
+
+
+def _check_lists(section: Any, prefix: str = "") -> None:
+    """Check that no list of texts or numbers contains a list or mapping: OmegaConf accepts them."""
+    for name, hint in get_type_hints(type(section)).items():
+        key, value = f"{prefix}{name}", getattr(section, name)
+        if dataclasses.is_dataclass(value):
+            _check_lists(value, f"{key}.")
+        elif hint in _PLAIN_LISTS:
+            for item in value or ():
+                if not isinstance(item, str | int | float):
+                    raise ConfigError(
+                        f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
+                    )
 
 
 def to_yaml(config: Config) -> str:

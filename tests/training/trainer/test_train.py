@@ -20,8 +20,11 @@ from agentrl.files import lock_folder
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import checkpoint_store
 from agentrl.training.budget import budget
-from agentrl.training.run_folder import RunFolder
+from agentrl.training.monitoring.progress import PlannedWork
+from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.trainer import train
+from agentrl.training.trainer.trainer import Trainer
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
@@ -238,6 +241,16 @@ def test_second_warm_start_of_a_model_is_skipped(taught_run):
     )
     assert (run / "model" / "agentrl.json").read_text() == mark
     assert json.loads(mark)["warm_starts"]["LitButton-v0"]["player"] == "guesser"
+
+
+@pytest.mark.parametrize("override", ["warm_start=null", "warm_start.steps=1"])
+def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm, make_learner):
+    config, folder = configuration.load(EXAMPLE, [override]), RunFolder(tmp_path)
+    with Reporter(tmp_path, [], PlannedWork()) as reporter:
+        learner = make_learner(config)
+        Trainer(config, folder, tiny_vlm, RunState(), None, learner, reporter, None, None).finish()
+    assert (folder.model / "model.safetensors").is_file()
+    assert (folder.model / "agentrl.json").is_file() == (config.warm_start is not None)
 
 
 def test_run_plays_with_its_own_model(taught_run):
