@@ -49,11 +49,11 @@ _SERVICES = (
     "shell:echo 'open", "shell:$(((((", "shell,v2:input tap 30 30", "shell:input text x",
     "exec:screencap", "exec:screencap -p", "framebuffer:", "sync:", "sync:", "sync:",
     "reverse:forward:tcp:0;tcp:9", "reverse:list-forward", "reverse:killforward-all", "reverse:",
-    "tcp:40000", "tcp:40001", "tcp:x", "localabstract:missing", "jdwp", "track-jdwp", "root:",
-    "shell:cmd agentrl load", "shell:pm install -S 99999", "shell:nc -l -p 7000", "tcp:7000",
+    "tcp:40000", "tcp:40001", "tcp:x", "localabstract:missing", "root:",
+    "shell:cmd agentrl load", "shell:pm install -S 99999",
     "shell:sleep 0.001; exit 3", "shell:dumpsys | grep -E '(a*)*b'", "host:version", "", "\xff:",
 )  # fmt: skip
-_SYNC = (b"STAT", b"LST2", b"LIST", b"RECV", b"SEND", b"SND2", b"DATA", b"DONE", b"QUIT")
+_SYNC = (b"STAT", b"LST2", b"LIST", b"RECV", b"SEND", b"DATA", b"DONE", b"QUIT")
 _BATCH = 200
 _MOST_IDS = 100
 _LARGEST_GROWTH_MB = 64.0

@@ -4,10 +4,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
 
-from agentrl.virtual_phone import snapshot
-from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
 from agentrl.virtual_phone.apps.dialogs import KINDS
 from agentrl.virtual_phone.device_state import DeviceState
@@ -59,12 +56,8 @@ class VirtualPhone(DeviceState):
         self.display.on_show = Ticker(self).wake
         self.tasks.on_change = self._on_change
         self.command_history = CommandHistory()
-        self.snapshots: dict[str, dict[str, Any]] = {}
-        """Snapshots stored on the phone, by name."""
         self.on_power: Callable[[str, float], None] = lambda what, seconds: None
         """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
-        self.staged: ApkManifest | None = None
-        """Manifest of an APK whose installation is in progress."""
         self.stale: VisibleState | None = None
         """What captures still see, if the `capture` fault is `stale`."""
         self._jobs: set[asyncio.Task[None]] = set()
@@ -98,18 +91,6 @@ class VirtualPhone(DeviceState):
             job.cancel()
         self.log.add("boot", "the phone has started")
         self.display.show_now()
-
-    def snapshot(self) -> dict[str, Any]:
-        """The complete state, as JSON-compatible values."""
-        return snapshot.take(self)
-
-    def restore(self, state: object) -> None:
-        """Restore a snapshot of this phone or of another one with the same apps.
-
-        Raises:
-            ValueError: it is not a valid snapshot; the phone is unchanged.
-        """
-        snapshot.restore(self, state)
 
     def _on_change(self) -> None:
         if self.faults.get("front").partition("/")[0] != self.tasks.front:

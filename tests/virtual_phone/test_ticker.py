@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
+from agentrl.virtual_phone import snapshot
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.toy import ToyApp
 
@@ -66,10 +67,10 @@ def test_the_same_touches_and_ticks_give_the_same_images() -> None:
         await until(lambda: state(phone)["ticks"] > 3)
         phone.input.touch(30, 64)
         phone.show_dialog("call")  # holds both still
-        saved = json.loads(json.dumps(phone.snapshot()))
+        saved = json.loads(json.dumps(snapshot.take(phone)))
         names = [name for name, *_ in saved["apps"][PACKAGE]["inputs"]]
         assert names == ["touch", "tick", "touch"], "times that follow each other are one"
-        other.restore(saved)
+        snapshot.restore(other, saved)
         assert bytes(phone.shown.frame.raw) == bytes(other.shown.frame.raw)
         assert state(phone) == state(other)
 

@@ -6,11 +6,7 @@ from typing import TypeVar
 from agentrl.virtual_phone.shell.interpreter import CommandFunction
 
 COMMANDS: dict[str, CommandFunction] = {}
-
-
 _Command = TypeVar("_Command", bound=CommandFunction)
-
-"""Register a function under one or more names."""
 
 
 def command(*names: str) -> Callable[[_Command], _Command]:

@@ -1,6 +1,5 @@
-"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, stat, md5sum, base64, du, df."""
+"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, stat, md5sum, df."""
 
-import base64
 import hashlib
 import stat as modes
 import time
@@ -81,19 +80,6 @@ def rm(ctx: CommandContext) -> int:
             files.remove(path, recursive="r" in options or "R" in options)
 
     return each(ctx, paths, remove)
-
-
-@command("rmdir")
-def rmdir(ctx: CommandContext) -> int:
-    """`rmdir folders`: remove empty folders."""
-    files = ctx.phone.files
-
-    def remove(path: str) -> None:
-        if files.names(path):
-            raise OSError(39, "Directory not empty")
-        files.remove(path, recursive=True)
-
-    return each(ctx, split_options(ctx, "")[1], remove)
 
 
 @command("mkdir")
@@ -206,34 +192,6 @@ async def md5sum(ctx: CommandContext) -> int:
         show(await ctx.read_all(), "-")
     read = ctx.phone.files.read
     return each(ctx, paths, lambda path: show(read(path), path))
-
-
-@command("base64")
-async def base64_(ctx: CommandContext) -> int:
-    """`base64 [-d] [file]`."""
-    options, paths = split_options(ctx, "w")
-    content = ctx.phone.files.read(ctx.path(paths[0])) if paths else await ctx.read_all()
-    if "d" not in options:
-        ctx.out(base64.encodebytes(content))
-        return 0
-    try:
-        ctx.out(base64.b64decode(content))
-    except ValueError:
-        return ctx.fail("base64: bad input")
-    return 0
-
-
-@command("du")
-def du(ctx: CommandContext) -> int:
-    """`du [-s] [paths]`: disk usage of folders, in blocks of 1024 bytes."""
-    everything = ctx.phone.files.all()
-
-    def show(path: str) -> None:
-        inside = f"{path.rstrip('/')}/"
-        used = sum(size_of(n) for p, n in everything if p == path or p.startswith(inside))
-        ctx.print(f"{-(-used // 1024)}\t{path}")
-
-    return each(ctx, split_options(ctx, "d")[1] or ["."], show)
 
 
 @command("df")

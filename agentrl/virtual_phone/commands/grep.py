@@ -23,8 +23,8 @@ _CLASSES = {
     "xdigit": "0-9a-fA-F",
     "blank": r" \t",
 }
-_BRACKET = re.compile(r"\[\^?\]?(?:\[:\w+:\]|[^]])*\]")
-_COUNT = re.compile(r"\d{0,3}(,\d{0,3})?")
+_TOKEN = re.compile(r"\\(.)|(\[\^?\]?(?:\[:\w+:\]|[^]])*\])|(.)", re.DOTALL)
+"""An escaped character, a bracket expression, or another character."""
 
 
 def compile_pattern(
@@ -41,7 +41,7 @@ def compile_pattern(
     Raises:
         ValueError: it is invalid, or could backtrack forever: a repetition of a repetition.
     """
-    expression = re.escape(text) if kind == "F" else _Translator(text, kind == "E").translate()
+    expression = re.escape(text) if kind == "F" else _translated(text, kind == "E")
     if whole_words:
         expression = rf"(?<!\w)(?:{expression})(?!\w)"
     try:
@@ -50,75 +50,39 @@ def compile_pattern(
         raise ValueError(f"bad pattern: {error}") from error
 
 
-class _Translator:
-    """Reads a pattern once, tracking which groups contain a repetition."""
+def _translated(text: str, extended: bool) -> str:
+    """The pattern in Python's syntax.
 
-    def __init__(self, text: str, extended: bool) -> None:
-        self._text = text
-        self._extended = extended
-        self._at = 0
-        self._pieces: list[str] = []
-        self._repeats = [False]
-        """For every open group, outermost first: whether it contains a repetition."""
-        self._last_repeats = False
-        """Whether the last piece is a repetition or a group that contains one."""
-
-    def translate(self) -> str:
-        while self._at < len(self._text):
-            self._piece()
-        return "".join(self._pieces)
-
-    def _piece(self) -> None:
-        here = self._text[self._at]
-        after = self._text[self._at + 1 : self._at + 2]
-        is_first = not self._pieces or self._pieces[-1] in ("(", "|", "^")
-        if here == "[" and (bracket := _BRACKET.match(self._text, self._at)):
-            self._add(_bracket(bracket[0]), len(bracket[0]))
-        elif here == "\\" and after in _SWAPPED and after:
-            self._special(after, 2) if not self._extended else self._add(re.escape(after), 2)
-        elif here in _SWAPPED:
-            self._special(here, 1) if self._extended else self._add(re.escape(here), 1)
-        elif here == "\\":
-            self._add(_SAME.get(after, re.escape(after or "\\")), 2)
-        elif here == "*" and not is_first:
-            self._repeat("*", 1)
-        elif here in ".$" or (here == "^" and (is_first or self._extended)):
-            self._add(here, 1)
+    Raises:
+        ValueError: a group that contains a repetition is repeated.
+    """
+    pieces: list[str] = []
+    repeats, last_repeats = [False], False  # for every open group, outermost first
+    for escaped, bracket, plain in _TOKEN.findall(text):
+        is_first = not pieces or pieces[-1] in ("(", "|", "^")
+        if bracket:
+            piece = _bracket(bracket)
+        elif (escaped or plain) in _SWAPPED:
+            is_operator = bool(plain) == extended
+            piece = (escaped or plain) if is_operator else re.escape(escaped or plain)
+        elif escaped:
+            piece = _SAME.get(escaped, re.escape(escaped))
+        elif plain in ".$" or (plain == "*" and not is_first):
+            piece = plain
         else:
-            self._add(re.escape(here), 1)
-
-    def _special(self, letter: str, length: int) -> None:
-        if letter in "+?":
-            self._repeat(letter, length)
-        elif letter == "{":
-            count = _COUNT.match(self._text, self._at + length)
-            close = "}" if self._extended else "\\}"
-            if not count or not count[0] or not self._text.startswith(close, count.end()):
-                raise ValueError("Invalid content of {}")
-            self._repeat(f"{{{count[0]}}}", count.end() + len(close) - self._at)
-        elif letter == "(":
-            self._add("(", length)
-            self._repeats.append(False)
-        elif letter == ")" and len(self._repeats) > 1:
-            repeats = self._repeats.pop()
-            self._add(")", length)
-            self._last_repeats = repeats
-            self._repeats[-1] |= repeats
-        else:
-            self._repeats[-1] |= letter == "|"
-            self._add(letter, length)
-
-    def _repeat(self, how: str, length: int) -> None:
-        if self._last_repeats and how != "?":
+            piece = "^" if plain == "^" and (is_first or extended) else re.escape(plain)
+        if piece in ("*", "+", "{") and last_repeats:
             raise ValueError("repetition of a repetition")
-        self._repeats[-1] = True
-        self._add(how, length)
-        self._last_repeats = True
-
-    def _add(self, piece: str, length: int) -> None:
-        self._pieces.append(piece)
-        self._at += length
-        self._last_repeats = False
+        last_repeats = False
+        if piece == "(":
+            repeats.append(False)
+        elif piece == ")" and len(repeats) > 1:
+            last_repeats = repeats.pop()
+            repeats[-1] |= last_repeats
+        elif piece in ("*", "+", "?", "{", "|"):
+            repeats[-1] = True
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _bracket(text: str) -> str:

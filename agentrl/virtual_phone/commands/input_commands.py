@@ -73,19 +73,6 @@ def _keys(phone: VirtualPhone, values: list[str]) -> None:
         phone.input.key(code)
 
 
-def _press(phone: VirtualPhone, values: list[str]) -> None:
-    phone.input.key("KEYCODE_DPAD_CENTER")
-
-
-def _roll(phone: VirtualPhone, values: list[str]) -> None:
-    x, y = _numbers(values)
-    across = "RIGHT" if x > 0 else "LEFT"
-    down = "DOWN" if y > 0 else "UP"
-    for steps, direction in ((x, across), (y, down)):
-        if steps:
-            phone.input.key(f"KEYCODE_DPAD_{direction}")
-
-
 def _numbers(values: list[str]) -> list[float]:
     """Parse finite numbers.
 
@@ -106,8 +93,6 @@ _VERBS: dict[str, Callable[[VirtualPhone, list[str]], None]] = {
     "text": _text,
     "keyevent": _keys,
     "keycombination": _keys,
-    "press": _press,
-    "roll": _roll,
 }
 
 

@@ -1,5 +1,6 @@
 """Commands for the log: logcat, log."""
 
+import getopt
 import re
 import time
 from collections.abc import Callable
@@ -13,10 +14,6 @@ from agentrl.virtual_phone.system.device_log import LEVELS, Level, LogEntry
 _DIVIDER = "--------- beginning of main"
 
 
-def _brief(entry: LogEntry) -> str:
-    return f"{entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}"
-
-
 def _time(entry: LogEntry) -> str:
     return f"{_when(entry)} {entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}"
 
@@ -26,33 +23,22 @@ def _threadtime(entry: LogEntry) -> str:
     return f"{_when(entry)} {pid} {entry.level} {entry.tag}: {entry.text}"
 
 
-def _long(entry: LogEntry) -> str:
-    head = f"[ {_when(entry)} {entry.pid:5d}:{entry.pid:5d} {entry.level}/{entry.tag} ]"
-    return f"{head}\n{entry.text}\n"
-
-
 def _when(entry: LogEntry) -> str:
     return time.strftime("%m-%d %H:%M:%S.000", time.gmtime(entry.time_s))
 
 
 _FORMATS: dict[str, Callable[[LogEntry], str]] = {
-    "brief": _brief,
-    "epoch": lambda entry: f"{entry.time_s}.000 {_threadtime(entry)[19:]}",
-    "long": _long,
-    "process": lambda entry: f"{entry.level}({entry.pid:5d}) {entry.text}  ({entry.tag})",
+    "brief": lambda entry: f"{entry.level}/{entry.tag}({entry.pid:5d}): {entry.text}",
     "raw": lambda entry: entry.text,
     "tag": lambda entry: f"{entry.level}/{entry.tag}: {entry.text}",
-    "thread": lambda entry: f"{entry.level}({entry.pid:5d}:{entry.pid:5d}) {entry.text}",
     "threadtime": _threadtime,
     "time": _time,
 }
 _MODIFIERS = frozenset(
     ["color", "descriptive", "monotonic", "nsec", "printable", "uid", "usec", "UTC", "year", "zone"]
 )
-_WITH_VALUE = {
-    "--format": "-v", "--buffer": "-b", "--tail": "-t", "--regex": "-e", "--file": "-f",
-    "--max-count": "-m", "--pid": "--pid",
-}  # fmt: skip
+_SHORT = "b:cde:f:gm:n:pr:st:v:BDLST:"
+_LONG = ["buffer=", "clear", "dump", "file=", "format=", "max-count=", "pid=", "regex=", "tail="]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,62 +107,38 @@ def _read(ctx: CommandContext) -> _LogcatOptions:
     Raises:
         ValueError: an option is invalid.
     """
-    options, words = _LogcatOptions(), _spelled_out(ctx.arguments)
-    while words:
-        word = words.pop(0)
-        if word in ("-d", "--dump"):
-            options.follows = False
-        elif word in ("-c", "--clear"):
-            options.clears = True
-        elif word in ("-s",):
-            options.levels["*"] = "S"
-        elif word in ("-v", "-t", "-T", "-e", "-m", "--pid", "-b", "-f", "-n", "-r"):
-            if not words:
-                raise ValueError(f"option requires an argument -- {word}")
-            _option(options, word, words.pop(0))
-        elif word in ("-g", "-S", "-D", "-L", "-B", "-p"):
-            options.follows = False
-        elif word.startswith("-"):
-            raise ValueError(f"unrecognized option {word}")
-        else:
-            tag, _, level = word.partition(":")
-            options.levels[tag] = (level or "V").upper()[:1]
-    for spec in ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split():
-        tag, _, level = spec.partition(":")
-        options.levels.setdefault(tag, (level or "V").upper()[:1])
-    return options
-
-
-def _option(options: _LogcatOptions, option: str, value: str) -> None:
-    if option == "-v":
-        if value not in _FORMATS and value not in _MODIFIERS:
-            raise ValueError(f"Invalid parameter {value} to -v")
-        options.form = _FORMATS.get(value, options.form)
-    elif option == "-e":
-        options.pattern = compile_pattern(value, "E")
-    elif option in ("-t", "-T", "-m", "--pid"):
+    options = _LogcatOptions()
+    try:
+        given, filters = getopt.gnu_getopt(ctx.arguments, _SHORT, _LONG)
+    except getopt.GetoptError as error:
+        raise ValueError(error.msg) from error
+    tags = ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split()
+    for option, value in given:
         number = int(value[-9:]) if value.isascii() and value.isdecimal() else None
-        if option == "-m":
-            options.most = number
-        elif option == "--pid":
-            options.pid = number
-        else:
-            options.last = number
-            options.follows = options.follows and option == "-T"
-
-
-def _spelled_out(arguments: list[str]) -> list[str]:
-    """Normalize `-vtime` and `--format=time` to `-v time`."""
-    words: list[str] = []
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if name in _WITH_VALUE:
-            words += [_WITH_VALUE[name], *([value] if equals else [])]
-        elif re.fullmatch(r"-[vtTebm].+", argument):
-            words += [argument[:2], argument[2:]]
-        else:
-            words.append(argument)
-    return words
+        match option:
+            case "-d" | "--dump" | "-g" | "-S" | "-D" | "-L" | "-B" | "-p":
+                options.follows = False
+            case "-c" | "--clear":
+                options.clears = True
+            case "-s":
+                options.levels["*"] = "S"
+            case "-v" | "--format":
+                if value not in _FORMATS and value not in _MODIFIERS:
+                    raise ValueError(f"Invalid parameter {value} to -v")
+                options.form = _FORMATS.get(value, options.form)
+            case "-e" | "--regex":
+                options.pattern = compile_pattern(value, "E")
+            case "-m" | "--max-count":
+                options.most = number
+            case "--pid":
+                options.pid = number
+            case "-t" | "--tail" | "-T":
+                options.last = number
+                options.follows = options.follows and option == "-T"
+    for spec in (*tags, *filters):
+        tag, _, level = spec.partition(":")
+        options.levels[tag] = (level or "V").upper()[:1]
+    return options
 
 
 @command("log")

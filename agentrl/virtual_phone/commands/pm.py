@@ -20,7 +20,6 @@ _FEATURES = (
 Verb = Callable[[CommandContext, list[str]], "int | Awaitable[int]"]
 _MAX_APK_BYTES = 256 << 20
 _WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
-_SESSION = 1_000_000_001
 
 
 @command("pm")
@@ -121,40 +120,9 @@ def _resolve(ctx: CommandContext, arguments: list[str]) -> int:
 async def _install(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
     try:
-        return _add(ctx, read_manifest(await _apk(ctx, arguments, 0)))
+        return _add(ctx, read_manifest(await _apk(ctx, arguments)))
     except ValueError as error:
         return ctx.print(f"Failure [{error}]") + 1
-
-
-def _create_session(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm install-create`: start a session; only one exists at a time."""
-    ctx.phone.staged = None
-    return ctx.print(f"Success: created install session [{_SESSION}]")
-
-
-async def _write_session(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm install-write -S SIZE SESSION NAME [PATH|-]`: the first APK is the base APK."""
-    try:
-        apk = await _apk(ctx, arguments, 2)
-        if ctx.phone.staged is None:
-            ctx.phone.staged = read_manifest(apk)
-    except ValueError as error:
-        return ctx.print(f"Failure [{error}]") + 1
-    return ctx.print(f"Success: streamed {len(apk)} bytes")
-
-
-def _commit_session(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm install-commit SESSION`."""
-    manifest, ctx.phone.staged = ctx.phone.staged, None
-    if manifest is None:
-        return ctx.print("Failure [INSTALL_FAILED_SESSION_INVALID: nothing was written]") + 1
-    return _add(ctx, manifest)
-
-
-def _abandon_session(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm install-abandon SESSION`."""
-    ctx.phone.staged = None
-    return ctx.print("Success")
 
 
 def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
@@ -168,14 +136,14 @@ def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
     return ctx.print(f"Failure [{error}]") + 1
 
 
-async def _apk(ctx: CommandContext, arguments: list[str], num_words: int) -> bytes:
-    """The APK at the path that follows `num_words` words, or on standard input.
+async def _apk(ctx: CommandContext, arguments: list[str]) -> bytes:
+    """The APK at a path, or on standard input.
 
     Raises:
         ValueError: it cannot be read.
     """
     options, words = _split(arguments)
-    if len(words) > num_words and words[-1] != "-":
+    if words and words[-1] != "-":
         try:
             return ctx.phone.files.read(ctx.path(words[-1]))
         except OSError as error:
@@ -242,8 +210,4 @@ _VERBS: dict[str, Verb] = {
     "resolve-activity": _resolve,
     "install": _install,
     "uninstall": _uninstall,
-    "install-create": _create_session,
-    "install-write": _write_session,
-    "install-commit": _commit_session,
-    "install-abandon": _abandon_session,
 }

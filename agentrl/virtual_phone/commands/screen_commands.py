@@ -1,6 +1,7 @@
 """Commands for the screen: screencap, screenrecord, wm."""
 
 import asyncio
+import getopt
 
 from agentrl.virtual_phone import screen_capture
 from agentrl.virtual_phone.commands.command_table import command
@@ -12,6 +13,8 @@ from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenR
 _MAX_S = 180.0
 _BIT_RATE = 20_000_000
 _SIDES = range(16, 4097)
+_RECORDING = ["size=", "bit-rate=", "time-limit=", "output-format=", "display-id="]
+_RECORDING += ["verbose", "rotate", "bugreport", "show-frame-time"]
 
 
 @command("screencap")
@@ -145,22 +148,13 @@ def _recording_options(arguments: list[str]) -> tuple[dict[str, str], str]:
     Raises:
         ValueError: an option is unknown, or the output file is missing.
     """
-    options: dict[str, str] = {}
-    words: list[str] = []
-    left = iter(arguments)
-    for argument in left:
-        name, equals, value = argument.removeprefix("--").partition("=")
-        if not argument.startswith("--"):
-            words.append(argument)
-        elif name in ("verbose", "rotate", "bugreport", "show-frame-time"):
-            options[name] = ""
-        elif name in ("size", "bit-rate", "time-limit", "output-format", "display-id"):
-            options[name] = value if equals else next(left, "")
-        else:
-            raise ValueError(f"unrecognized option {argument[:100]}")
+    try:
+        given, words = getopt.gnu_getopt(arguments, "", _RECORDING)
+    except getopt.GetoptError as error:
+        raise ValueError(f"unrecognized option: {error.msg[:100]}") from error
     if len(words) != 1:
         raise ValueError("Must specify output file (see --help)")
-    return options, words[0]
+    return {option.removeprefix("--"): value for option, value in given}, words[0]
 
 
 def _video_size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:

@@ -150,13 +150,6 @@ def date(ctx: CommandContext) -> int:
     return ctx.print(time.strftime(form.replace("\0", ""), now))
 
 
-@command("uptime")
-def uptime(ctx: CommandContext) -> int:
-    """The uptime: the time since midnight by the phone's clock."""
-    clock = time.strftime("%H:%M:%S", time.gmtime(ctx.phone.log.now_s()))
-    return ctx.print(f" {clock} up {clock[:5]},  0 users,  load average: 0.00, 0.00, 0.00")
-
-
 @command("id", "whoami")
 def id_(ctx: CommandContext) -> int:
     """The user of the shell."""

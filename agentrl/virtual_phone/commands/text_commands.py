@@ -1,4 +1,4 @@
-"""Text filters: head, tail, wc, cut, sort, uniq, tr, tee."""
+"""Text filters: head, tail, wc, cut, sort."""
 
 import re
 from collections import Counter
@@ -126,51 +126,6 @@ async def sort(ctx: CommandContext) -> int:
     ordered = sorted(lines, key=_leading_number) if "n" in options else sorted(lines)
     for line in reversed(ordered) if "r" in options else ordered:
         ctx.print(line)
-    return 0
-
-
-@command("uniq")
-async def uniq(ctx: CommandContext) -> int:
-    """`uniq [-c]`: omit repeated lines."""
-    options, files = split_options(ctx, "")
-    runs: list[list[str]] = []
-    for line in await read_lines(ctx, files):
-        if runs and runs[-1][0] == line:
-            runs[-1].append(line)
-        else:
-            runs.append([line])
-    for run in runs:
-        ctx.print(f"{len(run):>7} {run[0]}" if "c" in options else run[0])
-    return 0
-
-
-@command("tr")
-async def tr(ctx: CommandContext) -> int:
-    r"""`tr [-d] SET [SET]`, for single characters and `\n`, `\r`, `\t`."""
-    options, sets = split_options(ctx, "")
-    named = {"\\n": "\n", "\\r": "\r", "\\t": "\t"}
-    sets = [re.sub(r"\\[nrt]", lambda found: named[found[0]], one) for one in sets]
-    text = (await ctx.read_all()).decode("utf-8", "surrogateescape")
-    if "d" in options and sets:
-        table = {ord(letter): None for letter in sets[0]}
-        ctx.out(text.translate(table).encode("utf-8", "surrogateescape"))
-        return 0
-    if len(sets) != 2 or not sets[1]:
-        return ctx.fail("tr: needs two sets")
-    padded = sets[1].ljust(len(sets[0]), sets[1][-1])
-    swapped = text.translate(dict(zip(map(ord, sets[0]), padded, strict=False)))
-    ctx.out(swapped.encode("utf-8", "surrogateescape"))
-    return 0
-
-
-@command("tee")
-async def tee(ctx: CommandContext) -> int:
-    """`tee files`: copy standard input to standard output and to files."""
-    _, files = split_options(ctx, "")
-    content = await ctx.read_all()
-    for file in files:
-        ctx.phone.files.write(ctx.path(file), content)
-    ctx.out(content)
     return 0
 
 

@@ -14,7 +14,7 @@ Job = Coroutine[None, None, None]
 Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
 """Takes the options after the service's name and what follows the colon; None refuses."""
 
-FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,sendrecv_v2"
+FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir"
 """Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
 `delayed_ack`, with which a client would not wait for acknowledgments."""
 
@@ -131,39 +131,6 @@ def _to_tcp(phone: VirtualPhone, rest: str) -> None:
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
 
 
-def _pids(phone: VirtualPhone) -> str:
-    """Process ids of the running apps, one per line."""
-    return "".join(f"{phone.tasks.pid(name)}\n" for name in sorted(phone.tasks.running))
-
-
-def _jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    async def serve() -> None:
-        stream.write(_pids(phone).encode())
-
-    return serve()
-
-
-def _track_jdwp(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    async def serve() -> None:
-        sent: str | None = None
-        shown = phone.shown
-        while True:
-            pids = _pids(phone)
-            if pids != sent:
-                stream.write(f"{len(pids):04x}{pids}".encode())
-                sent = pids
-            await phone.display.wait_for_change(shown)
-            shown = phone.shown
-
-    return serve()
-
-
-def _log(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    return shell_protocols.serve_v1(
-        phone, stream, f"logcat -b {rest}" if rest.isalpha() else "logcat"
-    )
-
-
 SERVICES: dict[str, Service] = {
     "shell": _shell,
     "exec": _exec,
@@ -175,16 +142,8 @@ SERVICES: dict[str, Service] = {
     "localreserved": _socket("localreserved"),
     "localfilesystem": _socket("localfilesystem"),
     "local": _socket("localfilesystem"),
-    "jdwp": _jdwp,
-    "track-jdwp": _track_jdwp,
-    "log": _log,
     "reboot": _message("", _reboot),
     "root": _message("adbd cannot run as root in production builds\n"),
-    "unroot": _message("adbd not running as root\n"),
-    "remount": _message("remount failed: not running as root\n"),
-    "disable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
-    "enable-verity": _message("verity cannot be disabled/enabled - USER build\n"),
     "tcpip": _message("restarting in TCP mode port: {}\n", _to_tcp),
-    "usb": _message("restarting in USB mode\n"),
 }
 _FAULTY_SERVICES = frozenset(("shell", "exec", "sync", "framebuffer"))

@@ -1,11 +1,10 @@
-"""The sync service: versions 1 and 2 of the protocol of `adb push`, `adb pull` and `adb ls`.
+"""The sync service: the protocol of `adb push`, `adb pull` and `adb ls`.
 
 https://android.googlesource.com/platform/packages/modules/adb/+/HEAD/SYNC.TXT
 """
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.system.file_system import FileNode, FileSystem
@@ -16,7 +15,6 @@ _REQUEST = struct.Struct("<4sI")
 _STAT = struct.Struct("<4sIII")
 _STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
 _ENTRY = struct.Struct("<4s4I")
-_SEND_V2 = struct.Struct("<4sII")
 _NO_SUCH_FILE = 2
 _SHELL_USER = 2000
 
@@ -101,24 +99,11 @@ class _Session:
         if id == b"SEND":
             name, _, mode = path.rpartition(",")
             return await self._receive(name, int(mode) if mode.isdecimal() else None)
-        if id == b"SND2":
-            setup = await self._second_half(_SEND_V2)
-            return setup is not None and await self._receive(path, setup[1])
-        if id == b"RECV" or (id == b"RCV2" and await self._second_half(_REQUEST) is not None):
+        if id == b"RECV":
             await self._send(path)
             return True
-        if id != b"RCV2":
-            self._fail(f"unknown command {id.hex()}")
+        self._fail(f"unknown command {id.hex()}")
         return False
-
-    async def _second_half(self, form: struct.Struct) -> tuple[Any, ...] | None:
-        """The second message of a version 2 request; its last number is the compression."""
-        data = await self._exactly(form.size)
-        setup = None if data is None else form.unpack(data)
-        if setup is not None and setup[-1]:
-            self._fail("unsupported compression")
-            return None
-        return setup
 
     async def _send(self, path: str) -> None:
         """The client pulls a file."""

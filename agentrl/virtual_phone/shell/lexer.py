@@ -2,7 +2,7 @@ r"""Splits shell scripts into words and operators.
 
 ::
 
-    word = { literal | '...' | "..." | $'...' | \x | $NAME | ${NAME} | $? | $(...) | `...` }
+    word = { literal | '...' | "..." | \x | $NAME | ${NAME} | $? | $(...) | `...` }
 
 Every character is read once, however deeply scripts are nested.
 """
@@ -26,17 +26,6 @@ _NAME = re.compile(r"\$(\?|\$|#|[A-Za-z_][A-Za-z0-9_]*|\{(?:[A-Za-z_][A-Za-z0-9_
 _PLAIN = re.compile(r"[^ \t\n'\"\\$`;&|<>()]+")
 _PLAIN_IN_QUOTES = re.compile(r"[^\"$`\\]+")
 _PLAIN_IN_BACKTICKS = re.compile(r"[^`\\]+")
-_ANSI_C = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3})|(.))", re.DOTALL)
-_ESCAPES = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "v": "\v",
-}
 
 
 class ShellLexer:
@@ -160,7 +149,7 @@ class ShellLexer:
             end = script.find("}", self._at, self._at + 200)
             raise ShellSyntaxError(f"{script[self._at : end + 1]}: bad substitution")
         if script.startswith("$'", self._at) and not quoted:
-            return self._ansi_quoted()
+            raise ShellSyntaxError("syntax error: this shell does not support $'...'")
         self._at += 1
         return WordPart(kind="text", text="$", quoted=quoted)
 
@@ -181,25 +170,3 @@ class ShellLexer:
         # The added `)` ends the inner script.
         nested = self._nested(ShellLexer("".join(inner) + ")", self._nested, self.depth + 1))
         return WordPart(kind="script", text="", quoted=quoted, script=nested)
-
-    def _ansi_quoted(self) -> WordPart:
-        start = at = self._at + 2
-        while at < len(self._script) and self._script[at] != "'":
-            at += 2 if self._script[at] == "\\" else 1
-        if at >= len(self._script):
-            raise ShellSyntaxError("no closing quote")
-        self._at = at + 1
-        text = _ANSI_C.sub(_meaning, self._script[start:at])
-        return WordPart(kind="text", text=text, quoted=True)
-
-
-def _meaning(escape: re.Match[str]) -> str:
-    """The character that a backslash sequence in `$'...'` stands for."""
-    hexadecimal, unicode, octal, letter = escape.groups()
-    if unicode:
-        character = chr(int(unicode, 16))
-        return "\ufffd" if "\ud800" <= character <= "\udfff" else character
-    if hexadecimal or octal:
-        byte = int(hexadecimal, 16) if hexadecimal else int(octal, 8) & 0xFF
-        return bytes([byte]).decode("utf-8", "surrogateescape")
-    return _ESCAPES.get(letter, letter)

@@ -83,39 +83,6 @@ class Pipe:
         self._changed.notify()
 
 
-class PhoneSocket:
-    """One end of a connection between two programs on the phone."""
-
-    def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
-        """Created by `socket_pair`."""
-        self._incoming = incoming
-        self._outgoing = outgoing
-        self.read = incoming.read
-        self.drain = outgoing.drain
-
-    def write(self, data: Buffer) -> None:
-        """Send bytes; they are lost if the other side has left."""
-        try:
-            self._outgoing.write(data)
-        except BrokenPipeError:
-            self._incoming.write_eof()
-
-    def write_eof(self) -> None:
-        """End the output: the other side reads what was sent, then the end."""
-        self._outgoing.write_eof()
-
-    def close(self) -> None:
-        """Close: the other side reads what was sent, then the end."""
-        self._outgoing.write_eof()
-        self._incoming.close_reader()
-
-
-def socket_pair() -> tuple[PhoneSocket, PhoneSocket]:
-    """The two ends of a new connection."""
-    there, back = Pipe(), Pipe()
-    return PhoneSocket(there, back), PhoneSocket(back, there)
-
-
 async def relay(one: Channel, other: Channel) -> None:
     """Copy bytes both ways until either side ends; then close both."""
     copies = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]

@@ -72,18 +72,6 @@ def test_an_app_can_be_installed_started_replaced_and_uninstalled() -> None:
     assert "DELETE_FAILED_INTERNAL_ERROR" in run(f"pm uninstall {package}", phone).out
 
 
-def test_an_app_can_be_installed_in_a_session() -> None:
-    phone, content = probe_phone(), apk(binary_manifest("com.example.app"))
-    output = run(f"cmd package install-create -S {len(content)}", phone).out
-    assert output.startswith("Success: created install session [")
-    session = output.partition("[")[2].rstrip("]\n")
-    write = f"cmd package install-write -S {len(content)} {session} base.apk -"
-    assert run(write, phone, content).out == f"Success: streamed {len(content)} bytes\n"
-    assert run(f"cmd package install-commit {session}", phone).out == "Success\n"
-    assert "com.example.app" in run("pm list packages", phone).out
-    assert "INSTALL_FAILED_SESSION_INVALID" in run("pm install-commit 5", phone).out
-
-
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

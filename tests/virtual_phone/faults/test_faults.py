@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from agentrl.virtual_phone import snapshot
 from agentrl.virtual_phone.apps.app import state_path
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
@@ -175,7 +176,7 @@ def test_the_published_state_of_a_crashed_app_remains(phone: VirtualPhone) -> No
     setprop(phone, "dialog", "crash")
     assert (run(state, phone).out, run(f"pidof {PACKAGE}", phone).code) == (before, 1)
     other = probe_phone()
-    other.restore(phone.snapshot())
+    snapshot.restore(other, snapshot.take(phone))
     assert run(state, other).out == before
     run(f"am force-stop {PACKAGE}", phone)
     assert run(state, phone).code == 1

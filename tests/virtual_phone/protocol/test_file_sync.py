@@ -9,7 +9,7 @@ from agentrl.virtual_phone.protocol import file_sync
 from agentrl.virtual_phone.system.file_system import FileSystem
 from tests.virtual_phone.packet_client import PacketClient, serving
 
-IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"RCV2", b"SEND", b"SND2", b"DATA"]
+IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"SEND", b"DATA"]
 
 
 class Pieces:
@@ -110,17 +110,6 @@ def test_folders_are_listed_in_both_versions_and_stat_as_folders() -> None:
     said = talk(request(b"STA2", b"/sdcard"), files)
     assert struct.unpack_from("<4sIQQI", said)[4] >> 12 == 4
     assert struct.unpack_from("<4sI", talk(request(b"LST2", b"/nowhere"), files))[1] == 2
-
-
-def test_both_messages_of_a_version_2_request() -> None:
-    files = FileSystem()
-    sent = request(b"SND2", b"/sdcard/x") + struct.pack("<4sII", b"SND2", 0o100600, 0)
-    sent += struct.pack("<4sI", b"DATA", 3) + b"abc" + struct.pack("<4sI", b"DONE", 4)
-    asked = request(b"RCV2", b"/sdcard/x") + struct.pack("<4sI", b"RCV2", 0)
-    said = talk(sent + asked, files)
-    assert said == b"OKAY" + bytes(4) + b"DATA\3\0\0\0abc" + b"DONE" + bytes(4)
-    packed = request(b"RCV2", b"/sdcard/x") + struct.pack("<4sI", b"RCV2", 1)
-    assert talk(packed, files).startswith(b"FAIL")
 
 
 def test_the_aliases_of_sdcard_are_one_folder() -> None:

@@ -113,7 +113,7 @@ def test_a_recorded_file_is_a_video(phone: VirtualPhone) -> None:
         ("--size 5x5 -", "Invalid size 5x5"),
         ("--size x -", "invalid literal"),
         ("--bit-rate 5 -", "Bit rate 5 outside"),
-        ("--wrong -", "unrecognized option --wrong"),
+        ("--wrong -", "option --wrong not recognized"),
         ("--time-limit x -", "could not convert"),
     ],
 )
