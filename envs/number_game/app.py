@@ -10,7 +10,7 @@ from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.number_game.rules import STAKE, NumberGamePhase, NumberGameState
 from agentrl.envs.phone_game.app import GameApp
 from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.types import Image
 
 PACKAGE = "org.agentrl.numbergame"
@@ -41,7 +41,7 @@ class NumberGameRules(GameRules):
         """A swipe only takes time, like a touch that hits nothing."""
         return self.game.miss()
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The cards in reading order, and the button."""
         where = round_layout(self.game)
         return {"cards": where.cards, "button": where.button}

@@ -3,7 +3,7 @@
 The whole screen, including the phone's status bar, is a grid of three columns and five equal rows:
 score board; lamps; instruction and feedback; cards; button. Scaled to a multiple of 3x5 patches,
 each lamp and each card covers whole patches of the vision model. Four cards divide their row into
-four columns. See `places` for the layout of levels with `moved`.
+four columns. See `_moved` for the layout of levels with `moved`.
 """
 
 from dataclasses import dataclass

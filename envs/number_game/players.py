@@ -70,8 +70,8 @@ class NumberGameExpert(GamePlayer):
         """The text of a tap or of a selected card; in place of the button, any card will do."""
         if self.mode == "select":
             return self.calls.say("select", index or 0)
-        place = _taps(info)[name]
-        return self.touch(place if index is None else place[index])
+        target = _taps(info)[name]
+        return self.touch(target if index is None else target[index])
 
 
 class NumberGameMediocre(NumberGameExpert):
@@ -131,5 +131,5 @@ def _names(info: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _taps(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where to tap; facts without `places` belong to a game with the fixed layout."""
-    return info.get("places") or FIXED_LAYOUTS[len(info["numbers"])].taps()
+    """Where to tap; facts without `touch_targets` belong to a game with the fixed layout."""
+    return info.get("touch_targets") or FIXED_LAYOUTS[len(info["numbers"])].taps()

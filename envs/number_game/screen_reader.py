@@ -46,7 +46,7 @@ def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
 
     Returns:
         `score`, `change`, `round`, `rounds`, `right`, `wrong`, `phase`, `done`, `lamp`, `numbers`,
-        `answer`, `picked`, `places`, and `time_left` if a clock runs.
+        `answer`, `picked`, `touch_targets`, and `time_left` if a clock runs.
 
     Raises:
         ValueError: `frame` is not an image.
@@ -58,7 +58,7 @@ def read_screen(frame: Image, level: NumberGameLevel) -> _Facts:
     phase = _phase(face, faces)
     facts |= {"phase": phase, "done": UNREAD if phase == UNREAD else phase == NumberGamePhase.FINAL}
     facts |= _picks(facts)
-    facts["places"] = where.taps() if where else UNREAD
+    facts["touch_targets"] = where.taps() if where else UNREAD
     facts |= _cards(frame, level, phase, where, faces)
     facts |= _lamp(frame, level, phase)
     facts |= _outcome(facts, faces)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from agentrl.envs.phone_game.boxes import Box, SwipePath, swipe_along, tap_at
 from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import LevelSettings, PacedSettings
 from agentrl.types import Image
 
@@ -88,10 +88,10 @@ class GameApp:
         return self.game.draw(self.rules, width, height)
 
     def state(self) -> Mapping[str, Any]:
-        """The true state as plain JSON values, with the screen positions to touch as `places`."""
-        places = {name: _touches(place) for name, place in self.rules.places().items()}
+        """The true state as plain JSON values, with `touch_targets` in positions on the screen."""
+        targets = {name: _touches(target) for name, target in self.rules.touch_targets().items()}
         named = {"seed": self.rules.seed, **asdict(self.level)}
-        return {**named, **self.rules.state(), "places": places}
+        return {**named, **self.rules.state(), "touch_targets": targets}
 
     def _then_time_passes(self, changed: bool) -> bool:
         self._is_touched = True
@@ -101,10 +101,10 @@ class GameApp:
         return changed
 
 
-def _touches(place: Place) -> list[Any]:
+def _touches(target: TouchTarget) -> list[Any]:
     """Positions on the whole screen: a tap has two numbers, a swipe four; a list for several."""
-    if isinstance(place, Box):
-        return list(tap_at(place))
-    if isinstance(place, SwipePath):
-        return list(swipe_along(place))
-    return [list(tap_at(box)) for box in place]
+    if isinstance(target, Box):
+        return list(tap_at(target))
+    if isinstance(target, SwipePath):
+        return list(swipe_along(target))
+    return [list(tap_at(box)) for box in target]

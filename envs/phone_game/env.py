@@ -188,7 +188,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
     def state_key(self, facts: Facts) -> str:
         """Identifies a state: with equal keys, the same actions have the same results."""
         # Where the game lies on its phone's screen is not part of the game's state.
-        state = {name: value for name, value in facts.items() if name != "places"}
+        state = {name: value for name, value in facts.items() if name != "touch_targets"}
         text = json.dumps(state, sort_keys=True, ensure_ascii=False)
         return f"{facts['seed']}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -223,8 +223,8 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
     def touch(self, name: str, index: int | None = None) -> bool:
         """Touch one of the published positions. Returns whether the agent is still in the game."""
-        place = self.known["places"][name]
-        return self._act(_touch_at(place if index is None else place[index]))
+        target = self.known["touch_targets"][name]
+        return self._act(_touch_at(target if index is None else target[index]))
 
     def _act(self, action: Tap | Swipe) -> bool:
         """Act and wait until settled. Returns whether the agent is still in the game."""
@@ -276,11 +276,11 @@ class GameEnv(gymnasium.Env[Image, Action]):
         }
 
 
-def _touch_at(place: Sequence[float] | NDArray[np.float32]) -> Tap | Swipe:
+def _touch_at(target: Sequence[float] | NDArray[np.float32]) -> Tap | Swipe:
     """Two numbers are a tap; four are a swipe, or a tap if it ends where it starts."""
-    if len(place) == 2:
-        return Tap(float(place[0]), float(place[1]))
-    x1, y1, x2, y2 = (float(share) for share in place)
+    if len(target) == 2:
+        return Tap(float(target[0]), float(target[1]))
+    x1, y1, x2, y2 = (float(share) for share in target)
     if abs(x1 - x2) + abs(y1 - y2) < _SPOT:
         return Tap(x1, y1)
     return Swipe(x1, y1, x2, y2)

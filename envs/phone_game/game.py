@@ -28,7 +28,7 @@ class PhoneGame:
     calls: Mapping[str, int]
     """Forms of the calls, such as `chop()`, `up` or `flip(card)`, and the number of values of each:
     1 without an argument, else the number of arguments, counted from 0. Their names are the keys
-    of `GameRules.places`."""
+    of `GameRules.touch_targets`."""
     swipes: bool = False
     """Whether the game takes swipes; if not, every touch is a tap."""
     prompt: str | Callable[[Any], str]

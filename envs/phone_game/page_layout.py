@@ -26,10 +26,11 @@ def in_layout(shown: Settled, area: ScreenRegion | None) -> Settled:
 
 
 def on_screen(facts: Mapping[str, Any], area: ScreenRegion | None) -> Mapping[str, Any]:
-    """Convert the `places` of published facts from the layout to the phone's screen."""
+    """Convert the `touch_targets` of published facts from the layout to the phone's screen."""
     if area is None:
         return facts
-    return {**facts, "places": {name: _at(place, area) for name, place in facts["places"].items()}}
+    targets = {name: _at(target, area) for name, target in facts["touch_targets"].items()}
+    return {**facts, "touch_targets": targets}
 
 
 def _cut(frame: Image, area: ScreenRegion) -> Image:
@@ -40,11 +41,11 @@ def _cut(frame: Image, area: ScreenRegion) -> Image:
     return np.pad(app, ((bar, 0), (0, 0), (0, 0)))
 
 
-def _at(place: list[Any], area: ScreenRegion) -> list[Any]:
+def _at(target: list[Any], area: ScreenRegion) -> list[Any]:
     """Convert a position, or a list of positions, from the layout to the screen."""
-    if place and isinstance(place[0], list):
-        return [_at(position, area) for position in place]
+    if target and isinstance(target[0], list):
+        return [_at(position, area) for position in target]
     moved: list[float] = []
-    for x, y in zip(place[::2], place[1::2], strict=True):
+    for x, y in zip(target[::2], target[1::2], strict=True):
         moved += (round(share, 4) for share in area.to_screen(x, to_app(y)))
     return moved

@@ -50,12 +50,12 @@ class GamePlayer(ABC):
         """The text of an action in this mode."""
         if self.mode == self.modes[1]:
             return self.calls.say(name, index)
-        place = info["places"][name]
-        return self.touch(place if index is None else place[index])
+        target = info["touch_targets"][name]
+        return self.touch(target if index is None else target[index])
 
-    def touch(self, place: Sequence[float]) -> str:
+    def touch(self, target: Sequence[float]) -> str:
         """The text of a touch: a tap for two numbers, a swipe for four."""
-        x, y, *end = place
+        x, y, *end = target
         return self._gestures.format(Swipe(x, y, *end) if end else Tap(x, y))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentrl.envs.phone_game.boxes import Box, SwipePath
 
-Place = Box | SwipePath | Sequence[Box]
+TouchTarget = Box | SwipePath | Sequence[Box]
 """A box to tap, a path to swipe along, or several boxes to tap, one per index."""
 
 
@@ -41,7 +41,7 @@ class GameRules(ABC):
         return False
 
     @abstractmethod
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """What to touch for each call, by the call's name. Every call is always present.
 
         If a call's button is not on the screen, this is where it would be; touching it does

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentrl.envs.phone_game.boxes import Box, to_app
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 
 CAPSULE = Box(0.755, to_app(0.05), 0.975, to_app(0.1))
 DOTS = Box(CAPSULE.left, CAPSULE.top, CAPSULE.center[0], CAPSULE.bottom)
@@ -70,9 +70,9 @@ class MiniProgram(GameRules):
         """Advance the game by one tick."""
         return self.game.tick()
 
-    def places(self) -> Mapping[str, Place]:
-        """The game's places, without the capsule."""
-        return self.game.places()
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
+        """The game's targets, without the capsule."""
+        return self.game.touch_targets()
 
     def state(self) -> dict[str, Any]:
         """The game's state, and what WeChat shows."""

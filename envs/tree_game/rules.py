@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import LevelSettings, one_of
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import ATTRIBUTES, Equipment, draw_drop, draw_worn, reach
@@ -134,7 +134,7 @@ class TreeGameRules(GameRules):
             self.phase = TreeGamePhase.DROP
         return True
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The axe and the two buttons, whether shown or not."""
         return {"chop": layout.AXE, "replace": layout.REPLACE, "decompose": layout.DECOMPOSE}
 

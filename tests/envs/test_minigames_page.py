@@ -21,7 +21,7 @@ def test_a_page_plays_the_game_that_a_phone_plays(id: str) -> None:
     touches = 0
     while not alone.state()["done"]:
         name, index = who.choose(alone.state(), rng)
-        place = alone.state()["places"][name]
+        place = alone.state()["touch_targets"][name]
         x1, y1, *end = place if index is None else place[index]
         x2, y2 = end or (x1, y1)
         moved = abs(x1 - x2) + abs(y1 - y2)

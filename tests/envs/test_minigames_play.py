@@ -109,7 +109,7 @@ def test_states_are_plain_json_and_hold_the_places_of_all_calls(id: str) -> None
     state = app.state()
     assert json.loads(json.dumps(state)) == state
     assert state["seed"] == 3
-    assert {*app.game.calls} <= {*state["places"], "flip(card)"}
+    assert {*app.game.calls} <= {*state["touch_targets"], "flip(card)"}
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -154,7 +154,7 @@ def test_the_prompt_names_every_call(id: str) -> None:
 def test_cards_that_a_small_table_lacks_are_turned_in_vain() -> None:
     app = new_app("Flip-v0")
     app.launch({"pairs": "3"})
-    cards = app.state()["places"]["flip"]
+    cards = app.state()["touch_targets"]["flip"]
     assert [app.touch(x, to_app(y)) for x, y in cards] == [True] * 6 + [False] * 10
 
 

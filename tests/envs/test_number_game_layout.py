@@ -80,7 +80,7 @@ def test_a_tap_in_the_middle_of_a_card_picks_it_on_a_phone_of_any_size(
 
     for card in range(level["cards"]):
         phone.tasks.launch(PACKAGE, {"seed": str(seed), **NumberGameLevel(**level).extras()})
-        where = app.state()["places"]
+        where = app.state()["touch_targets"]
         if level["memory"]:
             tap(where["button"])
         tap(where["cards"][card])

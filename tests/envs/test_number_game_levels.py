@@ -91,7 +91,7 @@ def test_a_thought_names_cards_by_number_where_there_are_four_or_they_are_moved(
 
 def test_a_tap_of_the_experts_lands_where_things_lie() -> None:
     app = launched(2, moved=True)
-    x, y = app.state()["places"]["cards"][app.state()["answer"]]
+    x, y = app.state()["touch_targets"]["cards"][app.state()["answer"]]
     reply = NumberGameExpert().reply(app.state(), RNG)
     assert reply.endswith(f"<action>tap({x:.2f}, {y:.2f})</action>")
 
@@ -120,7 +120,7 @@ def test_a_round_is_lost_with_its_last_touch_as_by_a_wrong_pick(
 
 def test_only_touches_that_pick_no_card_take_time() -> None:
     app = launched(3, timed=5)
-    places = app.state()["places"]
+    places = app.state()["touch_targets"]
     assert tap(app, [0.5, 0.1])
     assert tap(app, places["button"]), "it is disabled, and time passes"
     assert app.swipe(0.1, 0.7, 0.9, 0.7, 300)
@@ -144,7 +144,7 @@ def test_a_touch_takes_no_time_where_there_is_no_clock() -> None:
 def test_the_next_game_is_of_the_same_level() -> None:
     app = launched(3, rounds=1, cards=4, digits=2, moved=True, timed=2)
     play(app, NumberGameExpert(), 1)
-    assert tap(app, app.state()["places"]["button"])
+    assert tap(app, app.state()["touch_targets"]["button"])
     assert app.state() == launched(4, rounds=1, cards=4, digits=2, moved=True, timed=2).state()
 
 
@@ -168,8 +168,8 @@ def test_launch_prompt_and_state_of_the_default_level_are_unchanged() -> None:
     drawn = [(r.lamp, r.numbers) for r in draw_rounds(0, 2) + draw_rounds(7, 1)]
     assert drawn == [("red", (8, 3, 5)), ("green", (1, 8, 2)), ("red", (5, 9, 6))]
     state = launched(3).state()
-    assert state["places"]["cards"] == [list(tap_at(box)) for box in layout.CARDS]
-    assert state["places"]["button"] == [0.5, 0.9]
+    assert state["touch_targets"]["cards"] == [list(tap_at(box)) for box in layout.CARDS]
+    assert state["touch_targets"]["button"] == [0.5, 0.9]
     assert (state["tip"], state["time_left"]) == (None, 0)
 
 

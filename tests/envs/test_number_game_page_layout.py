@@ -53,7 +53,7 @@ def test_a_game_on_a_page_is_read_and_tapped_at_its_position(
             screen = on(app, size, area)
             read = read_screen(in_layout(shown(screen), area).frame, level)
             audit.compare(read, state)
-            places = on_screen(state, area)["places"]
+            places = on_screen(state, area)["touch_targets"]
             target = places["cards"][1] if state["phase"] == "pick" else places["button"]
             x = (target[0] - area.left) / (area.right - area.left)
             y = (target[1] - area.top) / (area.bottom - area.top)

@@ -73,7 +73,7 @@ def wrong(read: dict[str, Any], app: NumberGameApp) -> dict[str, Any]:
 def test_every_screen_is_read_as_it_is(seed, level, size, touches, capture) -> None:
     app = launched(seed, 4, **level)
     for touch in touches:  # a card, the button, or beside everything
-        places = app.state()["places"]
+        places = app.state()["touch_targets"]
         where = [*places["cards"], places["button"], places["button"]]
         tap(app, where[touch] if touch < len(where) else [0.5, 0.01])
     read = read_screen(capture(shown(app, size)), NumberGameLevel(**level))
@@ -90,7 +90,7 @@ def test_a_card_of_the_buttons_color_beside_it_is_no_button() -> None:
     app = launched(1000001, 10, **level)
     while not app.state()["done"]:
         truth = app.state()
-        places = truth["places"]
+        places = truth["touch_targets"]
         picks = truth["phase"] == "pick"
         tap(app, places["cards"][truth["answer"]] if picks else places["button"])
     read = read_screen(raw(shown(app)), NumberGameLevel(**level))

@@ -35,7 +35,7 @@ def test_the_environment_keeps_gymnasiums_contract(env: ToyEnv) -> None:
 
 def test_a_call_touches_its_place_and_earns_the_change_of_the_score(env: ToyEnv) -> None:
     before, info = env.reset(seed=2)
-    assert (info["at"], info["places"]["left"]) == (2, [0.8, 0.52, 0.2, 0.52])
+    assert (info["at"], info["touch_targets"]["left"]) == (2, [0.8, 0.52, 0.2, 0.52])
     screen, reward, *_, info = env.step(GO[0])
     assert (reward, info["at"], info["changed"]) == (0.5, 0, True)
     assert not np.array_equal(before, screen)
@@ -57,7 +57,7 @@ def test_time_is_paused_while_the_policy_thinks(env: ToyEnv) -> None:
 def test_the_state_key_is_independent_of_the_games_position_on_the_screen(env: ToyEnv) -> None:
     state = launched().state()
     moved = on_screen(state, ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0))
-    assert moved["places"] != state["places"]
+    assert moved["touch_targets"] != state["touch_targets"]
     assert env.state_key(moved) == env.state_key(state)
     assert env.state_key({**state, "at": 9}) != env.state_key(state)
 
@@ -147,7 +147,7 @@ def test_splitting_an_interval_does_not_change_the_number_of_ticks() -> None:
 
 def test_places_are_converted_to_the_area_of_a_page() -> None:
     area = ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0)
-    places = on_screen(launched().state(), area)["places"]
+    places = on_screen(launched().state(), area)["touch_targets"]
     (x, y), path = places["go"][0], places["left"]
     left, top = CELLS[0].center
     assert (x, y) == pytest.approx((0.25 + left / 2, 0.5 + top / 2), abs=0.01)

@@ -40,7 +40,7 @@ def digest(id: str, touches: int = 12) -> str:
     for _ in range(touches):
         for size in ((180, 308), (360, 616)):
             seen.update(app.render(*size).tobytes())
-        named = app.state()["places"].values()
+        named = app.state()["touch_targets"].values()
         touched = [one for place in named for one in (place if _is_many(place) else [place])]
         x, y, *end = touched[int(rng.integers(len(touched)))]
         if end:

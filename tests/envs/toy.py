@@ -63,7 +63,7 @@ class Toy(GameRules):
         self.work = max(0, self.work - 1)
         return True
 
-    def places(self):
+    def touch_targets(self):
         left = SwipePath(0.8, 0.5, 0.2, 0.5)
         return {"go": CELLS, "left": left, "leave": DOOR, "work": WORK}
 

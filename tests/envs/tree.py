@@ -20,7 +20,7 @@ def launched(seed: int = 0, **level: Any) -> TreeGameApp:
 
 def tap(app: TreeGameApp, name: str) -> bool:
     """Tap at a published place."""
-    x, y = app.state()["places"][name]
+    x, y = app.state()["touch_targets"][name]
     return app.touch(x, to_app(y))
 
 

@@ -67,7 +67,9 @@ def facts_of(run: str) -> list[Any]:
     for summary in sorted(recorded.episodes(), key=lambda game: game.seed):
         turns, facts = recorded.episode(summary.id).episode.turns, []
         for turn in turns:
-            facts.append({k: v for k, v in turn.info.items() if k not in ("places", "audit")})
+            facts.append(
+                {k: v for k, v in turn.info.items() if k not in ("touch_targets", "audit")}
+            )
         games.append((summary.seed, [turn.env_reward for turn in turns], facts))
     return games
 
@@ -198,7 +200,7 @@ def test_a_call_over_the_page_is_declined_and_the_game_goes_on(
     station: Station, game: NumberGame
 ) -> None:
     _, info = game.reset(seed=5)
-    x, y = info["places"]["cards"][info["answer"]]
+    x, y = info["touch_targets"]["cards"][info["answer"]]
     station.run(lambda: station.phone.show_dialog("call"))
     screen, reward, terminated, _, info = game.step(np.array([x, y], np.float32))
     assert (reward, terminated, info["right"], info["wrong"]) == (1, False, 1, 0)

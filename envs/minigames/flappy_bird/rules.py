@@ -12,7 +12,7 @@ from typing import Any
 
 from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 6, 8
@@ -85,7 +85,7 @@ class FlappyBird(GameRules):
         """Flap for a touch anywhere below the score board; on the score board, do nothing."""
         return FIELD.holds(x, y) and self.move("flap")
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The field, and the score board, whose touch only lets time pass."""
         return {"flap": FIELD, "wait": BOARD}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.phone_game.boxes import Box, Grid
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
@@ -63,7 +63,7 @@ class Flip(GameRules):
         """Turn the touched card."""
         return any(box.holds(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The cards; for cards that this table lacks, the score board, which ignores touches."""
         board = grid(self.pairs).cell(0, 0, SIZES[self.pairs][0])
         return {"flip": (*self.boxes, *(board,) * (MOST - len(self.boxes)))}

@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.minigames.swipes import SWIPES, direction
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
@@ -69,7 +69,7 @@ class Snake(GameRules):
         """Turn the head in the direction of the swipe."""
         return self.move(direction(x1, y1, x2, y2))
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The four swipes."""
         return SWIPES
 

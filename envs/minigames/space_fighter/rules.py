@@ -13,7 +13,7 @@ from typing import Any
 
 from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 5, 8
@@ -77,7 +77,7 @@ class SpaceFighter(GameRules):
         """Drag the ship to the column where the finger leaves the screen."""
         return self.touch(x2, y2)
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The ship's own column and those to its left and right."""
         return {name: _LANES[self._beside(name)] for name in MOVES}
 

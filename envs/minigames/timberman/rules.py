@@ -12,7 +12,7 @@ from typing import Any
 
 from agentrl.envs.minigames.event_rng import event_rng
 from agentrl.envs.phone_game.boxes import Box, Grid
-from agentrl.envs.phone_game.rules import GameRules, Place
+from agentrl.envs.phone_game.rules import GameRules, TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 MOVES = ("left", "right")
@@ -68,7 +68,7 @@ class Timberman(GameRules):
         """Chop on the touched side."""
         return any(box.holds(x, y) and self.move(side) for side, box in _SIDES.items())
 
-    def places(self) -> Mapping[str, Place]:
+    def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The two halves of the screen."""
         return _SIDES
 
