@@ -34,13 +34,13 @@ class PagePosition:
     deviation: float = field(compare=False)
     """Color deviation of captures, per channel."""
 
-    def cut(self, capture: Image) -> Image:
-        """The page's part of a capture."""
+    def crop(self, capture: Image) -> Image:
+        """The part of a capture that shows the page."""
         return capture[self.top : self.top + self.height, self.left : self.left + self.width]
 
     def shows(self, capture: Image, page: Image) -> bool:
         """Whether a capture shows exactly this page; True for a scaled page, which is unknown."""
-        part = self.cut(capture)
+        part = self.crop(capture)
         if page.shape[:2] != (self.height, self.width):
             return True
         if part.shape != page.shape:

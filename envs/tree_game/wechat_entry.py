@@ -22,7 +22,7 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
     Args:
         device: the phone; WeChat must be installed and logged in, with the entry pinned to the top
             of its chats.
-        entry: the entry's icon, cut from a screenshot of any phone (`Template.cut`).
+        entry: the entry's icon, cut from a screenshot of any phone (`Template.crop`).
         deadline_s: deadline for the whole call.
 
     Returns:

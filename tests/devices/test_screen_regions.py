@@ -42,7 +42,7 @@ def test_a_change_counts_only_outside_ignored_regions() -> None:
     "box", [(0.5, 0, 0.4, 1), (0, 0, 1, 1.1), (-0.1, 0, 1, 1), (float("nan"), 0, 1, 1)]
 )
 def test_an_invalid_region_is_refused(box: Box) -> None:
-    with pytest.raises(ValueError, match="is not a region"):
+    with pytest.raises(ValueError, match="is not a box"):
         ScreenComparison(ignore=[box])
 
 

@@ -139,13 +139,13 @@ def phone() -> Iterator[Device]:
 def test_the_entry_of_a_mini_program_is_found_by_sight_and_opens_it(phone: Device) -> None:
     app = TreeGameApp()
     chats = np.pad(app.render(720, 1231), ((49, 0), (0, 0), (0, 0)))
-    entry = Template.cut(chats, (0.05, 0.213, 0.17, 0.277))
+    entry = Template.crop(chats, (0.05, 0.213, 0.17, 0.277))
     seen = open_mini_program(phone, entry, deadline_s=20)
     assert seen.shape == (1170, 540, 3), "found on a screen of another size and shape"
     end = time.monotonic() + 20
     while phone.app_state(PACKAGE)["shows"] != "game":
         assert time.monotonic() < end
     noise = np.random.default_rng(0).integers(0, 255, (90, 90, 3), np.uint8)
-    nothing = Template.cut(noise, (0, 0, 1, 1))
+    nothing = Template.crop(noise, (0, 0, 1, 1))
     with pytest.raises(DeviceTimeout, match="no such entry"):
         open_mini_program(phone, nothing, deadline_s=0.5)

@@ -33,7 +33,7 @@ def test_a_page_is_found_to_the_pixel(
     found = calibration.find_pattern(capture, page)
     assert found == PagePosition(left=left, top=top, width=width, height=height, deviation=0)
     assert found.deviation == 0
-    assert np.array_equal(found.cut(capture), page)
+    assert np.array_equal(found.crop(capture), page)
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.75, 1.5])

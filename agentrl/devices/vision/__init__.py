@@ -6,7 +6,7 @@ content is found by its shape (`find_template`, `Glyphs`) or its color (`color_f
 accurate the reading is.
 """
 
-from agentrl.devices.screen_regions import Box
+from agentrl.devices.screen_regions import WHOLE, Box, check_frame
 from agentrl.devices.vision.colors import (
     Color,
     ColorRegion,
@@ -14,7 +14,6 @@ from agentrl.devices.vision.colors import (
     color_regions,
     dominant_color,
 )
-from agentrl.devices.vision.frame_area import WHOLE, check_frame
 from agentrl.devices.vision.glyphs import GlyphReading, Glyphs
 from agentrl.devices.vision.ocr import OcrReader, TextLine, TextReader
 from agentrl.devices.vision.template_matching import Template, TemplateMatch, find_template

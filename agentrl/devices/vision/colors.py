@@ -12,8 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.devices.screen_regions import Box
-from agentrl.devices.vision.frame_area import WHOLE, box_of, check_frame, cut
+from agentrl.devices.screen_regions import WHOLE, Box, check_frame, crop, pixels_to_box
 from agentrl.types import Image
 
 Color = tuple[int, int, int]
@@ -53,7 +52,7 @@ def color_fraction(
     Raises:
         ValueError: an invalid frame or box.
     """
-    return float(np.mean(color_distances(cut(frame, box), color) <= tolerance))
+    return float(np.mean(color_distances(crop(frame, box), color) <= tolerance))
 
 
 def color_regions(
@@ -74,7 +73,7 @@ def color_regions(
     has = (color_distances(frame, color) <= tolerance).astype(np.uint8)
     _, _, found, _ = cv2.connectedComponentsWithStats(has)
     regions = [
-        ColorRegion(box=box_of(frame, left, top, wide, high), area=pixels / has.size)
+        ColorRegion(box=pixels_to_box(frame, left, top, wide, high), area=pixels / has.size)
         for left, top, wide, high, pixels in found[1:].tolist()  # component 0 is the background
         if pixels >= min_area * has.size
     ]
@@ -103,7 +102,7 @@ def dominant_color(
     """
     if not palette:
         raise ValueError("the palette is empty: name at least one color")
-    part = cut(frame, box)
+    part = crop(frame, box)
     step = max(1, min(part.shape[:2]) // _SAMPLED)
     lab = to_lab(part[::step, ::step])
     each = np.stack([_distance(lab, color) for color in palette.values()])

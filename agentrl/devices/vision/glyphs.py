@@ -7,10 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.devices.screen_regions import Box
-from agentrl.devices.vision import frame_area
+from agentrl.devices.screen_regions import Box, crop
 from agentrl.devices.vision.colors import to_lab
-from agentrl.devices.vision.template_scores import match_scores, resized, score_peaks
+from agentrl.devices.vision.template_matching import match_scores, resized, score_peaks
 from agentrl.types import Image
 
 _READ_AT = 28
@@ -60,13 +59,13 @@ class Glyphs:
         self._at = lru_cache(maxsize=16)(self._resized)
 
     @classmethod
-    def cut(cls, frame: Image, boxes: Mapping[str, Box]) -> "Glyphs":
-        """Cut glyphs from a screenshot, each from its own box with some background around it.
+    def crop(cls, frame: Image, boxes: Mapping[str, Box]) -> "Glyphs":
+        """Crop glyphs from a screenshot, each from its own box with some background around it.
 
         Raises:
             ValueError: an invalid frame or box, or an empty box.
         """
-        inks = {sign: ink_of(frame_area.cut(frame, box)) * 255 for sign, box in boxes.items()}
+        inks = {sign: ink_of(crop(frame, box)) * 255 for sign, box in boxes.items()}
         return cls({s: ink.astype(np.uint8) for s, ink in inks.items()}, frame.shape[1])
 
     def read(self, frame: Image, box: Box, *, threshold: float = 0.75) -> GlyphReading:
@@ -80,7 +79,7 @@ class Glyphs:
         Raises:
             ValueError: an invalid frame or box.
         """
-        part = frame_area.cut(frame, box)
+        part = crop(frame, box)
         scale = frame.shape[1] / self.screen_width
         height = min(_READ_AT, round(self._tallest * scale))
         if height < _LEAST:

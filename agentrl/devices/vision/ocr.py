@@ -9,9 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agentrl.devices.screen_regions import Box
-from agentrl.devices.vision import frame_area
-from agentrl.devices.vision.frame_area import WHOLE
+from agentrl.devices.screen_regions import WHOLE, Box, box_to_pixels, crop, pixels_to_box
 from agentrl.errors import ConfigError
 from agentrl.extras import NO_OCR
 from agentrl.types import Image
@@ -78,14 +76,14 @@ class OcrReader:
 
     def read(self, frame: Image, box: Box = WHOLE) -> tuple[TextLine, ...]:
         """See TextReader.read."""
-        left, top, _, _ = frame_area.pixels_in(frame, box)
-        found = self._engine(_widened(frame_area.cut(frame, box))[..., ::-1].copy())  # it takes BGR
+        left, top, _, _ = box_to_pixels(frame, box)
+        found = self._engine(_widened(crop(frame, box))[..., ::-1].copy())  # it takes BGR
         if not found.txts:
             return ()
         lines = []
         for text, score, corners in zip(found.txts, found.scores, found.boxes, strict=True):
             (x, y), (wide, high) = corners.min(axis=0).tolist(), np.ptp(corners, axis=0).tolist()
-            line_box = frame_area.box_of(frame, left + x, top + y, wide, high)
+            line_box = pixels_to_box(frame, left + x, top + y, wide, high)
             lines.append(TextLine(text=str(text), box=line_box, score=float(score)))
         return tuple(sorted(lines, key=lambda line: (line.box[1], line.box[0])))
 

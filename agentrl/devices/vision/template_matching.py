@@ -3,15 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.devices.screen_regions import Box
-from agentrl.devices.vision import frame_area
-from agentrl.devices.vision.frame_area import WHOLE
-from agentrl.devices.vision.template_scores import match_scores, resized, score_peaks
+from agentrl.devices.screen_regions import (
+    WHOLE,
+    Box,
+    box_to_pixels,
+    check_frame,
+    crop,
+    iou,
+    pixels_to_box,
+)
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
@@ -22,11 +28,18 @@ _LEAST = 4
 _OPAQUE = 250
 _FLAT = 2.0
 """Standard deviation, of 255, below which a template is too flat to be found."""
+_NOISE = 2.0
+"""Standard deviation, of 255, below which an area is flat and not compared."""
+_FAINT = 0.25
+"""Minimum contrast of a match, as a fraction of the template's contrast."""
+
+Grid = NDArray[np.float32]
+Numbers = NDArray[np.uint8] | NDArray[np.float32]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
 class Template:
-    """A picture to look for, and the width of the screen that it was cut from.
+    """A picture to look for, and the width of the screen that it was cropped from.
 
     Raises:
         ValueError: an invalid picture, a mask of another size, or a single color.
@@ -40,7 +53,7 @@ class Template:
     """uint8[h, w], 255 where it is opaque and 0 where it is transparent; None: all opaque."""
 
     def __post_init__(self) -> None:
-        frame_area.check_frame(self.pixels)
+        check_frame(self.pixels)
         if self.screen_width < 1:
             raise ValueError(f"screen_width is {self.screen_width}; it must be at least 1")
         shown = self.pixels.reshape(-1, 3)
@@ -55,13 +68,13 @@ class Template:
             raise ValueError("the template has a single color: look for colors instead")
 
     @classmethod
-    def cut(cls, frame: Image, box: Box) -> "Template":
-        """Cut a template from a box of a frame.
+    def crop(cls, frame: Image, box: Box) -> "Template":
+        """Crop a template from a box of a frame.
 
         Raises:
             ValueError: an invalid frame or box, or a single color.
         """
-        return cls(pixels=frame_area.cut(frame, box).copy(), screen_width=frame.shape[1])
+        return cls(pixels=crop(frame, box).copy(), screen_width=frame.shape[1])
 
     @classmethod
     def read(cls, file: str | Path, screen_width: int) -> "Template":
@@ -120,25 +133,25 @@ def find_template(
     Raises:
         ValueError: an invalid frame or box, or a scale that is not positive.
     """
-    left, top, right, bottom = frame_area.pixels_in(frame, box)
+    left, top, right, bottom = box_to_pixels(frame, box)
     if not all(scale > 0 for scale in scales):
         raise ValueError(f"scales are {tuple(scales)}; each must be more than 0")
     part = frame[top:bottom, left:right].astype(np.float32)
     found = []
     for scale in scales:
-        pixels, mask = _resized(template, scale * frame.shape[1] / template.screen_width)
+        pixels, mask = _scaled(template, scale * frame.shape[1] / template.screen_width)
         high, wide = pixels.shape[:2]
         if high > part.shape[0] or wide > part.shape[1] or min(high, wide) < _LEAST:
             continue
         if mask is not None and not mask.any():
             continue
         for score, x, y in score_peaks(match_scores(part, pixels, mask), threshold):
-            match_box = frame_area.box_of(frame, left + x, top + y, wide, high)
+            match_box = pixels_to_box(frame, left + x, top + y, wide, high)
             found.append(TemplateMatch(box=match_box, score=score, scale=scale))
     return _apart(found, max_overlap, most)
 
 
-def _resized(
+def _scaled(
     template: Template, factor: float
 ) -> tuple[NDArray[np.float32], NDArray[np.uint8] | None]:
     pixels = resized(template.pixels, factor)
@@ -154,6 +167,80 @@ def _apart(found: list[TemplateMatch], max_overlap: float, most: int) -> tuple[T
     for match in sorted(found, key=lambda match: -match.score):
         if len(taken) == most:
             break
-        if all(frame_area.overlap(match.box, other.box) <= max_overlap for other in taken):
+        if all(iou(match.box, other.box) <= max_overlap for other in taken):
             taken.append(match)
     return tuple(taken)
+
+
+def match_scores(
+    picture: NDArray[np.float32],
+    template: NDArray[np.float32],
+    mask: NDArray[np.uint8] | None = None,
+) -> Grid:
+    """Normalized correlation of a template at every position, independent of brightness.
+
+    Args:
+        picture: float32[H, W] or [H, W, 3] in [0, 255].
+        template: float32[h, w] or [h, w, 3], not larger.
+        mask: uint8[h, w], 0 where the template is transparent.
+
+    Returns:
+        float32[H - h + 1, W - w + 1] in [-1, 1]; 0 where the picture is flat.
+    """
+    if mask is None:
+        found = cv2.matchTemplate(picture, template, cv2.TM_CCOEFF_NORMED)
+        least = max(_NOISE, _FAINT * float(_gray(template).std()))
+    else:
+        shown = (mask > 0).astype(np.float32)
+        weights = shown if template.ndim == 2 else np.repeat(shown[..., None], template.shape[2], 2)
+        found = cv2.matchTemplate(picture, template, cv2.TM_CCOEFF_NORMED, mask=weights)
+        least = max(_NOISE, _FAINT * float(_gray(template)[mask > 0].std()))
+    contrast = _contrast(_gray(picture), template.shape[:2], mask)
+    # Flat areas divide by almost 0, and the results are not scores.
+    sound = np.isfinite(found) & (np.abs(found) <= 1.01) & (contrast >= least)
+    return np.where(sound, np.clip(found, -1, 1), 0).astype(np.float32)
+
+
+def score_peaks(grid: Grid, threshold: float) -> list[tuple[float, int, int]]:
+    """Local maxima above a threshold: score, x and y, the best first."""
+    higher = cv2.dilate(grid, np.ones((3, 3), np.uint8))
+    ys, xs = np.nonzero((grid >= threshold) & (grid >= higher))
+    found = zip(grid[ys, xs].tolist(), xs.tolist(), ys.tolist(), strict=True)
+    return sorted(found, reverse=True)
+
+
+def resized(picture: Numbers, factor: float) -> NDArray[np.float32]:
+    """A picture scaled by a factor, float32; each side keeps at least one pixel."""
+    high, wide = (max(1, round(side * factor)) for side in picture.shape[:2])
+    if (high, wide) == picture.shape[:2]:
+        return picture.astype(np.float32)
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR
+    return cv2.resize(picture, (wide, high), interpolation=how).astype(np.float32)
+
+
+def _gray(picture: NDArray[np.float32]) -> NDArray[np.float32]:
+    if picture.ndim == 2:
+        return picture
+    return cast("NDArray[np.float32]", picture.mean(axis=2, dtype=np.float32))
+
+
+def _contrast(
+    gray: NDArray[np.float32], size: tuple[int, int], mask: NDArray[np.uint8] | None
+) -> Grid:
+    """The standard deviation within every window: float32[H - h + 1, W - w + 1]."""
+    high, wide = size
+    shown = np.ones(size, np.float32) if mask is None else (mask > 0).astype(np.float32)
+    if mask is None:
+        rows, columns = slice(gray.shape[0] - high + 1), slice(gray.shape[1] - wide + 1)
+
+        def mean(values: NDArray[np.float32]) -> NDArray[np.float32]:
+            blurred = cv2.blur(values, (wide, high), anchor=(0, 0))
+            return cast("NDArray[np.float32]", blurred[rows, columns])
+    else:
+
+        def mean(values: NDArray[np.float32]) -> NDArray[np.float32]:
+            found = cv2.matchTemplate(values, shown, cv2.TM_CCORR)
+            return cast("NDArray[np.float32]", found / shown.sum())
+
+    spread = mean(gray * gray) - mean(gray) ** 2
+    return cast("Grid", np.sqrt(np.maximum(spread, 0)))

@@ -82,7 +82,7 @@ def glyphs():
         part = digits(sign, 48)
         put(frame, part, 70 * place, 0)
         boxes[sign] = (70 * place / 720, 0.0, (70 * place + part.shape[1]) / 720, 0.8)
-    return Glyphs.cut(frame, boxes)
+    return Glyphs.crop(frame, boxes)
 
 
 # --- colours ----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_transparent_pixels_are_not_compared(tmp_path):
 
 def test_templates_that_cannot_be_found_are_refused(tmp_path):
     with pytest.raises(ValueError, match="a single color"):
-        Template.cut(screen(), (0, 0, 0.1, 0.1))
+        Template.crop(screen(), (0, 0, 0.1, 0.1))
     with pytest.raises(ValueError, match="mask"):
         Template(pixels=picture(), screen_width=360, mask=np.zeros((3, 3), np.uint8))
     with pytest.raises(ConfigError, match=r"absent\.png is not an 8-bit picture"):
@@ -204,7 +204,7 @@ def test_an_empty_box_reads_as_nothing_and_unknown_glyphs_are_not_covered(glyphs
 
 def test_glyphs_without_ink_are_refused():
     with pytest.raises(ValueError, match="no ink"):
-        Glyphs.cut(screen(), {"1": (0.1, 0.1, 0.2, 0.2)})
+        Glyphs.crop(screen(), {"1": (0.1, 0.1, 0.2, 0.2)})
 
 
 # --- hostile frames ---------------------------------------------------------------------------
