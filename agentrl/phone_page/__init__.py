@@ -5,11 +5,15 @@ An app runs in this process (`PagedApp`), `PageServer` serves its page, the phon
 need a page, and starts the web server with the first of them.
 """
 
+import threading
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from agentrl.devices import LeasableDevice
+from agentrl.devices.adb.app_commands import has_package
 from agentrl.errors import ConfigError
-from agentrl.phone_page.page_assignment import PageAssigner
+from agentrl.virtual_phone.phones_spec import AppSpec, make_apps
 
 _PUBLIC = {
     "PageServer": "agentrl.phone_page.page_server",
@@ -28,9 +32,67 @@ if TYPE_CHECKING:
     from agentrl.phone_page.paged_device import PagedDevice
 
 
+AppDelivery = Literal["auto", "installed", "page"]
+
+
+class PageAssigner:
+    """Wraps phones so that they show some apps on pages; one assigner and server per process.
+
+    The server starts with the first phone that needs it. Thread-safe.
+    """
+
+    def __init__(self, apps: Sequence[AppSpec], delivery: AppDelivery = "auto") -> None:
+        """Serves nothing yet.
+
+        Args:
+            apps: each phone gets its own instances.
+            delivery: `installed` assumes that phones have the apps, `page` always shows them as
+                pages, and `auto` does so if one of them is not installed.
+        """
+        self._apps = tuple(apps)
+        self._delivery = delivery
+        self._pages: PageServer | None = None
+        self._lock = threading.Lock()
+
+    def wrap(self, device: LeasableDevice) -> LeasableDevice:
+        """The phone itself if it has the apps, else the phone with their pages.
+
+        Raises:
+            DeviceError: the phone failed.
+            ConfigError: an app does not exist, or `agentrl-screens[page]` is not installed.
+        """
+        if self._delivery == "installed":
+            return device
+        apps = make_apps(self._apps)
+        if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
+            return device
+        paged_device: type[PagedDevice] = _load("PagedDevice")
+        return paged_device(device, self._server(), apps)
+
+    def close(self) -> None:
+        """Stop serving pages."""
+        with self._lock:
+            if self._pages is not None:
+                self._pages.stop()
+                self._pages = None
+
+    def _server(self) -> "PageServer":
+        with self._lock:
+            if self._pages is None:
+                page_server: type[PageServer] = _load("PageServer")
+                self._pages = page_server()
+                self._pages.start()
+            return self._pages
+
+
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'agentrl.phone_page' has no attribute {name!r}")
+    return _load(name)
+
+
+def _load(name: str) -> Any:
+    """A public class whose module needs a web server."""
     try:
         return getattr(import_module(_PUBLIC[name]), name)
     except ModuleNotFoundError as error:

@@ -112,5 +112,5 @@ def find_moved_page(capture: Image, page: Image, deviation: float) -> PagePositi
     if height > capture.shape[0] or width > capture.shape[1]:
         return None
     _, _, (left, top), _ = cv2.minMaxLoc(cv2.matchTemplate(capture, page, cv2.TM_SQDIFF))
-    place = PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
-    return place if place.shows(capture, page) else None
+    position = PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
+    return position if position.shows(capture, page) else None

@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import calibration, page_images
+from agentrl.phone_page import calibration, page_frames
 from agentrl.phone_page.app_session import AppSession
-from agentrl.phone_page.page_images import PageFrame
+from agentrl.phone_page.page_frames import PageFrame, PaintedFrames
 from agentrl.phone_page.page_messages import Gesture, PageHello
 from agentrl.phone_page.page_slot import CloseReason, PageLink, PageSlot, PageVisibility
-from agentrl.phone_page.painted_frames import PaintedFrames
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import App
 
 log = logging.getLogger(__name__)
 
-_STILL_S = 0.05
+_NO_CLOCK_S = 0.05
 """Interval of checking whether an app without a clock has one now."""
 
 
@@ -90,14 +89,14 @@ class PagedApp:
             ValueError: an extra that the app does not accept.
             DeviceTimeout: the app hangs; every other call may raise this too.
         """
-        with self._held():
+        with self._locked():
             self._session.launch(extras)
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
     def stop(self) -> None:
         """Stop the app; it no longer publishes a state."""
-        with self._held():
+        with self._locked():
             self._session.running = False
             self._show(redraw=True)
 
@@ -123,13 +122,13 @@ class PagedApp:
 
     def state(self) -> Mapping[str, Any] | None:
         """What the app publishes; None if it is not running or no page has shown it yet."""
-        with self._held():
+        with self._locked():
             state = self._frames.state
         return None if state is None else dict(json.loads(state))
 
     def status(self) -> PageStatus:
         """What is known about the page now."""
-        with self._held():
+        with self._locked():
             return self._status()
 
     def wait(
@@ -146,7 +145,7 @@ class PagedApp:
             DeviceTimeout: the status did not come in time.
         """
         end = time.monotonic() + seconds
-        with self._held():
+        with self._locked():
             while not enough(status := self._status()):
                 left_s = end - time.monotonic()
                 if left_s <= 0:
@@ -156,14 +155,14 @@ class PagedApp:
 
     def calibrate(self, on: bool) -> None:
         """Show the calibration pattern instead of the app, or the app again."""
-        with self._held():
+        with self._locked():
             self._probes = [] if on else None
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
     def drop(self) -> None:
         """Drop the page's connection; the page reconnects by itself."""
-        with self._held():
+        with self._locked():
             if self._slot.link is not None:
                 self._slot.link.end(CloseReason.DROPPED)
 
@@ -173,27 +172,27 @@ class PagedApp:
         Returns:
             The number of its last handled gesture, and whether another page was replaced.
         """
-        with self._held():
-            replaced = self._slot.take(link, hello)
+        with self._locked():
+            replaced = self._slot.connect(link, hello)
             self._show(redraw=True)
             return self._slot.handled, replaced
 
     def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
         with self._changed:  # without a deadline: a hung app must not keep its page
-            self._slot.leave(link)
+            self._slot.disconnect(link)
             self._changed.notify_all()
 
     def resize(self, link: PageLink, width: int, height: int) -> None:
         """Record a new size of the page."""
-        with self._held():
+        with self._locked():
             if link is self._slot.link and self._slot.size != (width, height):
                 self._slot.size = (width, height)
                 self._show(redraw=True)
 
-    def look(self, link: PageLink, visible: bool) -> None:
+    def set_visible(self, link: PageLink, visible: bool) -> None:
         """Record that the page was hidden or became visible."""
-        with self._held():
+        with self._locked():
             if link is self._slot.link:
                 self._slot.visible = visible
                 self._changed.notify_all()
@@ -207,9 +206,9 @@ class PagedApp:
         Raises:
             BadMessage: an earlier gesture is missing.
         """
-        with self._held():
+        with self._locked():
             if link is self._slot.link and self._slot.is_new(gesture):
-                self._take(gesture)
+                self._handle_gesture(gesture)
             return self._slot.handled
 
     def pass_time(self, now_s: float) -> float:
@@ -221,12 +220,12 @@ class PagedApp:
         Returns:
             Seconds until the next call.
         """
-        with self._held():
+        with self._locked():
             visible = self._probes is None and self._slot.visibility is PageVisibility.VISIBLE
             tick_ms = self._session.tick_ms() if visible else 0
             if not tick_ms:
                 self._passed_s = None
-                return _STILL_S
+                return _NO_CLOCK_S
             passed_s = now_s if self._passed_s is None else self._passed_s
             ticks = int((now_s - passed_s) * 1000 / tick_ms)
             self._passed_s = passed_s + ticks * tick_ms / 1000
@@ -236,10 +235,10 @@ class PagedApp:
 
     def draw(self) -> PageFrame:
         """Draw the newest frame at the page's size."""
-        with self._held():
+        with self._locked():
             assert self._slot.size is not None, "a page sends its size before anything else"
             width, height = self._slot.size
-            area = page_images.fit(width, height)
+            area = page_frames.fit(width, height)
             shown = self._picture(area, width, height)
             self._drawn = PageFrame(
                 number=self._frames.draw(),
@@ -251,18 +250,18 @@ class PagedApp:
 
     def paint(self, link: PageLink, number: int) -> None:
         """Record that the page painted the frame drawn last."""
-        with self._held():
+        with self._locked():
             if link is self._slot.link and self._frames.paint(number):
                 self._shown, self._slot.painted = self._drawn, True
                 self._changed.notify_all()
 
     def _do(self, act: Callable[[], bool]) -> bool:
-        with self._held():
+        with self._locked():
             done = act()
             self._show(redraw=done)
             return done
 
-    def _take(self, gesture: Gesture) -> None:
+    def _handle_gesture(self, gesture: Gesture) -> None:
         if self._probes is not None:
             self._probes.append(gesture)
             self._changed.notify_all()
@@ -287,14 +286,14 @@ class PagedApp:
         if redraw and self._slot.link is not None:
             self._slot.link.wake()
 
-    def _picture(self, area: page_images.AppArea, width: int, height: int) -> Image:
+    def _picture(self, area: page_frames.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
             return calibration.pattern(width, height, self._frames.number)
         app = self._session.render(area.width, area.height)
         if app is None:
             self._frames.forget()  # it may just have crashed
             return np.zeros((height, width, 3), np.uint8)
-        return page_images.compose(app, area, width, height)
+        return page_frames.compose(app, area, width, height)
 
     def _status(self) -> PageStatus:
         return PageStatus(
@@ -308,7 +307,7 @@ class PagedApp:
         )
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Hold the lock, which a hung app never releases."""
         if not self._changed.acquire(timeout=self._deadline_s):
             raise DeviceTimeout(

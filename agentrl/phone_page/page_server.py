@@ -56,7 +56,7 @@ class PageServer:
             port: to listen on; 0 takes a free one on the first start, and keeps it.
         """
         self.port = port
-        self._hosts: dict[str, PagedApp] = {}
+        self._apps: dict[str, PagedApp] = {}
         self._running: _Running | None = None
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class PageServer:
         if self._running is None:
             listener = _listen(self.port)
             self.port = listener.getsockname()[1]
-            self._running = _Running(_application(self._hosts), listener)
+            self._running = _Running(_application(self._apps), listener)
 
     def stop(self) -> None:
         """Drop all connections and stop listening; the state of the apps is kept."""
@@ -77,18 +77,18 @@ class PageServer:
         if running is not None:
             running.stop()
 
-    def add(self, host: PagedApp) -> None:
+    def add(self, app: PagedApp) -> None:
         """Start serving an app's page."""
-        self._hosts[host.token] = host
+        self._apps[app.token] = app
 
-    def remove(self, host: PagedApp) -> None:
+    def remove(self, app: PagedApp) -> None:
         """Stop serving an app's page."""
-        self._hosts.pop(host.token, None)
-        host.drop()
+        self._apps.pop(app.token, None)
+        app.drop()
 
-    def url(self, host: PagedApp) -> str:
+    def url(self, app: PagedApp) -> str:
         """Address of the page, on this machine and at the phone's end of the tunnel."""
-        return f"http://localhost:{self.port}/{host.token}"
+        return f"http://localhost:{self.port}/{app.token}"
 
     def __enter__(self) -> "PageServer":
         self.start()
@@ -153,7 +153,7 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _application(hosts: dict[str, PagedApp]) -> FastAPI:
+def _application(apps: dict[str, PagedApp]) -> FastAPI:
     application = FastAPI(openapi_url=None)
     files = resources.files("agentrl.phone_page") / "static"
     html, script = ((files / name).read_bytes() for name in ("page.html", "page.js"))
@@ -164,20 +164,20 @@ def _application(hosts: dict[str, PagedApp]) -> FastAPI:
 
     @application.get("/{token}")
     async def send_page(request: Request, token: str) -> Response:
-        if token not in hosts:
+        if token not in apps:
             _refuse(f"no page has the token {token[:40]!r}")
             return Response("No such page.", 404, _HEADERS, "text/plain")
         return _answer(request.headers, html, "text/html; charset=utf-8")
 
     @application.websocket("/{token}/socket")
     async def serve_page(socket: WebSocket, token: str) -> None:
-        host = hosts.get(token)
-        if host is None:
+        app = apps.get(token)
+        if app is None:
             _refuse(f"no page has the token {token[:40]!r}")
         elif not _is_own(socket.headers, needs_origin=True):
             pass
         else:
-            await PageConnection(host, socket).serve()
+            await PageConnection(app, socket).serve()
             return
         await socket.close()
 

@@ -62,7 +62,7 @@ class PageSlot:
             else PageVisibility.LOST
         )
 
-    def take(self, link: PageLink, hello: PageHello) -> bool:
+    def connect(self, link: PageLink, hello: PageHello) -> bool:
         """Register a new or reconnected page; True if another page was replaced.
 
         The count of handled gestures belongs to the page and survives reconnects.
@@ -77,7 +77,7 @@ class PageSlot:
         self.visible, self.painted = hello.visible, False
         return is_new_page and old is not None
 
-    def leave(self, link: PageLink) -> None:
+    def disconnect(self, link: PageLink) -> None:
         """Unregister a connection; does nothing if it was already replaced."""
         if link is self.link:
             self.link = None

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from fastapi import WebSocket, WebSocketDisconnect
 
 from agentrl.errors import DeviceTimeout
-from agentrl.phone_page import page_images, page_messages
+from agentrl.phone_page import page_frames, page_messages
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import (
     BadMessage,
@@ -53,21 +53,21 @@ _ENDINGS: Final = {
 class PageConnection:
     """Serves one page until either side closes; runs on the server's event loop."""
 
-    def __init__(self, host: PagedApp, socket: WebSocket) -> None:
+    def __init__(self, app: PagedApp, socket: WebSocket) -> None:
         """A connection that has not been accepted yet."""
-        self._host = host
+        self._app = app
         self._socket = socket
         self._loop = asyncio.get_running_loop()
-        self._news, self._idle = asyncio.Event(), asyncio.Event()
+        self._changed, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._in_flight = 0
         self._ending: asyncio.Future[_Ending] = self._loop.create_future()
         # A thread of its own: a slow app must not block the other pages.
-        self._worker = Worker(f"page of {host.package}")
+        self._worker = Worker(f"page of {app.package}")
 
     def wake(self) -> None:
         """There is something new to show."""
-        self._soon(self._news.set)
+        self._soon(self._changed.set)
 
     def end(self, why: CloseReason) -> None:
         """Close the connection."""
@@ -77,33 +77,33 @@ class PageConnection:
         """Accept the page and serve it."""
         await self._socket.accept()
         try:
-            ending = await self._converse()
+            ending = await self._run()
         finally:
-            self._worker.close(lambda: self._host.disconnect(self))
+            self._worker.close(lambda: self._app.disconnect(self))
         if ending is not None:
-            log.info("%s: page closed: %s", self._host.package, ending.reason)
+            log.info("%s: page closed: %s", self._app.package, ending.reason)
             with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
                 await asyncio.wait_for(
                     self._socket.close(ending.code, ending.reason[:100]), _SEND_S
                 )
 
-    async def _converse(self) -> _Ending | None:
+    async def _run(self) -> _Ending | None:
         """Run all parts of the connection; returns how to close it, None if the page left."""
         try:
             await self._welcome()
-            return await self._first(
+            return await self._until_first_ends(
                 self._read(), self._write(), self._beat(), self._pass_time(), self._ended()
             )
         except (WebSocketDisconnect, ConnectionError):
             return None
         except BadMessage as error:
-            log.warning("%s: page refused: %s", self._host.package, error)
+            log.warning("%s: page refused: %s", self._app.package, error)
             return _Ending(4400, "invalid message")
         except (DeviceTimeout, TimeoutError) as error:
-            log.warning("%s: page closed: %s", self._host.package, str(error) or "no answer")
+            log.warning("%s: page closed: %s", self._app.package, str(error) or "no answer")
             return _Ending(4500, "no answer in time")
 
-    async def _first(self, *parts: Coroutine[Any, Any, T]) -> T:
+    async def _until_first_ends(self, *parts: Coroutine[Any, Any, T]) -> T:
         """The result of the first part to end; the others are canceled."""
         tasks = [self._loop.create_task(part) for part in parts]
         try:
@@ -118,36 +118,36 @@ class PageConnection:
         hello = await asyncio.wait_for(self._receive(), _HELLO_S)
         if not isinstance(hello, PageHello):
             raise BadMessage("the first message must be hello")
-        handled, replaced = await self._call(self._host.connect, self, hello)
+        handled, replaced = await self._call(self._app.connect, self, hello)
         if replaced:
-            log.info("%s: a newer page replaces the previous one", self._host.package)
+            log.info("%s: a newer page replaces the previous one", self._app.package)
         await self._send({"type": "welcome", "handled": handled, "replaced": replaced})
 
     async def _read(self) -> _Ending | None:
         while True:
             message = await self._receive()
             if isinstance(message, Gesture):
-                handled = await self._call(self._host.gesture, self, message)
+                handled = await self._call(self._app.gesture, self, message)
                 await self._send({"type": "handled", "number": handled})
             elif isinstance(message, FramePainted):
-                await self._call(self._host.paint, self, message.frame)
+                await self._call(self._app.paint, self, message.frame)
                 if message.frame == self._in_flight:
                     self._idle.set()
             elif isinstance(message, PageResized):
-                await self._call(self._host.resize, self, message.width, message.height)
+                await self._call(self._app.resize, self, message.width, message.height)
             elif isinstance(message, VisibilityChanged):
-                await self._call(self._host.look, self, message.visible)
+                await self._call(self._app.set_visible, self, message.visible)
             else:
                 raise BadMessage("hello may only be sent once")
 
     async def _write(self) -> _Ending | None:
         """One frame at a time, always the newest: a slow page skips frames but never lags."""
         while True:
-            await self._news.wait()
+            await self._changed.wait()
             await self._idle.wait()
-            self._news.clear()
-            drawn = await self._call(self._host.draw)
-            frame = await self._call(page_images.encode_frame, drawn)
+            self._changed.clear()
+            drawn = await self._call(self._app.draw)
+            frame = await self._call(page_frames.encode_frame, drawn)
             self._in_flight = drawn.number
             self._idle.clear()
             await asyncio.wait_for(self._socket.send_bytes(frame), _SEND_S)
@@ -159,7 +159,7 @@ class PageConnection:
 
     async def _pass_time(self) -> _Ending | None:
         while True:
-            wait_s = await self._call(self._host.pass_time, self._loop.time())
+            wait_s = await self._call(self._app.pass_time, self._loop.time())
             await asyncio.sleep(wait_s)
 
     async def _ended(self) -> _Ending | None:
@@ -170,7 +170,7 @@ class PageConnection:
         if event["type"] == "websocket.disconnect":
             code = event.get("code")
             if code == 1009:
-                log.warning("%s: page refused: message too long", self._host.package)
+                log.warning("%s: page refused: message too long", self._app.package)
             raise WebSocketDisconnect(code or 1005)
         text = event.get("text")
         if text is None:

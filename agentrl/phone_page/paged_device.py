@@ -25,11 +25,11 @@ from agentrl.types import Image
 from agentrl.virtual_phone.apps.app import App
 
 _PAUSE_S = 0.02
-_COMPOSED_S = 0.3
+_ON_SCREEN_S = 0.3
 """How long a painted frame may take to reach the screen and a capture of it."""
 _NO_TAP_S = 1.0
 """The page never takes a touch this long for a tap (`agentrl.phone_page.page_messages`)."""
-_LEAVING = ("KEYCODE_BACK", "KEYCODE_HOME")
+_LEAVE_KEYS = ("KEYCODE_BACK", "KEYCODE_HOME")
 
 
 class PagedDevice:
@@ -52,9 +52,9 @@ class PagedDevice:
         self._device = device
         self._server = server
         self._browser = PhoneBrowser(device, server)
-        self._hosts = {app.package: PagedApp(app) for app in apps}
-        for host in self._hosts.values():
-            server.add(host)
+        self._apps = {app.package: PagedApp(app) for app in apps}
+        for app in self._apps.values():
+            server.add(app)
 
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
@@ -66,10 +66,10 @@ class PagedDevice:
         A painted frame takes a moment to reach the screen: a capture that does not show it yet is
         repeated for up to that long. After that, something else may cover the page.
         """
-        end = time.monotonic() + _COMPOSED_S
-        host = self._browser.host
+        end = time.monotonic() + _ON_SCREEN_S
+        app = self._browser.app
         while True:
-            status, asked_s = None if host is None else host.status(), time.monotonic()
+            status, asked_s = None if app is None else app.status(), time.monotonic()
             capture = self._device.screenshot()
             if status is None or status.visibility is not PageVisibility.VISIBLE:
                 return capture
@@ -82,7 +82,7 @@ class PagedDevice:
         A tap outside a page in front counts for its app, without effect, and is not sent: the
         browser's own bars lead out of the game and into the owner's settings.
         """
-        missed = self._beside(x, y)
+        missed = self._app_beside(x, y)
         if missed is None:
             self._device.tap(x, y)
         else:
@@ -92,7 +92,7 @@ class PagedDevice:
         self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
     ) -> None:
         """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; outside the page as `tap`."""
-        missed = self._beside(x1, y1)
+        missed = self._app_beside(x1, y1)
         if missed is None:
             self._device.swipe(x1, y1, x2, y2, duration_s)
         else:
@@ -114,42 +114,42 @@ class PagedDevice:
 
         BACK is never sent to the browser, which would navigate.
         """
-        code, host = key_code(name), self._in_front()
-        if host is None:
+        code, app = key_code(name), self._in_front()
+        if app is None:
             self._device.key(name)
-        elif not host.key(code) and code in _LEAVING:
+        elif not app.key(code) and code in _LEAVE_KEYS:
             self._device.key("HOME")
 
     def text(self, text: str) -> None:
         """Type text; into the app if one is in front."""
-        host = self._in_front()
-        if host is None:
+        app = self._in_front()
+        if app is None:
             self._device.text(text)
         else:
-            host.text(text)
+            app.text(text)
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """(Re)start an app and wait until the screen shows it; opens the browser if needed."""
-        host = self._hosts.get(package)
-        if host is None or activity not in host.activities:
-            apps = (f"{h.package}/{name}" for h in self._hosts.values() for name in h.activities)
+        app = self._apps.get(package)
+        if app is None or activity not in app.activities:
+            apps = (f"{h.package}/{name}" for h in self._apps.values() for name in h.activities)
             known = ", ".join(dict.fromkeys(apps)) or "none"
             raise DeviceError(
                 f"{self.serial}: {package}/{activity} is not one of its apps: {known}"
             )
         end = time.monotonic() + self.deadlines.launch_s
         try:
-            host.launch(extras)
+            app.launch(extras)
         except ValueError as error:
             raise DeviceError(f"{self.serial}: {package} refuses its extras: {error}") from error
-        if self._in_front() is not host:
-            self._browser.open(host, end)
-        self._wait_until_seen(host, end)
+        if self._in_front() is not app:
+            self._browser.open(app, end)
+        self._wait_until_seen(app, end)
 
     def stop(self, package: str) -> None:
         """Stop an app; its page stays open and turns black."""
-        if package in self._hosts:
-            self._hosts[package].stop()
+        if package in self._apps:
+            self._apps[package].stop()
         else:
             self._device.stop(package)
 
@@ -163,9 +163,9 @@ class PagedDevice:
 
     def app_state(self, package: str) -> Mapping[str, Any]:
         """The state that an app publishes."""
-        if package not in self._hosts:
+        if package not in self._apps:
             return self._device.app_state(package)
-        state = self._hosts[package].state()
+        state = self._apps[package].state()
         if state is None:
             raise DeviceError(f"{self.serial}: {package} publishes no state")
         return state
@@ -191,7 +191,7 @@ class PagedDevice:
             DeviceError: no app was launched, or its page cannot be located.
         """
         region = self._browser.app_region()
-        if region is None and self._browser.host is not None:
+        if region is None and self._browser.app is not None:
             self.screenshot()  # which finds a page that has moved
             region = self._browser.app_region()
         if region is None:
@@ -233,49 +233,49 @@ class PagedDevice:
     def reconnect(self) -> None:
         """Make the phone ready again, and reopen the tunnel."""
         self._device.reconnect()
-        if self._browser.host is not None:
+        if self._browser.app is not None:
             self._browser.open_tunnel()
 
     def close(self) -> None:
         """Remove the pages and close the phone."""
-        for host in self._hosts.values():
-            self._server.remove(host)
+        for app in self._apps.values():
+            self._server.remove(app)
         with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel
             self._browser.close()
         self._device.close()
 
     def _published(self, package: str) -> Mapping[str, Any] | None:
-        host = self._hosts.get(package)
-        return None if host is None else host.state()
+        app = self._apps.get(package)
+        return None if app is None else app.state()
 
     def _in_front(self) -> PagedApp | None:
         """The app whose page is in front."""
-        host = self._browser.host
-        return host if host is not None and self.focus() == host.package else None
+        app = self._browser.app
+        return app if app is not None and self.focus() == app.package else None
 
-    def _beside(self, x: float, y: float) -> PagedApp | None:
+    def _app_beside(self, x: float, y: float) -> PagedApp | None:
         """The app in front, if a position on the screen is outside its page; else None."""
         page = self._browser.page_region()
         return None if page is None or page.contains(x, y) else self._in_front()
 
-    def _wait_until_seen(self, host: PagedApp, end: float) -> None:
+    def _wait_until_seen(self, app: PagedApp, end: float) -> None:
         """Wait until the app is in front and the screen shows what its page painted.
 
         Raises:
             DeviceTimeout: the screen shows something else.
         """
         while True:
-            status = host.wait(
+            status = app.wait(
                 lambda status: status.settled and status.running,
                 end - time.monotonic(),
                 f"{self.serial}: its page did not paint it",
             )
             front = self.focus()
-            if front == host.package and self._browser.shows(self._device.screenshot(), status):
+            if front == app.package and self._browser.shows(self._device.screenshot(), status):
                 return
             if time.monotonic() >= end:
                 raise DeviceTimeout(
-                    f"{self.serial}: {host.package} was started and {front} is in front, but the "
+                    f"{self.serial}: {app.package} was started and {front} is in front, but the "
                     f"screen does not show the app after {self.deadlines.launch_s:g} s; does "
                     "something cover its page?"
                 )

@@ -15,7 +15,7 @@ from agentrl.types import Image
 _SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
 """Browsers reuse one tab per calling application, so tabs do not pile up on the phone."""
 _PAUSE_S = 0.02
-_OFF = 0.02
+_LARGEST_ERROR = 0.02
 """Largest error of a touch's position, as a fraction of the app's area."""
 
 
@@ -29,48 +29,48 @@ class PhoneBrowser:
             device: the phone.
             server: serves the pages.
         """
-        self.host: PagedApp | None = None
+        self.app: PagedApp | None = None
         """The app whose page was opened last."""
         self._device = device
         self._server = server
-        self._dug = False
+        self._has_tunnel = False
         self._package: str | None = None
-        self._place: PagePosition | None = None
+        self._position: PagePosition | None = None
         self._size: tuple[int, int] | None = None
         """The page's own size when it was located."""
 
-    def open(self, host: PagedApp, end: float) -> None:
+    def open(self, app: PagedApp, end: float) -> None:
         """Open the page of an app in full screen, and locate it.
 
         Args:
-            host: the app.
+            app: shown by the page.
             end: deadline, by the monotonic clock.
 
         Raises:
             DeviceError: the phone has no browser, or touches arrive at other positions.
             DeviceTimeout: the page did not appear in time.
         """
-        self.host = None
-        host.calibrate(True)
+        self.app = None
+        app.calibrate(True)
         try:
             self.open_tunnel()
-            self._start(host)
-            self._find(host, end)
-            self._touch(host, end)
-            self._wait_until_at_rest(host, end)
+            self._start(app)
+            self._find(app, end)
+            self._touch(app, end)
+            self._wait_until_at_rest(app, end)
         finally:
-            host.calibrate(False)
+            app.calibrate(False)
         self._package = self._device.focus()
-        self.host = host
+        self.app = app
 
     def open_tunnel(self) -> None:
         """Open the tunnel, which has to be reopened whenever the phone reconnects."""
         self._device.reverse(self._port, self._port)
-        self._dug = True
+        self._has_tunnel = True
 
     def close(self) -> None:
         """Close the tunnel; the page stays open."""
-        if self._dug:
+        if self._has_tunnel:
             self._device.reverse_remove(self._port)
 
     def front(self) -> str | None:
@@ -80,13 +80,13 @@ class PhoneBrowser:
         unknown then, and the app does not count as left.
         """
         front = self._device.focus()
-        if self.host is None or front is None or front != self._package:
+        if self.app is None or front is None or front != self._package:
             return front
-        status = self.host.status()
+        status = self.app.status()
         if status.visibility is PageVisibility.LOST:
             return None
         return (
-            self.host.package
+            self.app.package
             if status.running and status.visibility is PageVisibility.VISIBLE
             else front
         )
@@ -95,44 +95,44 @@ class PhoneBrowser:
         """The window in front; the browser's own window is resolved as in `front`."""
         window = self._device.window()
         is_browsers = window.kind == "foreign_app" and window.package == self._package
-        if self.host is None or not is_browsers:
+        if self.app is None or not is_browsers:
             return window
         front = self.front()
         if front is None:
             return Window(kind="nothing_in_front", package="")
-        return Window(kind="foreign_app", package=front) if front == self.host.package else window
+        return Window(kind="foreign_app", package=front) if front == self.app.package else window
 
     def shows(self, capture: Image, status: PageStatus) -> bool:
         """Whether a capture of the screen shows what the page painted last."""
-        if self._place is None or status.shown is None:
+        if self._position is None or status.shown is None:
             return False
         page = status.shown.picture
-        if self._size == status.size and self._place.shows(capture, page):
+        if self._size == status.size and self._position.shows(capture, page):
             return True
         if self._size == status.size or status.size != (page.shape[1], page.shape[0]):
             return False
         # It has moved: the phone was rotated, or bars came back.
-        found = calibration.find_moved_page(capture, page, self._place.deviation)
+        found = calibration.find_moved_page(capture, page, self._position.deviation)
         if found is not None:
-            self._place, self._size = found, status.size
+            self._position, self._size = found, status.size
         return found is not None
 
     def page_region(self) -> ScreenRegion | None:
         """The page's part of the screen; None if unknown."""
-        if self.host is None or self._place is None or self.host.status().size != self._size:
+        if self.app is None or self._position is None or self.app.status().size != self._size:
             return None
         width, height = self._device.size()
-        place = self._place
+        position = self._position
         return ScreenRegion(
-            left=place.left / width,
-            top=place.top / height,
-            right=(place.left + place.width) / width,
-            bottom=(place.top + place.height) / height,
+            left=position.left / width,
+            top=position.top / height,
+            right=(position.left + position.width) / width,
+            bottom=(position.top + position.height) / height,
         )
 
     def app_region(self) -> ScreenRegion | None:
         """The app's part of the screen; None if unknown."""
-        page, shown = self.page_region(), self.host.status().shown if self.host else None
+        page, shown = self.page_region(), self.app.status().shown if self.app else None
         if page is None or shown is None:
             return None
         height, width = shown.picture.shape[:2]
@@ -147,15 +147,15 @@ class PhoneBrowser:
     def _port(self) -> str:
         return f"tcp:{self._server.port}"
 
-    def _start(self, host: PagedApp) -> None:
-        view = ("am", "start", "-a", "android.intent.action.VIEW", "-d", self._server.url(host))
+    def _start(self, app: PagedApp) -> None:
+        view = ("am", "start", "-a", "android.intent.action.VIEW", "-d", self._server.url(app))
         answer = self._device.shell(*view, *_SAME_TAB)
         if "Error" in answer:
             raise DeviceError(
                 f"{self._device.serial}: cannot open a browser: {answer.strip()[:500]}"
             )
 
-    def _find(self, host: PagedApp, end: float) -> PagePosition:
+    def _find(self, app: PagedApp, end: float) -> PagePosition:
         """Locate the pattern that the page shows.
 
         Raises:
@@ -163,7 +163,7 @@ class PhoneBrowser:
         """
         serial = self._device.serial
         while True:
-            status = host.wait(
+            status = app.wait(
                 lambda status: status.settled,
                 end - time.monotonic(),
                 f"{serial}: the browser was opened but its page did not answer; does the browser "
@@ -173,7 +173,7 @@ class PhoneBrowser:
             assert status.shown is not None
             found = calibration.find_pattern(capture, status.shown.picture)
             if found is not None:
-                self._place, self._size = found, status.size
+                self._position, self._size = found, status.size
                 return found
             if time.monotonic() >= end:
                 raise DeviceTimeout(
@@ -182,38 +182,38 @@ class PhoneBrowser:
                 )
             time.sleep(_PAUSE_S)
 
-    def _wait_until_at_rest(self, host: PagedApp, end: float) -> None:
+    def _wait_until_at_rest(self, app: PagedApp, end: float) -> None:
         """Wait until the page no longer moves: bars slide away and it grows.
 
         Raises:
             DeviceTimeout: it kept moving.
         """
-        before = self._find(host, end)
-        while (now := self._find(host, end)) != before:
+        before = self._find(app, end)
+        while (now := self._find(app, end)) != before:
             if time.monotonic() >= end:
                 raise DeviceTimeout(f"{self._device.serial}: its page keeps moving")
             before = now
 
-    def _touch(self, host: PagedApp, end: float) -> None:
+    def _touch(self, app: PagedApp, end: float) -> None:
         """Touch the middle of the pattern, which lets the page enter full screen.
 
         Raises:
             DeviceError: the touch arrived at another position.
             DeviceTimeout: it did not arrive.
         """
-        self.host = host
+        self.app = app
         middle = self.app_region()
-        self.host = None
+        self.app = None
         assert middle is not None, "it was just located"
         self._device.tap(*middle.to_screen(0.5, 0.5))
-        status = host.wait(
+        status = app.wait(
             lambda status: bool(status.probes),
             end - time.monotonic(),
             f"{self._device.serial}: a tap did not arrive at the page; does the phone allow input "
             "over adb (USB debugging, security settings)?",
         )
         x, y = status.probes[0].x1, status.probes[0].y1
-        if math.dist((x, y), (0.5, 0.5)) > _OFF:
+        if math.dist((x, y), (0.5, 0.5)) > _LARGEST_ERROR:
             raise DeviceError(
                 f"{self._device.serial}: a tap on the middle of the page arrived at ({x:.3f}, "
                 f"{y:.3f}) of it; was the phone just rotated?"

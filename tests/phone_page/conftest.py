@@ -36,8 +36,8 @@ def server(only_server: PageServer) -> Iterator[PageServer]:
     """One for all tests, with the pages of this one."""
     only_server.start()
     yield only_server
-    for host in list(only_server._hosts.values()):
-        only_server.remove(host)
+    for app in list(only_server._apps.values()):
+        only_server.remove(app)
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def open_page(chromium: Browser, server: PageServer, wire: FlakyProxy) -> Iterat
     """Opens the page of an app on a screen of a phone."""
     tabs: list[Tab] = []
 
-    def open_page(host: PagedApp, width: int = 360, height: int = 640, ratio: float = 2.0) -> Tab:
-        server.add(host)
+    def open_page(app: PagedApp, width: int = 360, height: int = 640, ratio: float = 2.0) -> Tab:
+        server.add(app)
         tabs.append(Tab(chromium, width, height, ratio))
         tabs[-1].page.on("console", lambda message: print("page:", message.text))
-        tabs[-1].page.goto(server.url(host))
+        tabs[-1].page.goto(server.url(app))
         return tabs[-1]
 
     yield open_page

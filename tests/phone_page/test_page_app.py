@@ -124,7 +124,7 @@ def test_a_new_page_counts_its_own_gestures_and_replaces_the_old_one(host: Paged
     assert older.ended == [CloseReason.REPLACED]
     host.gesture(newer, gesture(1, frame))
     # What comes late from the older one changes nothing.
-    host.look(older, False)
+    host.set_visible(older, False)
     host.resize(older, 999, 999)
     host.paint(older, host.draw().number)
     host.disconnect(older)
@@ -160,16 +160,16 @@ def test_a_page_is_not_visible_while_hidden_lost_or_just_reconnected(host: Paged
     assert host.status().visibility is PageVisibility.LOST
     host.connect(link, hello())
     paint(host, link)
-    host.look(link, False)
+    host.set_visible(link, False)
     assert host.status().visibility is PageVisibility.HIDDEN
-    host.look(link, True)
+    host.set_visible(link, True)
     assert host.status().visibility is PageVisibility.VISIBLE
     host.disconnect(link)
     assert host.status().visibility is PageVisibility.LOST
     host.connect(link, hello())
     assert host.status().visibility is PageVisibility.LOST
     paint(host, link)
-    host.look(link, False)
+    host.set_visible(link, False)
     host.disconnect(link)
     assert host.status().visibility is PageVisibility.HIDDEN, "its last word"
 
@@ -254,9 +254,9 @@ def test_time_passes_in_whole_ticks_while_the_page_is_visible() -> None:
         state = host.state()
         assert state is not None
         assert (state["ticks"], state["touches"]) == (ticks, 1)
-    host.look(link, False)
+    host.set_visible(link, False)
     host.pass_time(99.0)
-    host.look(link, True)
+    host.set_visible(link, True)
     host.pass_time(99.0)
     paint(host, link)
     state = host.state()

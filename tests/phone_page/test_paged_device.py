@@ -229,7 +229,7 @@ def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Pag
     device.launch(PROBE, ".Main", {})
     assert device.app_area().top == 0
     phone.turn(360, 640, full=False)  # the bars come back
-    device._browser.host.wait(  # type: ignore[union-attr]
+    device._browser.app.wait(  # type: ignore[union-attr]
         lambda status: status.settled and status.size == (720, 1072), 30, "resized"
     )
     area = device.app_area()
