@@ -1,4 +1,4 @@
-"""Results of the checks that `agentrl doctor` and `agentrl check` make."""
+"""Results of the checks of `agentrl doctor`, `devices doctor` and `envs check`."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -97,7 +97,7 @@ def load(reference: str) -> Any:
     """
     module_name, colon, name = reference.rpartition(":")
     if not colon or not module_name or not name:
-        raise ConfigError(f"{reference!r} must read module:name or path/file.py:name")
+        raise ConfigError(f"{reference!r} must have the form module:name or path/file.py:name")
     module = import_module(module_name)
     if not hasattr(module, name):
         known = [n for n in vars(module) if not n.startswith("_")]

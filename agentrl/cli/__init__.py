@@ -32,7 +32,7 @@ from agentrl.text import printable
 
 _GROUPS = {
     "Train": ("train", "eval", "merge", "algorithms"),
-    "Look": ("play", "view", "episodes"),
+    "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
     "Environments": ("envs", "serve-env", "serve-reward"),

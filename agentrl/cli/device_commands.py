@@ -79,7 +79,9 @@ def connect(
 def disconnect(
     address: Annotated[str, typer.Argument(help="HOST:PORT of a connected phone.")],
 ) -> None:
-    """Disconnect a network phone from the adb server; a job that uses it loses it.
+    """Disconnect a network phone from the adb server.
+
+    A job that is using the phone loses it.
 
     Example: agentrl devices disconnect 192.168.1.7:5555
     """
@@ -95,7 +97,9 @@ def pair(
     address: Annotated[str, typer.Argument(help="HOST:PORT shown by the phone with the code.")],
     code: Annotated[str, typer.Option(prompt="Code", help="Six digits; prompted for if omitted.")],
 ) -> None:
-    """Pair with a phone by Wireless debugging (Android 11 or later); connect it afterwards.
+    """Pair with a phone by Wireless debugging.
+
+    Needs Android 11 or later. Run `agentrl devices connect` afterwards.
 
     Example: agentrl devices pair 192.168.1.7:37099 --code 123456
     """
@@ -161,7 +165,7 @@ def watch(
         float | None, typer.Option(help="Stop after this time; default: on Ctrl-C.", min=0)
     ] = None,
 ) -> None:
-    """Print whenever a phone comes, goes or changes its state.
+    """Print phones as they connect, disconnect or change their state.
 
     Example: agentrl devices watch --seconds 60
     """
@@ -221,7 +225,7 @@ def doctor(
     ] = None,
     driver: Driver = "adbutils",
 ) -> None:
-    """Find what is wrong with a phone, and say how to fix it.
+    """Check phones and print how to fix what is wrong.
 
     Do not run it while a job uses the phone: it starts an app, taps and types. Exits with 1 if
     something has to be fixed.

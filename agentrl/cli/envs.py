@@ -44,7 +44,7 @@ def list_(
     from agentrl import env
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("env.id", "played on", "players"):
+    for column in ("env.id", "runs on", "scripted players"):
         table.add_column(column)
     for game in env.registered_envs():
         place = "a phone" if game.app else "this machine"
@@ -110,7 +110,9 @@ def new(
     ],
     where: Annotated[Path, typer.Option(help="Parent folder.")] = Path(),
 ) -> None:
-    """Create an environment from a template: game, translator, reward, players, YAML and test.
+    """Create an environment from a template.
+
+    Writes a game, its translator, reward and players, a YAML configuration and a test.
 
     Example: agentrl envs new my_game
     """
@@ -182,9 +184,10 @@ def serve(
         bool, typer.Option("--program", help="Print the server as a standalone program instead.")
     ] = False,
 ) -> None:
-    """Serve an environment to jobs on other machines, which set env.id=http://HOST:PORT.
+    """Serve an environment to jobs on other machines.
 
-    If AGENTRL_ENV_TOKEN is set, it must be the same on both sides.
+    The jobs set env.id=http://HOST:PORT. If AGENTRL_ENV_TOKEN is set, it must be the same on both
+    sides.
 
     Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
     """

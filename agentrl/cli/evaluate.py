@@ -82,9 +82,11 @@ def target_of(name: str) -> "Config | str":
     if is_file or configuration.is_packaged(name):
         return name
     folder, slash, last = name.rpartition("/")
-    if slash and ":" not in name and Path(folder or "/").is_dir():
-        there = [path.name for path in Path(folder or "/").iterdir()]
-        raise ConfigError(f"{name}: no such file or folder{did_you_mean(last, there)}")
+    if slash and ":" not in name:
+        parent = Path(folder or "/")
+        if parent.is_dir() or parent.name == "runs":  # an id may have a namespace, as ALE/Pong-v5
+            there = [path.name for path in parent.iterdir()] if parent.is_dir() else []
+            raise ConfigError(f"{name}: no such file or folder{did_you_mean(last, there)}")
     return configuration.Config(
         env=configuration.EnvConfig(id=name),
         rollout=configuration.RolloutConfig(engine="hf", launcher="local"),
@@ -103,7 +105,8 @@ def _print_table(
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     Console().print(results_table({who: result.summary()}, target))
     if policy == "model" and result.model is None and Path(target).is_dir():
-        typer.echo(f"model: {f'checkpoint {checkpoint}' if checkpoint else 'final'} of {target}")
+        model = f"checkpoint {checkpoint}" if checkpoint else "the final model"
+        typer.echo(f"model: {model} of {target}")
     if result.audit:
         from agentrl.devices import vision
 

@@ -130,7 +130,9 @@ def _write_data(
     check_label(where.label, run.episodes())
     if kind != "episodes" and where.split is None and not held_out:
         if count := len(run.episodes(replace(where, held_out=True))):
-            typer.echo(f"skipped: {pluralize(count, 'evaluation episode')} (--held-out keeps them)")
+            typer.echo(
+                f"skipped: {pluralize(count, 'evaluation episode')} (--held-out includes them)"
+            )
         where = replace(where, held_out=False)
     if kind == "minari":
         with _progress() as report:

@@ -39,4 +39,4 @@ def merge(
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
     if not adapter:
-        typer.echo(f"Evaluate it: agentrl eval {run / 'config.yaml'} model.path={out}")
+        typer.echo(f"Evaluate: agentrl eval {run / 'config.yaml'} model.path={out}")

@@ -27,7 +27,7 @@ def up(
     apps: Annotated[
         list[str] | None,
         typer.Option(
-            "--app", help="module:Class of an app to install; repeatable. Default: all of ours."
+            "--app", help="module:Class of an app to install; repeatable; default: all games."
         ),
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",

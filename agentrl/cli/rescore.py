@@ -57,7 +57,8 @@ def rescore(
     result, console = rescoring.compare_scores(rescored), Console()
     console.print(
         f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
-        f"difference {result.now - result.was:+.4g} (95% {result.low:+.4g} to {result.high:+.4g})",
+        f"difference {result.now - result.was:+.4g} "
+        f"(95% interval {result.low:+.4g} to {result.high:+.4g})",
         highlight=False,
     )
     if result.correlation is not None:
@@ -101,6 +102,8 @@ def rehearse(
     from agentrl.replay.run_layout import has_single_frames
     from agentrl.rollout.rescoring import rehearse as play_again
 
+    if not Path(run).is_dir():
+        raise ConfigError(f"{run}: no such run; expected a folder such as runs/NAME")
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
     if has_single_frames(Path(run)):
         raise ConfigError(

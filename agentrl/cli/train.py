@@ -58,7 +58,7 @@ def train(
         config, overrides=settings, resume=run, begun=lambda job: _print_budget(budget(job))
     ).path
     typer.echo(f"run: {path}")
-    typer.echo(f"See it: agentrl view {path}   Evaluate it: agentrl eval {path}")
+    typer.echo(f"View: agentrl view {path}   Evaluate: agentrl eval {path}")
 
 
 def _print_budget(amounts: Mapping[str, str]) -> None:
@@ -78,16 +78,16 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     typer.echo("# Checked: settings, names, installed packages, files and phones. Nothing was run.")
     typer.echo(f"# Not checked: {'; '.join(_not_checked(job.logging, job.model, job.rollout))}.")
     if run is None:
-        typer.echo(f"# Start it: agentrl train {shlex.join([config, *overrides])}")
+        typer.echo(f"# Start: agentrl train {shlex.join([config, *overrides])}")
 
 
 def _not_checked(loggers: list[str], model: "ModelConfig", rollout: "RolloutConfig") -> list[str]:
     """What may still keep a job from starting, or from learning, after a dry run."""
     accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in loggers}
-    replies = f"whether replies fit into rollout.max_new_tokens={rollout.max_new_tokens}"
+    replies = f"whether rollout.max_new_tokens={rollout.max_new_tokens} is enough for a reply"
     return [
         "memory and disk space",
-        f"tokenizer and chat template of model.path={model.path}",
+        f"the tokenizer and chat template of model.path={model.path}",
         replies,
         *(f"login of {name}" for name in sorted(accounts)),
     ]

@@ -280,8 +280,8 @@ def _connect(
             device.close()
         ready = ", ".join(device.serial for device in devices) or "none"
         raise ConfigError(
-            f"devices.source: {'; '.join(failures)}. Ready among those named: {ready}. Connect the "
-            "phone (agentrl devices connect HOST:PORT), remove it from devices.source, or use "
+            f"devices.source: {'; '.join(failures)}. Ready phones of the list: {ready}. Connect "
+            "the phone (agentrl devices connect HOST:PORT), remove it from devices.source, or use "
             "virtual:N."
         )
     return devices

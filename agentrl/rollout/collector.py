@@ -158,7 +158,10 @@ class Collector:
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
             # The episodes that survived would be a biased sample.
-            raise WorldError(f"{len(void)} of {len(episodes)} episodes are void: {_causes(void)}")
+            raise WorldError(
+                f"{len(void)} of {len(episodes)} episodes are void (failed through no fault of the "
+                f"agent): {_causes(void)}"
+            )
         return episodes
 
     async def _scored(self, episode: Episode) -> tuple[ScoredEpisode, RewardError | None]:

@@ -126,7 +126,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
         section: of its arguments, for error messages.
 
     Returns:
-        The number of different episodes, if `check_kwargs` returns it; else None.
+        The number of distinct episodes, if `check_kwargs` returns it; else None.
 
     Raises:
         ConfigError: as `env_kwargs`; or its constructor does not take an argument, or lacks one.

@@ -131,7 +131,7 @@ async def run_episode(
         session.close()
     if error:
         error = with_short_serials(error, [runner.device] if runner.device else [])
-        log.warning("%s void after %d turns: %s", request.id, len(history.turns), error)
+        log.warning("%s discarded after %d turns: %s", request.id, len(history.turns), error)
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)

@@ -30,7 +30,7 @@ class RewardFunctions:
         deadline_s: for a batch function to score one episode.
 
     Raises:
-        ConfigError: a function does not exist, cannot be called, or does not take its kwargs.
+        ConfigError: a function does not exist, cannot be called, or does not accept its kwargs.
     """
 
     def __init__(self, rewards: Sequence[RewardConfig], deadline_s: float = 60.0) -> None:
@@ -148,8 +148,8 @@ def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> 
         inspect.signature(function).bind(*given, **config.kwargs)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"rewards: {config.function} does not take its kwargs: {error} (a reward takes an "
-            "episode, reward_inputs, or data_source, solution_str, ground_truth)"
+            f"rewards: {config.function} does not accept its kwargs: {error} (the first parameter "
+            "of a reward function is an episode, reward_inputs or data_source)"
         ) from None
 
 
@@ -158,5 +158,5 @@ def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:
     count = len(episode.turns)
     values = [0.0] * (count - 1) + [value] if np.ndim(value) == 0 else list(value)
     if len(values) != count:
-        raise RewardError(f"reward {name}: {len(values)} values for {count} turns")
+        raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
     return tuple(finite("a value", reward) for reward in values)

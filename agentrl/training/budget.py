@@ -40,16 +40,16 @@ _BASIS = "estimated for two otherwise idle cores"
 
 
 def budget(config: Config) -> dict[str, str]:
-    """The most that each stage does, and about how long it takes.
+    """The maximum amount of work of each stage, and about how long it takes.
 
-    Where times are known, a last entry `together` gives their sum.
+    If times are known, a last entry `total` gives their sum.
     """
     stages = [stage for stage in _stages(config) if stage[1]]
     if not _is_known(config.model, config.env, config.rollout, config.devices):
         return {name: amount for name, amount, _ in stages}
     lines = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
     total = _about(sum(seconds for *_, seconds in stages))
-    return lines | {"together": f"{total}: {_BASIS}"}
+    return lines | {"total": f"{total}, {_BASIS}"}
 
 
 def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
@@ -61,7 +61,7 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     played = steps * config.rollout.groups * config.rollout.group_size
     max_turns = config.env.max_turns
     scripted, model = _paces(config.rollout, config.devices)
-    yield "start", "processes and model", _START_S
+    yield "start", "start processes, load the model", _START_S
     yield (
         "baselines",
         *_games(

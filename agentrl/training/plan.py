@@ -108,7 +108,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         "resolved": {
             "environment": game.id,
             "phone app": game.app or "none",
-            "different episodes": {k: v or "unlimited" for k, v in count.items()},
+            "distinct episodes": {k: v or "unlimited" for k, v in count.items()},
             "players": sorted(game.players),
             "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
             **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
@@ -199,7 +199,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
 
     Returns:
-        The number of different episodes in `training` and in `evaluation`; None if unknown.
+        The number of distinct episodes in `training` and in `evaluation`; None if unknown.
 
     Raises:
         ConfigError: see `check`.
@@ -211,7 +211,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
         held_out = check_env_kwargs(env_config_of(config.env, config.eval, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
-            "eval.episodes=%s: only %s different episodes are held out; they are played repeatedly",
+            "eval.episodes=%s: only %s distinct episodes are held out; they are played repeatedly",
             config.eval.episodes,
             held_out,
         )

@@ -82,7 +82,8 @@ class RunFolder:
                 path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
-                f"{path} exists: continue it with --resume {path}, or choose another run.name"
+                f"{path} exists: resume it with agentrl train --resume {path}, or choose another "
+                "run.name"
             ) from None
         except (OSError, ValueError) as error:
             raise ConfigError(f"run.dir={config.run.dir}: cannot create a run: {error}") from error
@@ -98,7 +99,7 @@ class RunFolder:
             ConfigError: it is not a run, or its configuration is incomplete.
         """
         if not path.is_dir():
-            raise ConfigError(f"{path}: no such run; give its folder, such as runs/NAME")
+            raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
         file = path / "config.yaml"
         if not file.is_file():
             raise ConfigError(f"{path} is not a run: it has no config.yaml")

@@ -126,4 +126,4 @@ def test_phone_up_reports_an_unreachable_adb_server(adb_server: AdbServer) -> No
         check=False,
     )
     assert ended.returncode == 1
-    assert ended.stderr.startswith("DeviceError: adb server, host:version: there is no host")
+    assert ended.stderr.startswith("DeviceError: adb server, host:version: unknown host")

@@ -288,11 +288,11 @@ def test_dry_run_tells_how_many_questions_each_part_has(tmp_path):
         [sys.executable, "-m", "agentrl", "train", "job.yaml", "--dry-run"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    count = yaml.safe_load(done.stdout)["resolved"]["different episodes"]
+    count = yaml.safe_load(done.stdout)["resolved"]["distinct episodes"]
     assert count["training"] + count["evaluation"] == 20
     assert 0 < count["evaluation"] < 20
     assert (
-        f"eval.episodes=21: only {count['evaluation']} different episodes are held out"
+        f"eval.episodes=21: only {count['evaluation']} distinct episodes are held out"
         in done.stderr
     )
 

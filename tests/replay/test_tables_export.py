@@ -156,7 +156,7 @@ def test_held_out_episodes_are_exported_only_on_request(run, tmp_path, capsys, k
 
     assert exported("plain") == {"train"}
     output = capsys.readouterr().out
-    assert "skipped: 8 evaluation episodes (--held-out keeps them)" in output
+    assert "skipped: 8 evaluation episodes (--held-out includes them)" in output
     assert " train)" in output  # the labels of the written rows
     assert exported("all", "--held-out") == {"train", "eval"}
     assert exported("held", "--split", "eval") == {"eval"}

@@ -188,8 +188,8 @@ def test_the_overlong_punishment_matches_the_paper(length, longest, buffer):
     [
         ("R1V", {"format_weight": 2}, "format_weight=2"),
         ("DAPO", {"longest": 4, "buffer": 5}, "buffer=5"),
-        ("DAPO", {}, "does not take its kwargs"),
-        ("Accuracy", {"deadline": 1}, "does not take its kwargs"),
+        ("DAPO", {}, "does not accept its kwargs"),
+        ("Accuracy", {"deadline": 1}, "does not accept its kwargs"),
     ],
 )
 def test_invalid_settings_are_rejected_before_any_work(name, kwargs, words):

@@ -171,7 +171,7 @@ def test_a_token_is_required_if_one_is_set(tmp_path, monkeypatch):
     [
         (["theirs.py:of_an_episode"], "takes an episode"),
         (["theirs.py:compute_score", "--host", "0.0.0.0"], "AGENTRL_REWARD_TOKEN"),
-        (["theirs.py:compute_score", "bnous=1"], "does not take its kwargs"),
+        (["theirs.py:compute_score", "bnous=1"], "does not accept its kwargs"),
         (["theirs.py:compute_score", "bonus"], "key=value"),
     ],
 )

@@ -110,7 +110,7 @@ def test_functions_of_one_answer_work_unchanged(tmp_path):
     assert scored("of_other_names", kind="answer").total == 1.0
     with pytest.raises(RewardError, match=r"returned no 'score'; it has \['acc'\]"):
         scored("without_score")
-    with pytest.raises(ConfigError, match="a reward takes an episode, reward_inputs, or data_s"):
+    with pytest.raises(ConfigError, match="first parameter of a reward function is"):
         scored("of_other_names")
 
 
@@ -165,7 +165,7 @@ def test_class_is_instantiated_once_and_checked_before_any_work():
     assert [scorer.score(answered()).total for _ in range(2)] == [3.0, 4.0]
     with pytest.raises(ConfigError, match="first must not be negative"):
         batch("Counter", kwargs={"first": -1})
-    with pytest.raises(ConfigError, match="does not take its kwargs"):
+    with pytest.raises(ConfigError, match="does not accept its kwargs"):
         batch("Counter", kwargs={"frist": 1})
 
 

@@ -102,21 +102,21 @@ def wrong_with(config, what, deadline_s=60.0):
 def test_a_valid_environment_passes() -> None:
     found = {f.what: f for f in check_environment(EnvConfig(id=NAME), steps=10)}
     assert {f.state for f in found.values()} == {"ok"}, found
-    assert "32x32" in found["what is shown"].detail
-    assert found["another process"].detail == "same episode as here"
+    assert "32x32" in found["shown to the model"].detail
+    assert found["another process"].detail == "gives the same episode"
 
 
 @pytest.mark.parametrize(
     ("fault", "where", "message"),
     [
-        ("construction", "made", "no such level"),
+        ("construction", "construction", "no such level"),
         ("chance", "seeds", "differ in the observation at step 0"),
         ("deaf", "seeds", "differ"),
         ("floats", "gymnasium's checker", "not within the observation space"),
         ("no json", "info", "JSON cannot express"),
-        ("reset", "reset after the end", "not again"),
-        ("nan", "reset after the end", "reward nan at step 1"),
-        ("shared", "copies", "differ from one alone"),
+        ("reset", "reset after episode", "not again"),
+        ("nan", "reset after episode", "reward nan at step 1"),
+        ("shared", "two instances", "differ from one alone"),
     ],
 )
 def test_each_fault_is_found(fault: str, where: str, message: str) -> None:
@@ -141,20 +141,20 @@ def test_timings_in_info_are_noted() -> None:
 def test_an_environment_that_hangs_is_reported_in_time() -> None:
     started = time.monotonic()
     config = EnvConfig(id=NAME, kwargs={"fault": "hang"})
-    assert wrong_with(config, "seeds", deadline_s=0.2) == "no answer within 0.2 s"
+    assert wrong_with(config, "seeds", deadline_s=0.2) == "not finished within 0.2 s"
     assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("end", "ended its process with code 0"), ("lock", "no other thread could run")],
+    [("end", "ended its process with exit code 0"), ("lock", "no other thread could run")],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
     monkeypatch.setattr("agentrl.rollout.env_check._SPARE_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
     made, last = check_environment_isolated(config, 10, 8.0)
     assert made.state == "ok"
-    assert (last.what, last.state) == ("after made", "wrong")
+    assert (last.what, last.state) == ("after construction", "wrong")
     assert message in last.detail
 
 

@@ -71,8 +71,8 @@ def test_invalid_reward_is_an_error_as_in_a_batch(value, words):
         ("tests.rollout.rewards:gven", {}, "did you mean 'given'"),
         ("tests.rollout.nothing:x", {}, "cannot be imported"),
         ("tests.rollout.rewards:NUMBER", {}, "is not a function"),
-        ("tests.rollout.rewards:per_turn", {"scael": 2}, "does not take its kwargs"),
-        ("no_colon", {}, "must read module:name"),
+        ("tests.rollout.rewards:per_turn", {"scael": 2}, "does not accept its kwargs"),
+        ("no_colon", {}, "must have the form module:name"),
     ],
 )
 def test_unknown_reward_is_an_error_before_any_work(function, kwargs, words):

@@ -20,23 +20,21 @@ def test_times_are_shown_with_the_counts():
     assert lines["demonstrations"].startswith("300 episodes of at most 24 turns, about 1.")
     assert lines["warm start"].startswith("600 steps of 32 turns, about 1.9 min")
     assert lines["reinforcement"].startswith("20 steps with 640 episodes of at most 24 turns")
-    together = lines.pop("together")
-    assert "estimate" in together
-    assert minutes(together) == pytest.approx(sum(map(minutes, lines.values())), abs=1)
+    total = lines.pop("total")
+    assert "estimate" in total
+    assert minutes(total) == pytest.approx(sum(map(minutes, lines.values())), abs=1)
     # docs/results.md: 12 minutes.
-    assert 9 <= minutes(together) <= 14
+    assert 9 <= minutes(total) <= 14
 
 
 def test_stages_without_work_are_left_out():
     lines = stages("warm_start=null", "eval.every=0", "eval.baselines=[]", "train.steps=0")
-    assert set(lines) == {"start", "evaluation before", "evaluation after", "together"}
+    assert set(lines) == {"start", "evaluation before", "evaluation after", "total"}
 
 
 def test_fewer_and_slower_phones_take_longer():
     quick, few, slow = (
-        minutes(
-            stages(f"devices={{source: 'virtual:{n}', effect_delay_ms: [{d}, {d}]}}")["together"]
-        )
+        minutes(stages(f"devices={{source: 'virtual:{n}', effect_delay_ms: [{d}, {d}]}}")["total"])
         for n, d in ((32, 0), (2, 0), (2, 300))
     )
     assert quick < few < slow
@@ -54,7 +52,7 @@ def test_fewer_and_slower_phones_take_longer():
 def test_without_an_estimate_only_counts_are_shown(name, overrides):
     lines = stages(*overrides, name=name)
     assert "reinforcement" in lines
-    assert "together" not in lines
+    assert "total" not in lines
     assert not any("min" in amount for amount in lines.values())
 
 

@@ -27,7 +27,7 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
     overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local"]
     planned = plan.resolve(configuration.load("counting", overrides))
     assert seen == looked_at
-    count = planned["resolved"]["different episodes"]
+    count = planned["resolved"]["distinct episodes"]
     assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
 
 

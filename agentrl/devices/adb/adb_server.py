@@ -159,7 +159,7 @@ class AdbServer:
                 self._wait_until_allowed(serial, answer, deadline)
                 return
         elif state is None:
-            raise DeviceOffline(f"{serial} is not known to adb; is its cable plugged in?")
+            raise DeviceOffline(f"{serial} is not known to adb: check its cable and `adb devices`")
         elif state == "unauthorized":
             raise DeviceOffline(f"{serial} is unauthorized: allow debugging on its screen")
         self._wait_until_ready(serial, deadline)

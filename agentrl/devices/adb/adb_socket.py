@@ -170,7 +170,7 @@ def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
     try:
         raw_socket = socket.create_connection((host, port), deadline.left_s())
     except UnicodeError as error:  # a host such as a..b
-        raise OSError(f"there is no host {host!r}: {error}") from error
+        raise OSError(f"unknown host {host!r}: {error}") from error
     raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return raw_socket
 

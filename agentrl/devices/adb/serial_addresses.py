@@ -35,7 +35,7 @@ def check_address(
     except TimeoutError as error:
         raise to_device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{serial}: there is no host {host!r}: {error}") from error
+        raise ConfigError(f"{serial}: unknown host {host!r}: {error}") from error
     addresses = {str(entry[4][0]) for entry in entries}
     reachable = sorted(a for a in addresses if ipaddress.ip_address(a.partition("%")[0]).is_global)
     if reachable and serial not in public:

@@ -22,17 +22,17 @@ _SPARE_S = 30.0
 def check_environment(
     config: EnvConfig, steps: int = 50, deadline_s: float = 120.0
 ) -> Iterator[Finding]:
-    """Run all checks of an environment; stops after the first if it cannot be made.
+    """Run all checks of an environment; stops after the first if it cannot be constructed.
 
-    The environment is made several times and played with random actions; one that needs a phone
-    gets a virtual one.
+    The environment is constructed several times and played with random actions; one that needs a
+    phone gets a virtual one.
 
     Args:
         config: the environment, with its translator.
         steps: maximum length of an episode with random actions.
         deadline_s: of each check; exceeding it is a finding.
     """
-    first = _within(deadline_s, "made", partial(checks.made, config))
+    first = _within(deadline_s, "construction", partial(checks.made, config))
     yield first
     if first.state == "wrong":
         return
@@ -49,12 +49,12 @@ def _trials(
         "gymnasium's checker": partial(checks.gymnasium, config),
         "seeds": partial(checks.seeds, config, twice),
         "info": partial(checks.infos, config, twice),
-        "reset after the end": partial(checks.again, config),
+        "reset after episode": partial(checks.again, config),
         "speed": partial(checks.speed, twice),
-        "what is shown": partial(checks.shown, twice),
-        "words": partial(checks.words, config),
+        "shown to the model": partial(checks.shown, twice),
+        "instructions": partial(checks.words, config),
         "replies": partial(checks.replies, config),
-        "copies": partial(checks.copies, config, few),
+        "two instances": partial(checks.copies, config, few),
         "another process": partial(checks.elsewhere, config, few, deadline_s),
     }
     for name in configured_game(config).players:
@@ -70,13 +70,14 @@ def _within(deadline_s: float, what: str, find: Callable[[], Finding]) -> Findin
         try:
             found.append(find())
         except BaseException as error:
-            fix = "fix it" if isinstance(error, AgentRLError) else "it must not raise"
+            is_ours = isinstance(error, AgentRLError)
+            fix = "correct what the message names" if is_ours else "the code must not raise here"
             found.append(wrong(what, describe_error(error), fix))
 
     thread = Thread(target=work, daemon=True)
     thread.start()
     thread.join(deadline_s)
-    late = wrong(what, f"no answer within {deadline_s:g} s", "every call must return in time")
+    late = wrong(what, f"not finished within {deadline_s:g} s", "no call may block")
     return found[0] if found else late
 
 
@@ -89,7 +90,7 @@ def check_environment_isolated(
     child = context.Process(target=_send_findings, args=(config, steps, deadline_s, theirs))
     child.start()
     theirs.close()
-    last = "made"
+    last = "construction"
     try:
         while ours.poll(deadline_s + _SPARE_S):
             found: Finding | Exception | None = ours.recv()
@@ -99,12 +100,12 @@ def check_environment_isolated(
                 raise found
             yield found
             last = found.what
-        what = f"no answer within {deadline_s:g} s, and no other thread could run meanwhile"
-        yield wrong(f"after {last}", what, "it must release Python's lock (GIL)")
+        what = f"not finished within {deadline_s:g} s, and no other thread could run meanwhile"
+        yield wrong(f"after {last}", what, "it must release Python's GIL while it waits")
     except EOFError:
         child.join()
-        what = f"it ended its process with code {child.exitcode}"
-        yield wrong(f"after {last}", what, "it must not end the process")
+        what = f"the environment ended its process with exit code {child.exitcode}"
+        yield wrong(f"after {last}", what, "it must not exit")
     finally:
         child.kill()
         child.join()

@@ -43,10 +43,11 @@ Twice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 
 
 def made(config: EnvConfig) -> Finding:
-    """The environment exists and can be made."""
+    """The environment exists and can be constructed."""
     with closing(make_env(config)) as made:
         kind = type(made.unwrapped).__name__
-        return ok("made", f"{kind}: {made.action_space} -> {_short(made.observation_space)}")
+        spaces = f"actions {made.action_space}, observations {_short(made.observation_space)}"
+        return ok("construction", f"{kind}: {spaces}")
 
 
 def gymnasium(config: EnvConfig) -> Finding:
@@ -57,11 +58,12 @@ def gymnasium(config: EnvConfig) -> Finding:
             # The render check needs a new environment for every render mode.
             check_env(made.unwrapped, skip_render_check=True)
         except Exception as error:
-            return wrong("gymnasium's checker", _short(error), "see gymnasium's Env")
+            message = _short(describe_error(error))
+            return wrong("gymnasium's checker", message, "see gymnasium.Env's documentation")
     messages = [_short(str(warning.message)) for warning in caught]
     if messages:
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        return note("gymnasium's checker", messages[0] + more, "see gymnasium's Env")
+        return note("gymnasium's checker", messages[0] + more, "see gymnasium.Env's documentation")
     return ok("gymnasium's checker", "passes")
 
 
@@ -70,12 +72,16 @@ def seeds(config: EnvConfig, twice: Twice) -> Finding:
     one, other = twice()
     if place := difference(one, other):
         return wrong(
-            "seeds", f"two episodes with seed {SEED} differ {place}", "use only self.np_random"
+            "seeds",
+            f"two episodes with seed {SEED} differ {place}",
+            "draw all random numbers from self.np_random",
         )
     starts = [play_randomly(config, 0, seed).observations[0] for seed in range(SEED, SEED + 4)]
     if all(equal_values(starts[0], start) for start in starts[1:]):
-        return note("seeds", "all seeds start alike", "no fix needed if there is only one start")
-    return ok("seeds", f"the same seed gives the same {len(one.rewards)} steps, others differ")
+        return note(
+            "seeds", "all seeds have the same first observation", "none needed if that is intended"
+        )
+    return ok("seeds", f"equal seeds give equal episodes ({len(one.rewards)} steps), others differ")
 
 
 def infos(config: EnvConfig, twice: Twice) -> Finding:
@@ -92,8 +98,9 @@ def infos(config: EnvConfig, twice: Twice) -> Finding:
     if "state_key" not in known and config.state_key == "info":
         return note(
             "info",
-            f"no state_key among {', '.join(keys) or 'nothing'}",
-            "only whole episodes are compared; set env.state_key=observation or screen, or add it",
+            f"it has no state_key (its keys: {', '.join(keys) or 'none'})",
+            "none needed to compare whole episodes; to compare turns at the same state, add it or "
+            "set env.state_key=observation or screen",
         )
     return ok("info", f"{', '.join(known) or 'the state key is taken from the observation'}")
 
@@ -106,15 +113,17 @@ def again(config: EnvConfig) -> Finding:
         for step in range(1, config.max_turns + 1):
             _, reward, terminated, truncated, _ = made.step(made.action_space.sample())
             if not math.isfinite(float(reward)):
-                return wrong("reset after the end", f"reward {reward} at step {step}", "finite")
+                return wrong(
+                    "reset after episode", f"reward {reward} at step {step}", "it must be finite"
+                )
             if terminated or truncated:
                 made.reset(seed=SEED + 1)
                 made.step(made.action_space.sample())
-                return ok("reset after the end", f"a random episode ended after {step} steps")
+                return ok("reset after episode", f"works; a random episode took {step} steps")
     return note(
-        "reset after the end",
-        f"no random episode ended within env.max_turns={config.max_turns}",
-        "no fix needed if episodes are that long; they are truncated there",
+        "reset after episode",
+        f"not checked: no random episode ended within env.max_turns={config.max_turns}",
+        "none needed if episodes are that long; they are truncated there",
     )
 
 
@@ -122,11 +131,11 @@ def speed(twice: Twice) -> Finding:
     """The duration of a reset and a step."""
     played, _ = twice()
     if not played.step_ms:
-        return wrong("speed", "the episode had no step", "an episode has at least one step")
+        return wrong("speed", "the episode had no step", "an episode needs at least one step")
     median, worst = float(np.median(played.step_ms)), max(played.step_ms)
-    detail = f"reset {played.reset_ms:.1f} ms, step {median:.2f} ms, at most {worst:.1f} ms"
+    detail = f"reset {played.reset_ms:.1f} ms, step {median:.2f} ms, slowest step {worst:.1f} ms"
     if worst > _SLOW_MS:
-        return note("speed", detail, "speed it up, or hide the wait with a higher concurrency")
+        return note("speed", detail, "speed it up, or raise rollout.concurrency to hide the wait")
     return ok("speed", detail)
 
 
@@ -137,24 +146,23 @@ def shown(twice: Twice) -> Finding:
     images = ", ".join(f"{width}x{height}" for height, width in sorted(sizes))
     tokens = max(sum(_tokens(image) for image in seen.images) for seen in shown)
     longest = max(len(seen.text) for seen in shown)
-    detail = f"images {images or 'none'} ({tokens} tokens for Qwen2.5-VL), text {longest}"
+    pictures = f"images {images} ({tokens} tokens for Qwen2.5-VL)" if images else "no images"
+    detail = f"{pictures}, text of at most {longest:,} characters"
     if not tokens and not longest:
-        return wrong("what is shown", "nothing", "the translator must return an image or text")
+        return wrong("shown to the model", "nothing", "the translator must return an image or text")
     if tokens > _MANY_TOKENS:
-        return note("what is shown", detail, "lower model.max_pixels or model.image_size")
+        return note("shown to the model", detail, "lower model.max_pixels or model.image_size")
     if longest > _LONG_TEXT:
-        return note(
-            "what is shown", f"{detail} characters", "shorten it: env.translator_kwargs.text"
-        )
-    return ok("what is shown", f"{detail} characters")
+        return note("shown to the model", detail, "shorten it: env.translator_kwargs.text")
+    return ok("shown to the model", detail)
 
 
 def words(config: EnvConfig) -> Finding:
     """The translator has instructions."""
     text = open_translator(config).instructions()
     if not text:
-        return note("words", "no instructions", "no fix needed for a model trained on this game")
-    return ok("words", _short(text, 100))
+        return note("instructions", "none", "none needed for a model trained on this environment")
+    return ok("instructions", _short(text, 100))
 
 
 def replies(config: EnvConfig) -> Finding:
@@ -172,16 +180,24 @@ def replies(config: EnvConfig) -> Finding:
             continue
         except Exception as error:
             return wrong(
-                "replies", f"{quoted(reply, 60)}: {describe_error(error)}", "raise ActionError"
+                "replies",
+                f"{quoted(reply, 60)}: {describe_error(error)}",
+                "to_action must raise ActionError for an invalid reply",
             )
         finally:
             worst = max(worst, time.perf_counter() - started)
         if not space.contains(action):
             return wrong(
-                "replies", f"{quoted(reply, 60)} became {action!r}", f"it must be in {space}"
+                "replies",
+                f"{quoted(reply, 60)} became {action!r}",
+                f"actions must be in {space}",
             )
         actions += 1
-    return ok("replies", f"{_FUZZ} random ones: {actions} actions, rest rejected; {worst:.3f} s")
+    return ok(
+        "replies",
+        f"of {_FUZZ:,} random replies {actions} are actions, the others rejected; slowest "
+        f"{1000 * worst:.1f} ms",
+    )
 
 
 def copies(config: EnvConfig, steps: int) -> Finding:
@@ -195,8 +211,10 @@ def copies(config: EnvConfig, steps: int) -> Finding:
     for thread in threads:
         thread.join()
     if len(copies) < len(threads) or any(difference(alone, copy) for copy in copies):
-        return wrong("copies", "two at once differ from one alone", "share no state between them")
-    return ok("copies", "two at once behave like one alone")
+        return wrong(
+            "two instances", "two at once differ from one alone", "they must share no state"
+        )
+    return ok("two instances", "two in threads behave like one alone")
 
 
 def elsewhere(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
@@ -209,18 +227,25 @@ def elsewhere(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
     theirs.close()
     try:
         if not ours.poll(deadline_s):
-            return wrong("another process", f"no answer within {deadline_s:g} s", "see above")
+            late = f"not finished within {deadline_s:g} s"
+            return wrong("another process", late, "no call may block")
         played = ours.recv()
     except EOFError:
-        return wrong("another process", "it cannot be made there", "name it by module or file")
+        return wrong(
+            "another process", "cannot be constructed", "env.id must be module:Name or file.py:Name"
+        )
     finally:
         child.kill()
         child.join()
     if isinstance(played, str):
-        return wrong("another process", played, "name it by module or file, import all it needs")
+        return wrong(
+            "another process", played, "env.id must be module:Name or file.py:Name and import alone"
+        )
     if place := difference(play_randomly(config, steps), played):
-        return wrong("another process", f"differs {place}", "seed everything; hash() may differ")
-    return ok("another process", "same episode as here")
+        return wrong(
+            "another process", f"differs {place}", "seed all randomness; hash() differs by process"
+        )
+    return ok("another process", "gives the same episode")
 
 
 def _play_elsewhere(config: EnvConfig, steps: int, answer: Any) -> None:
@@ -243,15 +268,19 @@ def player(config: EnvConfig, name: str) -> Finding:
                 action = translator.to_action(reply)
             except ActionError as error:
                 return wrong(
-                    what, f"replied {quoted(reply, 60)}: {error}", "reply as the translator parses"
+                    what, f"replied {quoted(reply, 60)}: {error}", "use the translator's format"
                 )
             _, reward, terminated, truncated, info = made.step(action)
             total += float(reward)
             if not math.isfinite(total):
-                return wrong(what, f"reward {reward} at step {step}", "a reward is a finite number")
+                return wrong(what, f"reward {reward} at step {step}", "it must be finite")
             if terminated or truncated:
                 return ok(what, f"{step} steps, return {total:g}")
-    return note(what, f"no end within env.max_turns, return {total:g}", "raise env.max_turns?")
+    return note(
+        what,
+        f"its episode exceeds env.max_turns={config.max_turns}, return {total:g}",
+        "raise env.max_turns if it should end",
+    )
 
 
 def _fuzz(said: Sequence[str], rng: np.random.Generator) -> Iterator[str]:

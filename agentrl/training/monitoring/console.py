@@ -98,13 +98,13 @@ class ConsoleDisplay:
         for stage, seconds in spent.items():
             self._console.print(Text(f"{stage:20} {format_duration(seconds):>8}"))
         if spent:
-            self._console.print(Text(f"{'together':20} {format_duration(sum(spent.values())):>8}"))
+            self._console.print(Text(f"{'total':20} {format_duration(sum(spent.values())):>8}"))
 
     def close(self) -> None:
         """Stop; the last panel stays on the screen."""
         if self._live is not None:
             self._live.stop()
-        self._say(f"ended after {format_duration(time.monotonic() - self._started)}")
+        self._say(f"elapsed {format_duration(time.monotonic() - self._started)}")
 
     def _is_due(self) -> bool:
         """Whether the last line of plain output is long enough ago."""
@@ -121,9 +121,9 @@ class ConsoleDisplay:
 
     def _times_left(self) -> list[tuple[str, str]]:
         """Name and text of the time left in the stage and, when training, in the job."""
-        times = [("left", self._eta.stage_left())]
+        times = [("eta", self._eta.stage_left())]
         if self._total_steps:
-            times.append(("job left", self._eta.job_left()))
+            times.append(("job eta", self._eta.job_left()))
         return [(name, "?" if left is None else format_duration(left)) for name, left in times]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

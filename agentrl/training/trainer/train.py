@@ -139,9 +139,9 @@ def _kept(run: Path) -> str:
     """What an interrupted run does not have to repeat."""
     latest = checkpoint_store.latest(run)
     if latest is None:
-        return "stopped before the first checkpoint: nothing is kept"
+        return "stopped before the first checkpoint: a resumed run starts from the beginning"
     step = checkpoint_store.step_of(latest)
-    return f"kept up to step {step}" if step else "kept the warm start; no training step yet"
+    return f"saved up to step {step}" if step else "saved the warm start, no training step yet"
 
 
 async def _train(

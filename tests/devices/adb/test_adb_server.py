@@ -31,7 +31,7 @@ def test_an_unreachable_serial_raises_one_clear_message(adb_server: AdbServer) -
             open_source([phones.serials[0], gone])
         message = str(raised.value)
         assert f"{gone} cannot be connected" in message
-        assert f"Ready among those named: {phones.serials[0]}." in message
+        assert f"Ready phones of the list: {phones.serials[0]}." in message
         assert "agentrl devices connect" in message
         check_source([phones.serials[0]])
         adb_server.disconnect(phones.serials[0])
@@ -61,7 +61,7 @@ def test_private_addresses_are_accepted(serial: str) -> None:
 
 @pytest.mark.parametrize("serial", ["no.such.host.invalid:5555", "\udcff:5555", "a" * 99 + ":5555"])
 def test_an_unknown_host_is_a_config_error(serial: str) -> None:
-    with pytest.raises(ConfigError, match="there is no host"):
+    with pytest.raises(ConfigError, match="unknown host"):
         check_address(serial)
 
 

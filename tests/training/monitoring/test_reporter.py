@@ -204,7 +204,7 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
     display.finish({"before": {"greedy": {"accuracy": 0.5, "[/x]": 1.0}}, "steps": 4})
     display.close()
     text = output.getvalue()
-    assert "reinforcement 1  reward 2.5  episodes/s 3  left" in text
+    assert "reinforcement 1  reward 2.5  episodes/s 3  eta" in text
     assert "not yet due" not in text
     assert "before greedy" in text
     assert "\x1b" not in text
@@ -219,7 +219,7 @@ def test_on_a_terminal_the_display_is_live(tmp_path: Path) -> None:
     display.progress(3, 8, "step 3: 12 turns")
     display.close()
     text = output.getvalue()
-    for word in ("reinforcement", "2/4", "reward", "2.5", "step 3: 12 turns", "elapsed", "left"):
+    for word in ("reinforcement", "2/4", "reward", "2.5", "step 3: 12 turns", "elapsed", "eta"):
         assert word in text
 
 
@@ -249,9 +249,9 @@ def test_the_panel_fits_and_every_heading_has_its_value(tmp_path: Path, width: i
     assert max(map(len, (title, bar, names, values, note))) <= width
     assert "elapsed" in title
     assert set(bar.strip()) <= set("━╸╺")
-    headings = names.replace("job left", "job-left").split()
+    headings = names.replace("job eta", "job-eta").split()
     assert len(headings) == len(values.replace(" s", "s").split())
-    assert headings[:3] == ["step", "left", "job-left"]
+    assert headings[:3] == ["step", "eta", "job-eta"]
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -271,7 +271,7 @@ def test_the_panel_shows_the_main_metrics(tmp_path: Path, width: int, success: s
         "episodes/s": "2.717",
     }.items():  # fmt: skip
         assert values[names.index(name) :].startswith(value), name
-    for name in ("left", "job left"):
+    for name in ("eta", "job eta"):
         assert values[names.index(name)].isdigit()
 
 

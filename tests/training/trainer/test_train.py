@@ -353,5 +353,5 @@ def test_interrupted_run_says_how_to_resume(whole_run):
     assert process.returncode == 130
     assert output.count("interrupted: stopping") == 1
     kept = checkpoint_store.step_of(checkpoint_store.latest(run))
-    assert f"kept up to step {kept}; resume with: agentrl train --resume {run}" in output
+    assert f"saved up to step {kept}; resume with: agentrl train --resume {run}" in output
     assert "Traceback" not in output
