@@ -186,17 +186,20 @@ def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_mac
 @pytest.mark.parametrize("key", RENAMED)
 def test_an_old_key_is_answered_with_the_new_one(key, capsys):
     assert run(["train", GAME, f"{key}=null", "--dry-run"]) == 2
-    new = f"{key.partition('.')[0]}.{RENAMED[key]}"
+    new = f"{key.rpartition('.')[0]}.{RENAMED[key]}"
     assert f"ConfigError: {key}=null: {key} is now called {new}" in capsys.readouterr().err
     assert new in (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
 
 
 def test_the_configuration_of_an_old_run_is_still_read(tmp_path):
     (tmp_path / "episodes").mkdir()
-    (tmp_path / "config.yaml").write_text("{eval: {seeds: 7}, warm_start: {again: true}}")
+    (tmp_path / "config.yaml").write_text(
+        "{eval: {seeds: 7}, warm_start: {again: true, recorded: [x], recorded_where: {least: 1}}}"
+    )
     config = configuration.load(tmp_path / "config.yaml")
     assert config.eval.first_seed == 7
     assert config.warm_start.repeat
+    assert config.warm_start.recorded_filter.min_reward == 1
 
 
 def test_a_mistake_in_a_file_is_reported_with_its_name(tmp_path, capsys):

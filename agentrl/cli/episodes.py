@@ -24,7 +24,7 @@ StepOption = Annotated[int | None, typer.Option(help="Only this training step.")
 WonOption = Annotated[
     bool | None, typer.Option("--won/--lost", help="Only episodes that were won, or lost.")
 ]
-LeastOption = Annotated[float | None, typer.Option(help="Only with at least this reward.")]
+MinRewardOption = Annotated[float | None, typer.Option(help="Only with at least this reward.")]
 
 
 def episodes(
@@ -38,7 +38,7 @@ def episodes(
     seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
     group: Annotated[str | None, typer.Option(help="Only this group, by its id.")] = None,
     won: WonOption = None,
-    least: LeastOption = None,
+    min_reward: MinRewardOption = None,
     last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 50,
 ) -> None:
     """List recorded episodes as a table.
@@ -50,7 +50,7 @@ def episodes(
 
     where = Filter(
         split=split, label=label, outcome=outcome, step=step, seed=seed, group=group, won=won,
-        least=least,
+        min_reward=min_reward,
     )  # fmt: skip
     recorded = replay.open(run).episodes()
     matching = where.of(recorded)

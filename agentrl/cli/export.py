@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agentrl.cli.episodes import (
     LabelOption,
-    LeastOption,
+    MinRewardOption,
     RunArgument,
     SplitOption,
     StepOption,
@@ -60,7 +60,7 @@ def export(
     label: LabelOption = None,
     step: StepOption = None,
     won: WonOption = None,
-    least: LeastOption = None,
+    min_reward: MinRewardOption = None,
     held_out: _HeldOutOption = False,
     replies: Annotated[
         bool, typer.Option("--replies", help="Minari: use the text of replies as actions.")
@@ -75,7 +75,7 @@ def export(
     """
     from agentrl import replay
 
-    where = replay.Filter(split=split, label=label, step=step, won=won, least=least)
+    where = replay.Filter(split=split, label=label, step=step, won=won, min_reward=min_reward)
     minari_options = replies or width is not None
     is_data = episode is None and group is None and out.suffix in _DATA_SUFFIXES
     if not is_data:

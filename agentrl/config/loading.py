@@ -115,15 +115,15 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
 def _upgraded(tree: DictConfig) -> DictConfig:
     """The tree that an earlier version saved with a run, with today's keys."""
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    for section, old, new in list(renamed_in(values)):
-        values[section][new] = values[section].pop(old)
+    for key, new, section in renamed_in(values):
+        section[new] = section.pop(key.rpartition(".")[2])
     return OmegaConf.create(values)
 
 
 def _refuse_renamed(tree: DictConfig, where: Path | str) -> None:
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    for section, old, new in renamed_in(values):
-        raise ConfigError(f"{where}: {section}.{old} is now called {section}.{new}")
+    for key, new, _ in renamed_in(values):
+        raise ConfigError(f"{where}: {key} is now called {key.rpartition('.')[0]}.{new}")
 
 
 def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:

@@ -1,6 +1,6 @@
 """The whole configuration of a job, section by section."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -144,15 +144,19 @@ RENAMED = {
     "train.transfer": "weight_transfer",
     "warm_start.again": "repeat",
     "warm_start.recorded_where": "recorded_filter",
+    "warm_start.recorded_filter.least": "min_reward",
+    "warm_start.recorded_filter.most": "max_reward",
     "warm_start.weights": "phase_weights",
 }
 """Dotted old key, and the new name in the same section."""
 
 
-def renamed_in(tree: Mapping[Any, Any]) -> Iterator[tuple[str, str, str]]:
-    """Section, old name and new name of every key of an earlier version in a tree."""
+def renamed_in(tree: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Dotted old key, new name, and the section that has it, of every renamed key in a tree."""
     for key, new in RENAMED.items():
-        section, _, old = key.partition(".")
-        values = tree.get(section)
-        if isinstance(values, Mapping) and old in values:
-            yield section, old, new
+        *path, old = key.split(".")
+        section: Any = tree
+        for name in path:
+            section = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict) and old in section:
+            yield key, new, section

@@ -29,9 +29,9 @@ class RecordedFilterConfig:
     """Only the episode with this id."""
     won: bool | None = None
     """Only won or only lost episodes."""
-    least: float | None = None
+    min_reward: float | None = None
     """With at least this reward."""
-    most: float | None = None
+    max_reward: float | None = None
     """With at most this reward."""
 
 

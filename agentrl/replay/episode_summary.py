@@ -176,9 +176,9 @@ class Filter:
     id: str | None = None
     won: bool | None = None
     """By the environment's own metric; without such a metric an episode matches neither value."""
-    least: float | None = None
+    min_reward: float | None = None
     """Smallest total reward."""
-    most: float | None = None
+    max_reward: float | None = None
     """Largest total reward."""
     among: Collection[str] | None = None
     """Episode ids, such as the results of a search."""
@@ -205,9 +205,9 @@ class Filter:
             return False
         if self.won is not None and summary.won is not self.won:
             return False
-        if self.least is not None and summary.total < self.least:
+        if self.min_reward is not None and summary.total < self.min_reward:
             return False
-        if self.most is not None and summary.total > self.most:
+        if self.max_reward is not None and summary.total > self.max_reward:
             return False
         return self.among is None or summary.id in self.among
 

@@ -255,8 +255,8 @@ def _filter_of_query(
     group: str | None = None,
     device: str | None = None,
     won: bool | None = None,
-    least: Annotated[float | None, Query(allow_inf_nan=False)] = None,
-    most: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    min_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    max_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:
     """The filter of a query; the parameters are named like the filter's fields."""
     return Filter(**locals())

@@ -53,7 +53,7 @@ def test_episodes_filters_by_result_and_label(tmp_path, capsys) -> None:
     won, lost = count("--won"), count("--lost")
     assert won > 0 < lost
     assert won + lost == count() - count("--outcome", "void")
-    assert won <= count("--least", "1") < won + lost
+    assert won <= count("--min-reward", "1") < won + lost
     assert 0 < count("--label", "train", "--won") < won
 
 

@@ -141,7 +141,7 @@ _LINES = pyarrow.csv.ParseOptions(newlines_in_values=True)
 
 def test_a_folder_is_a_data_set_that_loads(run, tmp_path):
     demos = str(tmp_path / "demos")
-    assert agentrl(["export", str(run), demos, "--held-out", "--won", "--least", "1"]) == 0
+    assert agentrl(["export", str(run), demos, "--held-out", "--won", "--min-reward", "1"]) == 0
     made = datasets.load_from_disk(demos)
     assert len(made) == 8
     assert {"eval", "train"} == set(made["split"])
@@ -198,9 +198,9 @@ def test_the_folder_of_a_table_is_created(run, tmp_path, name):
         (["config.yaml/out.csv"], "cannot be written"),
         (["config.yaml/demos"], "cannot be written"),
         (["episodes"], "exists"), (["new", "--as", "episodes"], "use to_arrow"),
-        (["new", "--least", "99"], "no conversations match (void and pruned"),
+        (["new", "--min-reward", "99"], "no conversations match (void and pruned"),
         (["out.csv", "--split", "test"], "train, eval, demo"),
-        (["out.csv", "--least", "99"], "no conversations match (void and pruned"),
+        (["out.csv", "--min-reward", "99"], "no conversations match (void and pruned"),
         (["out.parquet", "--as", "turns", "--step", "99"], "no turns match"),
         (["out.jsonl", "--as", "episodes", "--step", "99"], "no episodes match"),
         (["out.jsonl", "--as", "episodes", "--label", "odd"], "no episode has this label. Labels"),

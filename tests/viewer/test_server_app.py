@@ -128,7 +128,7 @@ def test_training_is_one_row_and_each_evaluation_has_its_own(small):
         ("sort=password", "sort='password': must be one of time"), ("outcome=viod", "'void'"),
         ("split=test", "train, eval, demo"), ("count=100000", "less than or equal to 500"),
         ("first=-1", "greater than or equal to 0"), ("step=many", "valid integer"),
-        ("least=nan", "finite number"), ("most=inf", "finite number"),
+        ("min_reward=nan", "finite number"), ("max_reward=inf", "finite number"),
     ],
 )  # fmt: skip
 def test_invalid_filters_are_reported(small, query, words):

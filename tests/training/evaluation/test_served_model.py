@@ -127,7 +127,7 @@ def test_episodes_played_by_a_server_are_trained_on(
     output = " ".join(capsys.readouterr().out.split())
     assert "3 episodes with 18 turns" in output
     assert "3 of held-out seeds" in output
-    assert agentrl(["export", str(demo), str(tmp_path / "best.jsonl"), "--least=1"]) == 0
+    assert agentrl(["export", str(demo), str(tmp_path / "best.jsonl"), "--min-reward=1"]) == 0
     assert len((tmp_path / "best.jsonl").read_text().splitlines()) == 3
     assert agentrl(["rescore", str(demo), "--reward", "agentrl.rewards.form:action"]) == 0
 

@@ -314,7 +314,9 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     both = recorded_by(config, run, lost)
     where = both.warm_start.recorded_filter
     assert len(demonstration_filter.select_demonstrations(both).episodes) == 2
-    won = recorded_by(config, run, lost, recorded_filter=replace(where, least=1.0, label="human"))
+    won = recorded_by(
+        config, run, lost, recorded_filter=replace(where, min_reward=1.0, label="human")
+    )
     assert [one.run.path for one in demonstration_filter.select_demonstrations(won).episodes] == [
         run
     ]
