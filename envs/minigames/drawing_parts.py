@@ -23,18 +23,11 @@ BROWN: Color = (140, 92, 52)
 GRAY: Color = (120, 126, 138)
 
 
-def panel(picture: Image, box: Box, face: Color = PANEL) -> None:
-    """A box with a thin edge."""
-    paint.rounded(picture, box, EDGE, 0.03)
-    inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
-    paint.rounded(picture, inner, face, 0.026)
-
-
 def page(picture: Image, grid: Grid, title: str, captions: Sequence[str], rows: int = 1) -> None:
     """Draw the background of every game: a page with its score board in the upper rows."""
     picture[:] = PAGE
     board = _board(grid, rows)
-    panel(picture, board)
+    paint.panel(picture, board, PANEL, EDGE)
     flat = _is_flat(board)
     if not flat:
         paint.text(picture, title, 0.5, board.down(0.16), 0.042, QUIET)

@@ -40,7 +40,7 @@ def render(game: NumberGameState, width: int, height: int) -> Image:
     """
     if width > height:  # pieces overlap on a landscape screen
         return draw(game, width, height)
-    return piece_cache.put_together(_ground(game), pieces(game), width, height)
+    return piece_cache.draw_cached(_ground(game), pieces(game), width, height)
 
 
 def draw(game: NumberGameState, width: int, height: int) -> Image:
@@ -63,12 +63,12 @@ def background(picture: Image, cards: int) -> None:
     """Draw what never changes in a game: title, panels, and the captions of the lamps."""
     picture[:] = PAGE
     board = layout.BOARD
-    _panel(picture, board)
+    paint.panel(picture, board, PANEL, EDGE)
     paint.text(picture, "NUMBER GAME", 0.5, board.down(0.16), 0.042, QUIET)
     for column, caption in zip(_thirds(), ("score", "round", "change"), strict=True):
         paint.text(picture, caption, column, board.down(0.82), 0.036, QUIET)
     for (caption, size), box in zip(_MEANING[cards], layout.LAMPS, strict=True):
-        _panel(picture, box)
+        paint.panel(picture, box, PANEL, EDGE)
         paint.text(picture, caption, box.center[0], box.down(0.9), size, QUIET)
 
 
@@ -166,7 +166,7 @@ def _draw_card(
     ink: paint.Color,
     bold: float = 0.0,
 ) -> None:
-    _panel(picture, box, face)
+    paint.panel(picture, box, face, EDGE)
     paint.text(picture, sign, *box.center, size, ink, bold)
 
 
@@ -183,13 +183,6 @@ def _button(game: NumberGameState, where: RoundLayout) -> Piece:
 def _draw_button(picture: Image, box: Box, label: str, face: paint.Color) -> None:
     paint.rounded(picture, box, face, 0.03)
     paint.text(picture, label, *box.center, 0.062, PANEL)
-
-
-def _panel(picture: Image, box: Box, face: paint.Color = PANEL) -> None:
-    """A box with a thin edge."""
-    paint.rounded(picture, box, EDGE, 0.03)
-    inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
-    paint.rounded(picture, inner, face, 0.026)
 
 
 def _thirds() -> tuple[float, float, float]:

@@ -1,7 +1,6 @@
 """The number game as a Gymnasium environment over a phone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from agentrl.devices import Settled
@@ -72,29 +71,16 @@ class NumberGame(GameEnv):
         device: str = "virtual",
         mode: str = "tap",
         rounds: int = 10,
-        memory: bool = False,
-        digits: int = 1,
-        cards: int = 3,
-        moved: bool = False,
-        distractor: bool = False,
-        timed: int = 0,
         allow: Sequence[str] = (),
         truth: str = "state",
         render_mode: str | None = None,
+        **settings: Any,
     ) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}; it must be at least 1.")
         self.rounds = rounds
-        level = NumberGameLevel.checked(
-            memory=memory,
-            digits=digits,
-            cards=cards,
-            moved=moved,
-            distractor=distractor,
-            timed=timed,
-        )
-        self._facts = FactSource(truth, level)
-        super().__init__(device, mode, allow, render_mode, **asdict(level))
+        self._facts = FactSource(truth, NumberGameLevel.checked(**settings))
+        super().__init__(device, mode, allow, render_mode, **settings)
 
     def calls(self) -> NamedCalls:
         """One call per card."""

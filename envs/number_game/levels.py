@@ -10,11 +10,7 @@ from agentrl.envs.phone_game.settings import LevelSettings, as_extra, one_of, sw
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class NumberGameLevel(LevelSettings):
-    """The difficulty of a number game. The settings are independent of each other.
-
-    Raises:
-        ValueError: a setting has an invalid value.
-    """
+    """The difficulty of a number game. The settings are independent of each other."""
 
     memory: bool = switch()
     """The lamp is shown before the cards and goes out when they are turned."""

@@ -1,5 +1,7 @@
 """The translator of the number game: the prompt, and how replies become actions."""
 
+from typing import Any
+
 from agentrl.envs.number_game.app import GAME
 from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.phone_game.game import NamedCalls
@@ -16,12 +18,7 @@ class NumberGameTranslator(GameTranslator):
         instruct: whether the prompt states the rules before the first screen. A model that was
             trained on demonstrations does not need them.
         style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
-        memory: the same as the environment's, like all that follow; see `NumberGameLevel`.
-        digits: not mentioned in the prompt.
-        cards: the number of cards to choose from.
-        moved: whether the prompt says that positions change.
-        distractor: not mentioned in the prompt.
-        timed: the number of touches after which a round is lost.
+        **settings: the level, the same as the environment's; see `NumberGameLevel`.
 
     Raises:
         ConfigError: unknown mode or style, or an invalid level.
@@ -32,28 +29,9 @@ class NumberGameTranslator(GameTranslator):
     level: NumberGameLevel
 
     def __init__(
-        self,
-        mode: str = "tap",
-        instruct: bool = True,
-        style: str = "tag",
-        memory: bool = False,
-        digits: int = 1,
-        cards: int = 3,
-        moved: bool = False,
-        distractor: bool = False,
-        timed: int = 0,
+        self, mode: str = "tap", instruct: bool = True, style: str = "tag", **settings: Any
     ) -> None:
-        super().__init__(
-            mode,
-            instruct,
-            style,
-            memory=memory,
-            digits=digits,
-            cards=cards,
-            moved=moved,
-            distractor=distractor,
-            timed=timed,
-        )
+        super().__init__(mode, instruct, style, **settings)
         self.calls = NamedCalls({"select(i)": self.level.cards}, style)
 
     def answer_format(self) -> str:

@@ -64,7 +64,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
     modes: ClassVar[tuple[str, str]] = MODES
 
     def __init_subclass__(cls) -> None:
-        if "app" in cls.__dict__ and "__init__" not in cls.__dict__:
+        if "app" in cls.__dict__:
             level = cls.app.game.level
             cls.__signature__ = signature(cls.__init__, level)  # type: ignore[attr-defined]
 

@@ -31,6 +31,13 @@ def rounded(picture: Image, box: Box, color: Color, radius: float) -> None:
     cv2.fillPoly(picture, [outline], color, cv2.LINE_AA, _SHIFT)
 
 
+def panel(picture: Image, box: Box, face: Color, edge: Color, radius: float = 0.03) -> None:
+    """Fill a box with rounded corners and a thin edge."""
+    rounded(picture, box, edge, radius)
+    inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
+    rounded(picture, inner, face, radius - 0.004)
+
+
 @lru_cache(maxsize=512)
 def _outline(box: Box, radius: float, width: int, height: int) -> NDArray[np.int32]:
     """The polygon of a rounded box in fixed-point pixels, int32[points, 2]."""

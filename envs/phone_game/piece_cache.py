@@ -33,7 +33,7 @@ def draw(ground: Piece, pieces: Iterable[Piece], width: int, height: int) -> Ima
     return picture
 
 
-def put_together(ground: Piece, pieces: Iterable[Piece], width: int, height: int) -> Image:
+def draw_cached(ground: Piece, pieces: Iterable[Piece], width: int, height: int) -> Image:
     """Like `draw`, but ten times as fast if there are few distinct pieces: each is drawn once.
 
     Pieces must not overlap.

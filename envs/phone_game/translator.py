@@ -36,7 +36,7 @@ class GameTranslator:
     modes: ClassVar[tuple[str, str]] = MODES
 
     def __init_subclass__(cls) -> None:
-        if "game" in cls.__dict__ and "__init__" not in cls.__dict__:
+        if "game" in cls.__dict__:
             cls.__signature__ = signature(cls.__init__, cls.game.level)  # type: ignore[attr-defined]
 
     def __init__(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from agentrl.envs.phone_game import paint, piece_cache
 from agentrl.envs.phone_game.boxes import Box
-from agentrl.envs.phone_game.paint import Color
 from agentrl.envs.phone_game.piece_cache import Piece
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import ATTRIBUTES, SLOTS, Equipment
@@ -43,12 +42,12 @@ def _main(picture: Image) -> None:
     """Draw the constant part of the main screen."""
     picture[:] = _PAGE
     _title(picture, "TREE OF POWER")
-    _panel(picture, layout.BOARD)
+    paint.panel(picture, layout.BOARD, _PANEL, _EDGE, 0.025)
     board = layout.BOARD
     for column, caption in ((0.3, "power"), (0.78, "chops")):
         paint.text(picture, caption, column, board.down(0.84), 0.036, _QUIET)
     for slot, box in zip(SLOTS, layout.SLOTS, strict=True):
-        _panel(picture, box)
+        paint.panel(picture, box, _PANEL, _EDGE, 0.025)
         paint.text(picture, slot, box.center[0], box.down(0.24), 0.042, _QUIET)
     _draw_tree(picture)
 
@@ -78,7 +77,7 @@ def _popup(picture: Image) -> None:
     """Draw the constant part of the popup."""
     picture[:] = _PAGE
     _title(picture, "NEW PIECE")
-    _panel(picture, layout.POPUP)
+    paint.panel(picture, layout.POPUP, _PANEL, _EDGE, 0.025)
     for box, caption in ((layout.OLD, "old"), (layout.NEW, "new")):
         paint.text(picture, caption, *box.center, 0.056, _QUIET)
     for row, attribute in zip(layout.CELLS, ATTRIBUTES, strict=True):
@@ -154,10 +153,3 @@ def _draw_axe(picture: Image, is_ready: bool, tilt: int) -> None:
 def _title(picture: Image, words: str) -> None:
     box = layout.TITLE
     paint.text(picture, words, box.across(0.5), box.down(0.5), 0.048, _QUIET)
-
-
-def _panel(picture: Image, box: Box, face: Color = _PANEL) -> None:
-    """Draw a box with a thin edge."""
-    paint.rounded(picture, box, _EDGE, 0.025)
-    inner = Box(box.left + 0.005, box.top + 0.003, box.right - 0.005, box.bottom - 0.003)
-    paint.rounded(picture, inner, face, 0.021)

@@ -13,10 +13,10 @@ from agentrl.envs.minigames.flappy_bird.rules import FlappyBird
 from agentrl.envs.minigames.flip.rules import MISS, PAIR, Flip
 from agentrl.envs.minigames.game_2048 import rules as game_2048
 from agentrl.envs.minigames.game_2048.rules import Game2048, slide
+from agentrl.envs.minigames.minigame_rules import SWIPES, direction
 from agentrl.envs.minigames.snake.rules import LENGTH, Snake, on_board
 from agentrl.envs.minigames.space_fighter import rules as space_fighter
 from agentrl.envs.minigames.space_fighter.rules import SpaceFighter
-from agentrl.envs.minigames.swipes import SWIPES, direction
 from agentrl.envs.minigames.timberman import rules as timberman
 from agentrl.envs.minigames.timberman.rules import Timberman
 

@@ -1,14 +1,18 @@
-"""Commands for the phone itself: properties, settings, content, processes, power."""
+"""Commands for the phone itself: properties, settings, processes, power, network, snapshots."""
 
 import itertools
+import json
 import math
 import re
 import time
 from collections.abc import Awaitable
 
+from agentrl.virtual_phone import snapshot
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
+from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.network import PageUnreachable, fetch
 from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S
 
 _MAX_PROPERTY_LENGTH = 91
@@ -228,3 +232,50 @@ def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
     except ValueError as error:
         return ctx.fail(f"Error: {error}")
     return 0
+
+
+@command("curl", "wget")
+async def curl(ctx: CommandContext) -> int:
+    """`curl [-s] URL`: print a page."""
+    _, words = split_options(ctx, "omwH")
+    if len(words) != 1:
+        return ctx.fail("curl: needs one URL", 2)
+    try:
+        _, body = await fetch(ctx.phone.network, words[0])
+    except PageUnreachable as error:
+        return ctx.fail(f"curl: (7) {error}", 7)
+    ctx.out(body)
+    return 0
+
+
+@command("ip", "ifconfig")
+def ip(ctx: CommandContext) -> int:
+    """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone's address is this machine's."""
+    if ctx.name == "ifconfig":
+        return ctx.print(
+            "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"
+        )
+    return ctx.print("2: wlan0: <BROADCAST,UP>\n    inet 127.0.0.1/8 scope host wlan0")
+
+
+@command("agentrl")
+async def agentrl(ctx: CommandContext) -> int:
+    """`dump`, `load`, `seen`.
+
+    `dump` prints a snapshot as JSON and `load` reads one, of this phone or another, so that many
+    phones can start from the same state. `seen` prints the last commands that the shell ran,
+    oldest first, and clears the list.
+    """
+    if ctx.arguments == ["dump"]:
+        return ctx.print(json.dumps(snapshot.take(ctx.phone), ensure_ascii=False))
+    if ctx.arguments == ["load"]:
+        try:
+            snapshot.restore(ctx.phone, json.loads(await ctx.read_all()))
+        except (ValueError, RecursionError) as error:
+            return ctx.fail(f"Error: invalid snapshot: {error}")
+        return 0
+    if ctx.arguments == ["seen"]:
+        *seen, _ = ctx.phone.command_history
+        ctx.phone.command_history.clear()
+        return ctx.print(json.dumps(seen, ensure_ascii=False))
+    return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)}", 255)

@@ -80,10 +80,6 @@ class Distribution:
         return min(_MAX_NUMBER, self.low * math.exp(source.gauss(0.0, self.sigma)))
 
 
-def _distribution(value: str) -> object:
-    return Distribution.parse(value)
-
-
 def _probability(value: str) -> object:
     try:
         number = float(value)
@@ -109,25 +105,21 @@ def _word(value: str) -> object:
     return value
 
 
-def _anything(value: str) -> object:
-    return value
-
-
 CHECKS: dict[str, Check] = {
-    "latency_ms": _distribution,
+    "latency_ms": Distribution.parse,
     "drop": _probability,
     "hang": _probability,
-    "offline_s": _distribution,
-    "reboot": _distribution,
+    "offline_s": Distribution.parse,
+    "reboot": Distribution.parse,
     "capture": _one_of(*CAPTURES),
     "front": _word,
     "dialog": _one_of(*KINDS),
     "rotation": _one_of("0", "1", "2", "3"),
-    "input": _anything,
-    "focus": _anything,
-    "slow_start_s": _distribution,
-    "publish_late_s": _distribution,
-    "storage_mb": _distribution,
+    "input": str,
+    "focus": str,
+    "slow_start_s": Distribution.parse,
+    "publish_late_s": Distribution.parse,
+    "storage_mb": Distribution.parse,
 }
 """Each raises ValueError for a value that the fault does not accept."""
 

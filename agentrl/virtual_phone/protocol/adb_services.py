@@ -5,8 +5,9 @@ import struct
 from collections.abc import Callable, Coroutine, Sequence
 
 from agentrl.virtual_phone import screen_capture
-from agentrl.virtual_phone.protocol import file_sync, reverse_ports, shell_protocols
-from agentrl.virtual_phone.protocol.adb_stream import Stream
+from agentrl.virtual_phone.protocol import file_sync, shell_protocols
+from agentrl.virtual_phone.protocol.adb_stream import Stream, StreamConnection
+from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
 from agentrl.virtual_phone.system.pipe import relay
 from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 
@@ -73,23 +74,84 @@ def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
     return file_sync.serve(phone.files, stream)
 
 
-def _reverse(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    return reverse_ports.serve(phone.network, stream, rest)
+async def _reverse(
+    phone: VirtualPhone, stream: Stream, options: Sequence[str], request: str
+) -> None:
+    """`adb reverse`: ports of the phone that lead to the computer.
+
+    A request is `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or `list-forward`. The
+    stream acknowledges the opening of the service; what is written here is the second answer:
+    `OKAY`, or `FAIL` and a reason.
+    """
+    network = phone.network
+    verb, _, rest = request.partition(":")
+    try:
+        if verb == "list-forward":
+            lines = (
+                f"host-0 {address} {goal}\n"
+                for address, goal in network.reversed(stream.connection)
+            )
+            _say(stream, b"", "".join(lines))
+        elif verb == "forward":
+            port = _forward(network, stream.connection, rest)
+            stream.write(b"OKAY")
+            if port:
+                _say(stream, b"", port)
+        elif verb in ("killforward", "killforward-all"):
+            _kill(network, stream.connection, rest if verb == "killforward" else None)
+            stream.write(b"OKAY")
+        else:
+            raise OSError(22, f"unknown request: {verb[:100]}")
+    except OSError as error:
+        _say(stream, b"FAIL", error.strerror or str(error))
 
 
-def _framebuffer(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    async def serve() -> None:
-        frame = phone.captured.frame
-        width, height = frame.size
-        colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
-        size = len(frame.pixels)
-        head = (_ANDROID_14, 32, screen_capture.SRGB, size, width, height, *colors)
-        image = screen_capture.pixels(phone)
-        if image is not None:
-            stream.write(_FRAMEBUFFER.pack(*head))
-            stream.write(image)
+def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> str:
+    """Start listening; returns the chosen port if any port would do."""
+    no_rebind = rest.startswith("norebind:")
+    here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
+    if not (here and semicolon and goal):
+        raise OSError(22, f"bad forward: {rest[:100]}")
+    known = network.find(here)
+    if known is not None and known.owner is connection:
+        if no_rebind:
+            raise OSError(98, f"cannot rebind existing socket {here}")
+        network.close(here)
+    listener = PortListener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
+    try:
+        found = network.listen(here, listener)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot bind listener: {error.strerror}") from error
+    return found.removeprefix("tcp:") if here == "tcp:0" else ""
 
-    return serve()
+
+def _kill(network: PhoneNetwork, connection: StreamConnection, here: str | None) -> None:
+    """Stop listening at one address, or at all of them."""
+    if here is None:
+        network.close_all(connection)
+        return
+    known = network.find(here)
+    if known is None or known.owner is not connection:
+        raise OSError(2, f"listener '{here[:100]}' not found")
+    network.close(here)
+
+
+def _say(stream: Stream, status: bytes, text: str) -> None:
+    encoded = text.encode("utf-8", "surrogateescape")
+    stream.write(status + f"{len(encoded):04x}".encode() + encoded)
+
+
+async def _framebuffer(
+    phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+) -> None:
+    frame = phone.captured.frame
+    width, height = frame.size
+    colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+    head = (_ANDROID_14, 32, screen_capture.SRGB, len(frame.pixels), width, height, *colors)
+    image = screen_capture.pixels(phone)
+    if image is not None:
+        stream.write(_FRAMEBUFFER.pack(*head))
+        stream.write(image)
 
 
 def _socket(kind: str) -> Service:
@@ -112,12 +174,11 @@ def _message(
 ) -> Service:
     """A service that replies with one sentence; {} stands for what follows the colon."""
 
-    def service(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-        async def serve() -> None:
-            stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
-            then(phone, rest)
-
-        return serve()
+    async def service(
+        phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+    ) -> None:
+        stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
+        then(phone, rest)
 
     return service
 

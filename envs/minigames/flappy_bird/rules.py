@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.minigames.minigame_rules import MinigameRules, event_rng
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.phone_game.rules import TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 6, 8
@@ -53,31 +53,21 @@ class Bird:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class FlappyBirdLevel(PacedSettings):
-    """The length and pace of a game.
-
-    Raises:
-        ValueError: a setting has an invalid value.
-    """
+    """The length and pace of a game."""
 
     goal: int = one_of(10, range(1, 1001), "the gates that win, from 1 to 1000")
 
 
-class FlappyBird(GameRules):
-    """One game.
+class FlappyBird(MinigameRules):
+    """One game. Args and errors: as `MinigameRules`, with the settings of `FlappyBirdLevel`."""
 
-    Args:
-        seed: >= 0.
-        **level: settings of `FlappyBirdLevel`.
-
-    Raises:
-        ValueError: negative seed, or an invalid level.
-    """
+    pace_ms = 125
+    lost = False
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed, self.goal = seed, FlappyBirdLevel(**level).goal
         self.time = 0
         self.bird = Bird(ROWS * UNIT // 2 + UNIT // 2)
-        self.lost = False
         self._flaps = False
         self._gaps = draw_gaps(seed, self.goal)
 
@@ -101,11 +91,6 @@ class FlappyBird(GameRules):
             return False
         self._flaps = True
         return True
-
-    @property
-    def tick_ms(self) -> int:
-        """An eighth of a second."""
-        return 0 if self.done else 125
 
     def tick(self) -> bool:
         """Advance by one tick."""
@@ -139,14 +124,10 @@ class FlappyBird(GameRules):
         """Whether the last gate is passed."""
         return self.score >= self.goal and not self.lost
 
-    @property
-    def done(self) -> bool:
-        """Whether the game is over."""
-        return self.lost or self.won
-
     def state(self) -> dict[str, Any]:
         """The true state as plain JSON values; `worth` is the score, minus 1 for a lost game."""
         return {
+            **super().state(),
             "score": self.score,
             "worth": self.score - self.lost,
             "time": self.time,
@@ -154,10 +135,6 @@ class FlappyBird(GameRules):
             "speed": self.bird.speed,
             "flaps": self._flaps,
             "gates": [list(gate) for gate in self.gates],
-            "moves": list(self.moves()),
-            "won": self.won,
-            "lost": self.lost,
-            "done": self.done,
         }
 
 

@@ -19,7 +19,7 @@ from agentrl.envs.minigames.flip.rules import Flip, grid
 from agentrl.envs.phone_game import paint
 from agentrl.envs.phone_game.boxes import Box
 from agentrl.envs.phone_game.paint import Color
-from agentrl.envs.phone_game.piece_cache import Piece, put_together
+from agentrl.envs.phone_game.piece_cache import Piece, draw_cached
 from agentrl.types import Image
 
 _BACK: Color = (88, 104, 140)
@@ -48,7 +48,7 @@ _PICTURES = (
 
 def render(game: Flip, width: int, height: int) -> Image:
     """Draw the app's area, uint8[height, width, 3]."""
-    return put_together((_ground, (game.pairs,)), _pieces(game), width, height)
+    return draw_cached((_ground, (game.pairs,)), _pieces(game), width, height)
 
 
 def _rows(pairs: int) -> int:

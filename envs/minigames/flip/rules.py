@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.minigames.minigame_rules import MinigameRules, event_rng
 from agentrl.envs.phone_game.boxes import Box, Grid
-from agentrl.envs.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.phone_game.rules import TouchTarget
 from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIZES = {3: (3, 2), 6: (3, 4), 8: (4, 4)}
@@ -24,25 +24,13 @@ PAIR, MISS = 10, -2
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class FlipLevel(LevelSettings):
-    """The number of cards.
-
-    Raises:
-        ValueError: there is no table for this number of pairs.
-    """
+    """The number of cards."""
 
     pairs: int = one_of(6, SIZES, "how many pairs there are, one of 3, 6 and 8")
 
 
-class Flip(GameRules):
-    """One game.
-
-    Args:
-        seed: >= 0.
-        **level: settings of `FlipLevel`.
-
-    Raises:
-        ValueError: negative seed, or an invalid level.
-    """
+class Flip(MinigameRules):
+    """One game. Args and errors: as `MinigameRules`, with the settings of `FlipLevel`."""
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed = seed
@@ -105,11 +93,6 @@ class Flip(GameRules):
         return not self.won and self.turned >= self.limit
 
     @property
-    def done(self) -> bool:
-        """Whether the game is over."""
-        return self.won or self.lost
-
-    @property
     def faces(self) -> tuple[int | None, ...]:
         """The face that each card shows; None if it lies face down."""
         shown = {*self.found, *self.open}
@@ -123,6 +106,7 @@ class Flip(GameRules):
         """
         known = [face if card in self.seen else None for card, face in enumerate(self.cards)]
         return {
+            **super().state(),
             "score": self.score,
             "worth": self.score / PAIR,
             "faces": list(self.faces),
@@ -131,10 +115,6 @@ class Flip(GameRules):
             "found": sorted(self.found),
             "turned": self.turned,
             "limit": self.limit,
-            "moves": list(self.moves()),
-            "won": self.won,
-            "lost": self.lost,
-            "done": self.done,
         }
 
     def _compare(self, one: int, other: int) -> None:

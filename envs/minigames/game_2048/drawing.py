@@ -7,7 +7,7 @@ from agentrl.envs.minigames.drawing_parts import EDGE, INK, PANEL
 from agentrl.envs.minigames.game_2048.rules import GRID, SIDE, TOP, Game2048
 from agentrl.envs.phone_game import paint
 from agentrl.envs.phone_game.paint import Color
-from agentrl.envs.phone_game.piece_cache import Piece, put_together
+from agentrl.envs.phone_game.piece_cache import Piece, draw_cached
 from agentrl.types import Image
 
 _FACES: tuple[Color, ...] = (
@@ -32,7 +32,7 @@ _SIZES = {1: 0.13, 2: 0.12, 3: 0.095, 4: 0.075, 5: 0.06}
 
 def render(game: Game2048, width: int, height: int) -> Image:
     """Draw the app's area, uint8[height, width, 3]."""
-    return put_together((_ground, ()), _pieces(game), width, height)
+    return draw_cached((_ground, ()), _pieces(game), width, height)
 
 
 def _ground(picture: Image) -> None:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentrl.envs.minigames.event_rng import event_rng
-from agentrl.envs.minigames.swipes import SWIPES, direction
+from agentrl.envs.minigames.minigame_rules import SWIPES, MinigameRules, direction, event_rng
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.phone_game.rules import TouchTarget
 from agentrl.envs.phone_game.settings import LevelSettings, one_of
 
 SIDE = 4
@@ -32,27 +31,15 @@ Board = tuple[Row, ...]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Game2048Level(LevelSettings):
-    """The length of a game.
-
-    Raises:
-        ValueError: the goal is not a reachable tile.
-    """
+    """The length of a game."""
 
     goal: int = one_of(
         2048, [2**n for n in range(3, 17)], "the tile that wins, a power of 2 from 8 to 65536"
     )
 
 
-class Game2048(GameRules):
-    """One game.
-
-    Args:
-        seed: >= 0.
-        **level: settings of `Game2048Level`.
-
-    Raises:
-        ValueError: negative seed, or an invalid level.
-    """
+class Game2048(MinigameRules):
+    """One game. Args and errors: as `MinigameRules`, with the settings of `Game2048Level`."""
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed, self.goal = seed, Game2048Level(**level).goal
@@ -97,26 +84,18 @@ class Game2048(GameRules):
         """Whether no move is legal."""
         return not self.won and not legal(self.board)
 
-    @property
-    def done(self) -> bool:
-        """Whether the game is over."""
-        return self.won or self.lost
-
     def state(self) -> dict[str, Any]:
         """The true state as plain JSON values.
 
         `worth` adds log2(tile) / 11 for each merged tile, and -1 for a lost game.
         """
         return {
+            **super().state(),
             "num_moves": self.num_moves,
             "score": self.score,
             "worth": self.merits / 11 - self.lost,
             "board": [list(row) for row in self.board],
             "largest": max(map(max, self.board)),
-            "moves": list(self.moves()),
-            "won": self.won,
-            "lost": self.lost,
-            "done": self.done,
         }
 
     def _spawn(self, event: int) -> None:

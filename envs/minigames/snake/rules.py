@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.event_rng import event_rng
-from agentrl.envs.minigames.swipes import SWIPES, direction
+from agentrl.envs.minigames.minigame_rules import SWIPES, MinigameRules, direction, event_rng
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.phone_game.rules import TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
@@ -34,11 +33,7 @@ Cell = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SnakeLevel(PacedSettings):
-    """The length and pace of a game.
-
-    Raises:
-        ValueError: a setting has an invalid value.
-    """
+    """The length and pace of a game."""
 
     goal: int = one_of(
         10, range(1, COLUMNS * ROWS - LENGTH + 1), "the food that wins, from 1 to 45"
@@ -46,16 +41,11 @@ class SnakeLevel(PacedSettings):
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class Snake(GameRules):
-    """One game.
+class Snake(MinigameRules):
+    """One game. Args and errors: as `MinigameRules`, with the settings of `SnakeLevel`."""
 
-    Args:
-        seed: >= 0.
-        **level: settings of `SnakeLevel`.
-
-    Raises:
-        ValueError: negative seed, or an invalid level.
-    """
+    pace_ms = 500
+    lost = False
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed, self.goal = seed, SnakeLevel(**level).goal
@@ -63,7 +53,6 @@ class Snake(GameRules):
         self.heading = MOVES[int(event_rng(seed, 0).integers(len(MOVES)))]
         self.body = _born(self.heading)
         self.food: Cell | None = self._new_food()
-        self.lost = False
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
         """Turn the head in the direction of the swipe."""
@@ -85,11 +74,6 @@ class Snake(GameRules):
             return False
         self.heading = name
         return True
-
-    @property
-    def tick_ms(self) -> int:
-        """Half a second."""
-        return 0 if self.done else 500
 
     def tick(self) -> bool:
         """Move by one cell."""
@@ -119,27 +103,19 @@ class Snake(GameRules):
         """Whether it has eaten enough."""
         return self.score >= self.goal
 
-    @property
-    def done(self) -> bool:
-        """Whether the game is over."""
-        return self.lost or self.won
-
     def state(self) -> dict[str, Any]:
         """The true state as plain JSON values; the body from head to tail.
 
         `worth` is the score, minus 1 for a lost game.
         """
         return {
+            **super().state(),
             "score": self.score,
             "worth": self.score - self.lost,
             "heading": self.heading,
             "body": [list(cell) for cell in self.body],
             "food": None if self.food is None else list(self.food),
             "hunger": self.hunger,
-            "moves": list(self.moves()),
-            "won": self.won,
-            "lost": self.lost,
-            "done": self.done,
         }
 
     def _new_food(self) -> Cell:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.minigames.minigame_rules import MinigameRules, event_rng
 from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.phone_game.rules import TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 COLUMNS, ROWS = 5, 8
@@ -38,26 +38,16 @@ Shot = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SpaceFighterLevel(PacedSettings):
-    """The length and pace of a game.
-
-    Raises:
-        ValueError: a setting has an invalid value.
-    """
+    """The length and pace of a game."""
 
     length: int = one_of(60, range(1, 1001), "the ticks to come through, from 1 to 1000")
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class SpaceFighter(GameRules):
-    """One game.
+class SpaceFighter(MinigameRules):
+    """One game. Args and errors: as `MinigameRules`, with the settings of `SpaceFighterLevel`."""
 
-    Args:
-        seed: >= 0.
-        **level: settings of `SpaceFighterLevel`.
-
-    Raises:
-        ValueError: negative seed, or an invalid level.
-    """
+    pace_ms = 500
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed, self.length = seed, SpaceFighterLevel(**level).length
@@ -98,11 +88,6 @@ class SpaceFighter(GameRules):
             raise ValueError(f"{name!r} is not a move; it must be one of {', '.join(MOVES)}.")
         return self.send(self._beside(name))
 
-    @property
-    def tick_ms(self) -> int:
-        """Half a second."""
-        return 0 if self.done else 500
-
     def tick(self) -> bool:
         """Advance by one tick."""
         if self.done:
@@ -132,14 +117,10 @@ class SpaceFighter(GameRules):
         """Whether the ship survived until the end."""
         return self.time >= self.length and not self.lost
 
-    @property
-    def done(self) -> bool:
-        """Whether the game is over."""
-        return self.lost or self.won
-
     def state(self) -> dict[str, Any]:
         """The true state as plain JSON values; `worth` is the score in enemies."""
         return {
+            **super().state(),
             "score": self.score,
             "worth": self.score / STAKE,
             "time": self.time,
@@ -148,10 +129,6 @@ class SpaceFighter(GameRules):
             "target": self.target,
             "things": [list(thing) for thing in self.things],
             "shots": [list(shot) for shot in self.shots],
-            "moves": list(self.moves()),
-            "won": self.won,
-            "lost": self.lost,
-            "done": self.done,
         }
 
     def _beside(self, name: str) -> int:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.envs.minigames.event_rng import event_rng
+from agentrl.envs.minigames.minigame_rules import MinigameRules, event_rng
 from agentrl.envs.phone_game.boxes import Box, Grid
-from agentrl.envs.phone_game.rules import GameRules, TouchTarget
+from agentrl.envs.phone_game.rules import TouchTarget
 from agentrl.envs.phone_game.settings import PacedSettings, one_of
 
 MOVES = ("left", "right")
@@ -34,26 +34,16 @@ _SIDES = {
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TimbermanLevel(PacedSettings):
-    """The length and pace of a game.
-
-    Raises:
-        ValueError: a setting has an invalid value.
-    """
+    """The length and pace of a game."""
 
     goal: int = one_of(30, range(1, 1001), "the chops that win, from 1 to 1000")
     ticks: int = one_of(1, range(1, 1001), "how many ticks an action takes, from 1 to 1000")
 
 
-class Timberman(GameRules):
-    """One game.
+class Timberman(MinigameRules):
+    """One game. Args and errors: as `MinigameRules`, with the settings of `TimbermanLevel`."""
 
-    Args:
-        seed: >= 0.
-        **level: settings of `TimbermanLevel`.
-
-    Raises:
-        ValueError: negative seed, or an invalid level.
-    """
+    pace_ms = 250
 
     def __init__(self, seed: int = 0, **level: Any) -> None:
         self.seed, self.goal = seed, TimbermanLevel(**level).goal
@@ -92,11 +82,6 @@ class Timberman(GameRules):
             self.time_left = min(self.time_left + _REFILL, BAR)
         return True
 
-    @property
-    def tick_ms(self) -> int:
-        """A quarter of a second."""
-        return 0 if self.done else 250
-
     def tick(self) -> bool:
         """Advance by one tick."""
         if self.done:
@@ -123,23 +108,15 @@ class Timberman(GameRules):
         """Whether the goal is reached."""
         return self.score >= self.goal and not self.lost
 
-    @property
-    def done(self) -> bool:
-        """Whether the game is over."""
-        return self.lost or self.won
-
     def state(self) -> dict[str, Any]:
         """The true state as plain JSON values; `worth` is the score, minus 1 for a lost game."""
         return {
+            **super().state(),
             "score": self.score,
             "worth": self.score - self.lost,
             "side": self.side,
             "pieces": list(self.pieces),
             "time_left": self.time_left,
-            "moves": list(self.moves()),
-            "won": self.won,
-            "lost": self.lost,
-            "done": self.done,
         }
 
 
