@@ -14,8 +14,8 @@
         │   ├── CaptureError      it returned no usable screenshot
         │   ├── LeaseLost         the lease has ended; another client may hold the phone
         │   ├── AppLeft           something covered the app, and not through the agent's action
-        │   ├── NotInFront        an action was withheld because another app was in front
-        │   ├── ScreenTurned      the screen rotated between a screenshot and the action on it
+        │   ├── AppNotInFront     an action was withheld because another app was in front
+        │   ├── ScreenRotated     the screen rotated between a screenshot and the action on it
         │   └── NoDevice          the pool has no phone to lease right now
         │       └── PoolEmpty         and expects none: all its phones are in quarantine
         ├── EnvError          an environment raised or broke its contract
@@ -83,11 +83,11 @@ class AppLeft(DeviceError):
     """
 
 
-class NotInFront(DeviceError):
+class AppNotInFront(DeviceError):
     """An action was withheld because another app was in front; it may be retried."""
 
 
-class ScreenTurned(DeviceError):
+class ScreenRotated(DeviceError):
     """The screen rotated, not by request of the app, while an action was on its way.
 
     A position chosen in one orientation has no meaning in the other.

@@ -37,7 +37,7 @@ from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Win
 from agentrl.devices.guard.foreground import WINDOW, front_check, parse_front_package, parse_window
 from agentrl.devices.input.input_commands import Keyboard, Touch, input_command
 from agentrl.devices.screen_regions import ScreenRegion
-from agentrl.errors import CaptureError, DeviceError, DeviceTimeout, NotInFront
+from agentrl.errors import AppNotInFront, CaptureError, DeviceError, DeviceTimeout
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -240,8 +240,8 @@ class AdbPhone(ConnectedPhone):
         (result,) = self.run_internal([WINDOW], deadline)
         return self.checked(WINDOW, result)
 
-    def _not_in_front(self, packages: Iterable[str]) -> NotInFront:
-        return NotInFront(f"{self.serial}: {' or '.join(sorted(packages))} is not in front")
+    def _not_in_front(self, packages: Iterable[str]) -> AppNotInFront:
+        return AppNotInFront(f"{self.serial}: {' or '.join(sorted(packages))} is not in front")
 
     def _seen(self, state: CommandResult, window: CommandResult) -> Look:
         front = parse_front_package(self.checked(WINDOW, window))

@@ -155,7 +155,7 @@ class Device(Protocol):
             only_in: packages; the action is only performed if one is in front. None: always.
 
         Raises:
-            NotInFront: another package was in front; nothing was done.
+            AppNotInFront: another package was in front; nothing was done.
         """
 
     def shell(self, *arguments: str) -> str:

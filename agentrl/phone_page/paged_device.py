@@ -16,7 +16,7 @@ from agentrl.devices import (
     dispatch_action,
 )
 from agentrl.devices.input.input_commands import key_code
-from agentrl.errors import DeviceError, DeviceTimeout, NotInFront
+from agentrl.errors import AppNotInFront, DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_server import PageServer
 from agentrl.phone_page.page_slot import PageVisibility
@@ -179,7 +179,7 @@ class PagedDevice:
     ) -> tuple[Look, Look]:
         """Perform an action; returns the state before it, and a look right after it."""
         if only_in is not None and (front := self.focus()) not in only_in:
-            raise NotInFront(f"{self.serial}: {front or 'nothing'} is in front")
+            raise AppNotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         before = Look(state=self._published(package))
         dispatch_action(self, action)
         return before, self.look(package)

@@ -44,7 +44,7 @@ class GameSession:
         visible effect of the last touch, if there was one."""
         self._activity = activity
         self._settling = settling
-        self._guard = AppGuard(device, package, allow, turns=False)
+        self._guard = AppGuard(device, package, allow, may_rotate=False)
 
     def begin_step(self) -> None:
         """Clear the events and timings of the last step."""

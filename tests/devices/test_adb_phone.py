@@ -15,7 +15,7 @@ from agentrl.devices.adb.app_commands import parse_counted_state
 from agentrl.devices.adb.drivers import DRIVERS, socket_class
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult, Window
-from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout, NotInFront
+from agentrl.errors import AppNotInFront, ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.virtual_phone import spawn
 from tests.devices.conftest import WatchedPhone
 
@@ -103,7 +103,7 @@ def test_an_action_is_only_performed_in_the_given_packages(phone: Device, window
     touches = phone.app_state(PACKAGE)["touches"]
     phone.shell("setprop", "debug.agentrl.fault.focus", window)
     for action in (Tap(0.5, 0.25), Wait(0)):
-        with pytest.raises(NotInFront, match=f"com.example.pay or {PACKAGE} is not in front"):
+        with pytest.raises(AppNotInFront, match=f"com.example.pay or {PACKAGE} is not in front"):
             phone.send_action(action, PACKAGE, allowed)
     for front in (f"{PACKAGE}/.Main", "com.example.pay/com.example.pay.Main", ""):
         phone.shell("setprop", "debug.agentrl.fault.focus", front)
@@ -240,7 +240,7 @@ def test_the_foreground_is_parsed_for_every_android_version(
         assert device.focus() == PACKAGE
         assert device.window() == Window(kind="foreign_app", package=PACKAGE)
         device.send_action(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
-        with pytest.raises(NotInFront):
+        with pytest.raises(AppNotInFront):
             device.send_action(Tap(0.5, 0.25), PACKAGE, {"org.other"})
     watched_phone.phone.properties["ro.build.version.sdk"] = "34"
 
@@ -253,7 +253,7 @@ def test_a_title_with_a_line_break_is_not_the_foreground(
         device.launch(PACKAGE, ".Main", {})
         device.shell("setprop", "debug.agentrl.fault.focus", title)
         assert device.focus() == "org.other"
-        with pytest.raises(NotInFront):
+        with pytest.raises(AppNotInFront):
             device.send_action(Tap(0.5, 0.25), PACKAGE, {PACKAGE})
         device.shell("setprop", "debug.agentrl.fault.focus", "")
 

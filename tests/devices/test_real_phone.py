@@ -19,7 +19,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import CAPTURES
-from agentrl.errors import DeviceError, NotInFront
+from agentrl.errors import AppNotInFront, DeviceError
 from agentrl.virtual_phone import spawn
 from tests.devices.adb.hostile_arguments import HOSTILE
 
@@ -80,7 +80,7 @@ def test_arguments_reach_the_shell_unchanged(phone: AdbPhone) -> None:
 def test_nothing_is_touched_where_another_app_is_in_front(phone: AdbPhone) -> None:
     front = phone.focus()
     for action in (Tap(0.5, 0.5), Key("BACK")):
-        with pytest.raises(NotInFront, match=r"org\.example\.absent is not in front"):
+        with pytest.raises(AppNotInFront, match=r"org\.example\.absent is not in front"):
             phone.send_action(action, "org.example.absent", ["org.example.absent"])
     assert phone.focus() == front
     assert front is not None

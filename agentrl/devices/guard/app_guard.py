@@ -16,14 +16,14 @@ from agentrl.devices.guard.exit_attribution import (
 )
 from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window
 from agentrl.devices.input.settle import Settled, act_and_settle
-from agentrl.errors import AppLeft, DeviceTimeout, NotInFront, ScreenTurned
+from agentrl.errors import AppLeft, AppNotInFront, DeviceTimeout, ScreenRotated
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
 
-_COUNTED_LATE_S = 0.5
+_LATE_COUNT_S = 0.5
 """How long after another window came to the front an app may still count a touch."""
-_AWAY: Mapping[WindowKind, str] = {
+_DISMISS_KEYS: Mapping[WindowKind, str] = {
     "call": "ENDCALL",
     "permission": "BACK",
     "foreign_app": "BACK",
@@ -82,7 +82,7 @@ class AppGuard:
         *,
         soon_s: float = 2.0,
         edges: SystemEdges | None = None,
-        turns: bool = True,
+        may_rotate: bool = True,
     ) -> None:
         """Guard one app on one phone.
 
@@ -92,7 +92,7 @@ class AppGuard:
             allow: other packages that may be in front.
             soon_s: for how long an uncounted touch can be the cause of leaving the app.
             edges: where touches go to the system; None uses the defaults.
-            turns: whether the app may rotate the screen. If it may not and the screen rotated
+            may_rotate: whether the app may rotate the screen. If it may not and the screen rotated
                 during an action, the position of the touch is meaningless.
         """
         self.package = package
@@ -100,7 +100,7 @@ class AppGuard:
         self._allowed = frozenset((package, *allow))
         self._soon_s = soon_s
         self._edges = edges or SystemEdges()
-        self._turns = turns
+        self._may_rotate = may_rotate
         self._last: Settled | None = None
 
     def begin(self) -> None:
@@ -109,8 +109,8 @@ class AppGuard:
         window = self._device.window()
         if window.kind == "call":
             log.info("%s: declining a call from before the launch", self._device.serial)
-            self._device.key(_AWAY["call"])
-            self._until(lambda: self._device.window().kind != "call")
+            self._device.key(_DISMISS_KEYS["call"])
+            self._wait_until(lambda: self._device.window().kind != "call")
 
     def perform(self, action: Action, *, before: Image, **settling: Any) -> GuardedResult:
         """Perform an action, wait until the screen has settled, and check what is in front.
@@ -125,14 +125,14 @@ class AppGuard:
 
         Raises:
             AppLeft: the world covered the app, and it did not come back unchanged.
-            NotInFront: a dismissed window came back; nothing was touched.
-            ScreenTurned: the screen was rotated meanwhile, not by the app.
+            AppNotInFront: a dismissed window came back; nothing was touched.
+            ScreenRotated: the screen was rotated meanwhile, not by the app.
             DeviceError: as `act_and_settle`.
         """
         guarded = self._perform_guarded(action, before, settling)
         if guarded.settled is not None:
-            if not self._turns and not touches_nothing(action):
-                self._check_upright(action, before, guarded.settled.frame)
+            if not self._may_rotate and not touches_nothing(action):
+                self._check_orientation(action, before, guarded.settled.frame)
             self._last = guarded.settled
         return guarded
 
@@ -142,33 +142,33 @@ class AppGuard:
         """Clear what was in front before, perform the action, and dismiss what came with it."""
         earlier: tuple[AppExit, ...] = ()
         try:
-            settled, came, evidence = self._settle_in_app(action, before, settling, self._allowed)
-        except NotInFront:
-            if (came := self._outside()) is not None:
-                event = self._judged(came, ExitEvidence(action=None))
-                self._send_away(came, event, self._state)
+            settled, window, evidence = self._settle_in_app(action, before, settling, self._allowed)
+        except AppNotInFront:
+            if (window := self._foreign_window()) is not None:
+                event = self._exit_event(window, ExitEvidence(action=None))
+                self._dismiss(window, event, self._state)
                 earlier = (event,)
             # The check on the phone does not recognize popups of an app, such as a menu.
             is_known = self._device.focus() in self._allowed
             only_in = self._allowed if is_known else None
-            settled, came, evidence = self._settle_in_app(action, before, settling, only_in)
-        if came is None:
+            settled, window, evidence = self._settle_in_app(action, before, settling, only_in)
+        if window is None:
             assert settled is not None, "without a window in front, the action must have settled"
             return GuardedResult(settled=settled, events=earlier)
         known = settled.state if settled else self._state
-        if self._may_be_counted(came, evidence) and (late := self._counted_late()) is not None:
+        if self._may_still_count(window, evidence) and (late := self._wait_for_count()) is not None:
             known, evidence = late, replace(evidence, handled=True)
-        event = self._judged(came, evidence)
+        event = self._exit_event(window, evidence)
         if event.by == "agent":
             return GuardedResult(settled=None, events=(*earlier, event))
         if evidence.handled is False:
-            raise self._void(event, f"and {self.package} never received the touch")
-        remaining = self._send_away(came, event, known, evidence)
+            raise self._app_left(event, f"and {self.package} never received the touch")
+        remaining = self._dismiss(window, event, known, evidence)
         if remaining is not None:
             return GuardedResult(settled=None, events=(*earlier, event, remaining))
-        settled, came, _ = self._settle_in_app(Wait(0.0), before, settling)
-        if came is not None or settled is None:
-            raise self._void(event, "and it came back after it was dismissed")
+        settled, window, _ = self._settle_in_app(Wait(0.0), before, settling)
+        if window is not None or settled is None:
+            raise self._app_left(event, "and it came back after it was dismissed")
         return GuardedResult(settled=settled, events=(*earlier, event))
 
     @property
@@ -198,28 +198,28 @@ class AppGuard:
                 **settling,
             )
         except DeviceTimeout:
-            window = self._outside()
+            window = self._foreign_window()
             if window is None:
                 raise
             counts = self._state is not None and self._device.look(self.package).state is not None
             handled, seconds = False if counts else None, time.monotonic() - sent_s
         else:
-            window, handled = self._outside(), settled.handled
-            seconds = _seen_s(settled, time.monotonic() - sent_s, self._allowed)
+            window, handled = self._foreign_window(), settled.handled
+            seconds = _time_to_front_s(settled, time.monotonic() - sent_s, self._allowed)
             if window is None and handled is False and settled.front is not None:
                 # It took the touch and went away again: the screen may still be the other app's.
                 window = Window(kind="foreign_app", package=settled.front)
         return settled, window, ExitEvidence(action=action, handled=handled, seconds=seconds)
 
-    def _may_be_counted(self, window: Window, evidence: ExitEvidence) -> bool:
+    def _may_still_count(self, window: Window, evidence: ExitEvidence) -> bool:
         """Whether the app may still count the action and that would change the attribution."""
         if evidence.handled is not False:
             return False
-        return self._judge(window, replace(evidence, handled=True))[0] == "world"
+        return self._attribute(window, replace(evidence, handled=True))[0] == "world"
 
-    def _counted_late(self) -> AppState | None:
+    def _wait_for_count(self) -> AppState | None:
         """The app's state once it has counted the last action; None if it never does."""
-        known, end_s = self._state, time.monotonic() + _COUNTED_LATE_S
+        known, end_s = self._state, time.monotonic() + _LATE_COUNT_S
         while known is not None:
             now = self._device.look(self.package).state
             if now is not None and now["touches"] > known["touches"]:
@@ -229,15 +229,15 @@ class AppGuard:
             time.sleep(LOOK_AGAIN_S)
         return None
 
-    def _judge(self, window: Window, evidence: ExitEvidence) -> tuple[ExitCause, str]:
+    def _attribute(self, window: Window, evidence: ExitEvidence) -> tuple[ExitCause, str]:
         return attribute_exit(window, evidence, soon_s=self._soon_s, edges=self._edges)
 
-    def _judged(self, window: Window, evidence: ExitEvidence) -> AppExit:
-        by, why = self._judge(window, evidence)
+    def _exit_event(self, window: Window, evidence: ExitEvidence) -> AppExit:
+        by, why = self._attribute(window, evidence)
         log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, why)
         return AppExit(kind=window.kind, package=window.package, by=by, evidence=why)
 
-    def _send_away(
+    def _dismiss(
         self,
         window: Window,
         event: AppExit,
@@ -252,42 +252,43 @@ class AppGuard:
         Raises:
             AppLeft: the window did not go away, or the app's state changed.
         """
-        if window.kind not in _AWAY:
-            raise self._void(event, "and no key is pressed on it")
-        if self._outside() is not None:  # else it went by itself, and the app would get the key
-            self._device.key(_AWAY[window.kind])
-            self._until(lambda: self._device.focus() in self._allowed)
-        below = self._outside()
+        if window.kind not in _DISMISS_KEYS:
+            raise self._app_left(event, "and no key is pressed on it")
+        # If it has gone by itself, the app would get the key.
+        if self._foreign_window() is not None:
+            self._device.key(_DISMISS_KEYS[window.kind])
+            self._wait_until(lambda: self._device.focus() in self._allowed)
+        below = self._foreign_window()
         if below is not None and evidence is not None:
-            left_by_agent = self._judged(below, evidence)
+            left_by_agent = self._exit_event(below, evidence)
             if left_by_agent.by == "agent":
                 return left_by_agent
         if below is not None:
-            raise self._void(event, f"and {below.package or 'nothing'} is in front after it")
+            raise self._app_left(event, f"and {below.package or 'nothing'} is in front after it")
         now = self._device.look(self.package).state
-        if known is not None and (now is None or _own_state(now) != _own_state(known)):
-            raise self._void(event, f"and the state of {self.package} changed")
+        if known is not None and (now is None or _without_touches(now) != _without_touches(known)):
+            raise self._app_left(event, f"and the state of {self.package} changed")
         return None
 
-    def _outside(self) -> Window | None:
+    def _foreign_window(self) -> Window | None:
         return foreign_window(self._device, self._allowed)
 
-    def _until(self, is_so: Callable[[], bool]) -> None:
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a condition, up to the `settle_s` deadline."""
         end_s = time.monotonic() + self._device.deadlines.settle_s
         while not is_so() and time.monotonic() < end_s:
             time.sleep(LOOK_AGAIN_S)
 
-    def _check_upright(self, action: Action, before: Image, after: Image) -> None:
+    def _check_orientation(self, action: Action, before: Image, after: Image) -> None:
         if before.shape != after.shape:
             (height, width, _), (high, wide, _) = before.shape, after.shape
-            raise ScreenTurned(
+            raise ScreenRotated(
                 f"{self._device.serial}: the screen was {width}x{height} when {action} was chosen "
                 f"and is {wide}x{high} after it, but {self.package} does not rotate it; lock the "
                 "rotation in the phone's settings"
             )
 
-    def _void(self, event: AppExit, why: str) -> AppLeft:
+    def _app_left(self, event: AppExit, why: str) -> AppLeft:
         dialog = {"anr": "the not-responding dialog of ", "crash": "the crash dialog of "}
         return AppLeft(
             f"{event.kind}: {self._device.serial}: {dialog.get(event.kind, '')}{event.package} "
@@ -295,7 +296,7 @@ class AppGuard:
         )
 
 
-def _seen_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float:
+def _time_to_front_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float:
     """From the action to the first sign of what is in front; `until_s` if there was none."""
     if settled.front in allowed:
         return until_s
@@ -304,6 +305,6 @@ def _seen_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float
     return settled.front_s
 
 
-def _own_state(state: AppState) -> dict[str, Any]:
+def _without_touches(state: AppState) -> dict[str, Any]:
     """A state without its touch count, which a key that dismisses another window may change."""
     return {name: value for name, value in state.items() if name != "touches"}

@@ -85,7 +85,7 @@ def act_and_settle(
         moving: the screen never rests: take the first capture after the action was handled.
 
     Raises:
-        NotInFront: no package of `only_in` was in front; nothing was done.
+        AppNotInFront: no package of `only_in` was in front; nothing was done.
         CaptureError: no capture succeeded in time, or the captures are stale.
         DeviceTimeout: the app did not handle the touch in time, or its screen never settled.
         DeviceError: the phone failed.
@@ -115,7 +115,7 @@ class _Handled:
     """What the app published last; None if it publishes nothing."""
     front: str | None = None
     front_s: float = 0.0
-    news: bool = False
+    changed: bool = False
     """Whether the published state changed, apart from its counts."""
     handled: bool | None = None
     left: bool = False
@@ -138,8 +138,10 @@ def _send_action(
     known = known or before.state
     if touches_nothing(action):
         # There is nothing to count.
-        news = _is_news(known, now.state)
-        return _Handled(state=now.state, front=now.front, front_s=watch.elapsed_s(), news=news)
+        changed = _differs(known, now.state)
+        return _Handled(
+            state=now.state, front=now.front, front_s=watch.elapsed_s(), changed=changed
+        )
     if before.state is None:
         return _Handled()
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
@@ -152,9 +154,11 @@ def _send_action(
         now = device.look(package)
     if now.state is None:
         return _Handled()
-    news = _is_news(known, now.state)
+    changed = _differs(known, now.state)
     front_s = watch.elapsed_s()
-    return _Handled(state=now.state, front=now.front, front_s=front_s, handled=True, news=news)
+    return _Handled(
+        state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
+    )
 
 
 def _wait_for_effect(
@@ -165,7 +169,7 @@ def _wait_for_effect(
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture())
-        if state_shows and done.news and not watch.differs(frame):
+        if state_shows and done.changed and not watch.differs(frame):
             frame = _until_shown(watch)
         return frame
     frame = watch.until_changed_and_still()
@@ -192,7 +196,7 @@ def _without_counts(state: AppState) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in _COUNTS}
 
 
-def _is_news(known: AppState | None, now: AppState | None) -> bool:
+def _differs(known: AppState | None, now: AppState | None) -> bool:
     if known is None or now is None:
         return False
     return _without_counts(known) != _without_counts(now)

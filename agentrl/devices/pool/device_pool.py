@@ -9,7 +9,7 @@ from dataclasses import replace
 from agentrl.devices.pool.lease import LeasedDevice, LeaseEnd, LeaseGrant, Lender
 from agentrl.devices.pool.lease_ledger import DeviceStats
 from agentrl.devices.pool.pool_manager import PoolManager
-from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenTurned
+from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenRotated
 from agentrl.event_loop import BackgroundTasks
 
 
@@ -48,7 +48,7 @@ class Borrower(ABC):
         """Lease a phone for the duration of a `with`; the one idle longest comes first.
 
         A DeviceError that leaves the `with` counts as a failure of the phone, except for AppLeft
-        and ScreenTurned. A good lease resets the count of failures, unless it was doubted
+        and ScreenRotated. A good lease resets the count of failures, unless it was doubted
         (`LeasedDevice.doubt`) or a call to the phone was still running at its end.
 
         Args:
@@ -66,7 +66,7 @@ class Borrower(ABC):
             lease = self._leases[grant.token] = await self._reached(grant)
             yield lease
             ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
-        except (AppLeft, ScreenTurned):  # not a failure of the phone
+        except (AppLeft, ScreenRotated):  # not a failure of the phone
             raise
         except LeaseLost as error:
             ending = LeaseEnd(error=str(error), taken=True)

@@ -74,7 +74,7 @@ class VisionAudit:
         """Count every fact that was read; facts without a ground truth are skipped.
 
         Returns:
-            Plain values for `take` in another process: `agreed`, names of the facts read
+            Plain values for `add_comparison` in another process: `agreed`, names of the facts read
             correctly, and `differs`, with the `read` and the `true` value of each other fact.
         """
         known = [name for name in read if name in true]
@@ -83,7 +83,7 @@ class VisionAudit:
         differs = {name: {"read": read[name], "true": true[name]} for name in misread}
         return {"agreed": agreed, "differs": differs}
 
-    def take(self, found: Mapping[str, Any]) -> None:
+    def add_comparison(self, found: Mapping[str, Any]) -> None:
         """Count a result of `compare`, for instance from an environment's `info["audit"]`."""
         for name in found["agreed"]:
             self._count(name, True)

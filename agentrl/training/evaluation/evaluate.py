@@ -109,7 +109,7 @@ def sum_audits(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
         acted = [turn.info for turn in episode.turns if turn.action is not None]
         for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
             if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
-                audit.take(entry)
+                audit.add_comparison(entry)
     return audit
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.devices import Action, AppGuard, Device, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import AppLeft, CaptureError, NotInFront, ScreenTurned
+from agentrl.errors import AppLeft, AppNotInFront, CaptureError, ScreenRotated
 
 pytestmark = pytest.mark.adb
 PACKAGE, CHROME = "org.agentrl.probe", "com.android.chrome"
@@ -283,7 +283,7 @@ def test_a_touch_never_reaches_a_dismissed_window_that_comes_back(
 
     before, phone.before = phone.screenshot(), come_twice
     phone.shell("cmd", "agentrl", "seen")
-    with pytest.raises(NotInFront):
+    with pytest.raises(AppNotInFront):
         guard.perform(TOP, before=before)
     ran = json.loads(phone.shell("cmd", "agentrl", "seen"))
     assert ["input", "keyevent"] in [command[:2] for command in ran]
@@ -291,11 +291,11 @@ def test_a_touch_never_reaches_a_dismissed_window_that_comes_back(
 
 
 def test_a_touch_on_a_rotated_screen_discards_the_episode(phone: Interrupted, say: Say) -> None:
-    guard = AppGuard(cast(Device, phone), PACKAGE, turns=False)
+    guard = AppGuard(cast(Device, phone), PACKAGE, may_rotate=False)
     free = AppGuard(cast(Device, phone), PACKAGE)
     before = phone.screenshot()
     say(rotation="1")
-    with pytest.raises(ScreenTurned, match=r"was 720x1280 when Tap.* and is 1280x720 after it"):
+    with pytest.raises(ScreenRotated, match=r"was 720x1280 when Tap.* and is 1280x720 after it"):
         guard.perform(TOP, before=before)
     settled = guard.perform(Wait(0.0), before=before).settled
     assert settled is not None

@@ -293,7 +293,7 @@ def test_an_audit_counts_and_reports_what_was_misread():
     assert [(d.field, d.read, d.true) for d in kept] == [("score", 90, 100), ("lamp", UNREAD, None)]
     assert all(d.frame is frame for d in kept)
     again = VisionAudit()
-    again.take(compared)
+    again.add_comparison(compared)
     assert again.summary() == audit.summary()
     assert audit.table().splitlines()[1].split() == [
         "score",
