@@ -88,7 +88,7 @@ class AlgorithmConfig:
     filter_means: list[float] = _preset()  # noqa: RUF009
     """[lowest, highest] mean return of a group; others are replaced. Empty replaces none."""
     filter_refills: int = _preset()
-    """Most rounds of replacing filtered groups per step."""
+    """How many times per step filtered groups are replaced at most."""
     overlong_buffer: float = _preset()
     """Length of the penalty zone before `rollout.max_new_tokens`, as a fraction of it."""
     overlong_penalty: float = _preset()
@@ -105,14 +105,14 @@ class AlgorithmConfig:
     importance_high: float = _preset()
     """Largest ratio that is not truncated or masked."""
     max_staleness: int = _preset()
-    """Most updates by which a token may be older than the learner; older tokens are left out of
+    """Largest number of updates by which a token may be older than the learner; older tokens are left out of
     every loss. -1 for no limit."""
     critic_lr: float = _preset()
     """Learning rate of the critic, for `gae` and `turn_gae`."""
     critic_clip: float = _preset()
     """Value clipping: largest change of a value in one update; 0 for no limit."""
     critic_warmup_steps: int = _preset()
-    """First steps, in which only the critic is trained."""
+    """Number of steps at the start in which only the critic is trained."""
     prime_beta: float = _preset()
     """For `prime`: scale of the implicit reward."""
     prime_lr: float = _preset()

@@ -61,7 +61,7 @@ class DevicesConfig:
     size: list[int] = field(default_factory=lambda: [720, 1280])
     """[width, height] of virtual phones, in pixels."""
     effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
-    """[least, most] delay until a virtual phone shows the effect of a touch."""
+    """[minimum, maximum] delay until a virtual phone shows the effect of a touch."""
     quarantine_after: int = 3
     """Consecutive failed episodes after which a phone is quarantined, even if it responds."""
     quarantine_s: float = 30.0
@@ -84,7 +84,9 @@ class DevicesConfig:
         check_size("devices.size", self.size, 64, 4096)
         delay = self.effect_delay_ms
         if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
-            raise ConfigError(f"devices.effect_delay_ms={delay}: must be [least, most], both >= 0")
+            raise ConfigError(
+                f"devices.effect_delay_ms={delay}: must be [minimum, maximum], both >= 0"
+            )
         source = self.source
         serials = [source] if isinstance(source, str) else source
         if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):

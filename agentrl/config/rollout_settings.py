@@ -118,24 +118,24 @@ class RolloutConfig:
     such as FrozenLake: a shared seed would also fix the transitions, and an action that is right
     under one seed's transitions may be wrong under another's."""
     concurrency: int = 32
-    """Most episodes in flight; a phone plays one at a time."""
+    """Maximum number of episodes in flight; a phone plays one at a time."""
     temperature: float = 1.0
     """Sampling temperature."""
     max_new_tokens: int = 64
     """Longest reply, in tokens."""
     max_context: int = 4096
-    """Most tokens of prompt and reply together; an episode that would exceed it is truncated. A
+    """Maximum tokens of prompt and reply together; a longer episode is truncated. A
     `remote` engine has its own limit."""
     deadline_s: float = 600.0
-    """For one episode, from reset to the last turn."""
+    """Seconds for one episode, from reset to the last turn."""
     start_deadline_s: float = 600.0
-    """For phones and engine to start."""
+    """Seconds for phones and engine to start."""
     reward_deadline_s: float = 60.0
-    """For the reward functions of one episode."""
+    """Seconds for the reward functions of one episode."""
     reward_failure: Literal["void", "error"] = "void"
     """If a reward function fails: discard the episode (`void`), or end the job (`error`)."""
     max_refills: int = 8
-    """Most failed episodes that each actor replaces, per step or evaluation."""
+    """How many void episodes each actor replaces at most, per step or evaluation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)

@@ -138,7 +138,7 @@ class TrainConfig:
     as they arrive, and every token records the version that sampled it. A resumed run is then no
     longer identical bit for bit."""
     lag: int = 1
-    """In mode `async`, how many updates behind the weights may be when collecting a step begins;
+    """In mode `async`: by how many updates the weights may lag when the episodes of a step start;
     `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
     them."""
     ranks: int = 1
@@ -148,7 +148,7 @@ class TrainConfig:
     the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
     their total."""
     micro_batch_tokens: int = 16384
-    """Most tokens of one forward pass, padding included."""
+    """Maximum tokens of one forward pass, including padding."""
     share_prefixes: bool = True
     """Compute prefixes shared by several samples once if that is cheaper; the result is exact."""
     gradient_checkpointing: bool = False
@@ -171,7 +171,7 @@ class TrainConfig:
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
     `nccl` between GPUs. `auto`: `ipc` or `nccl` if vLLM runs on a GPU, else `file`."""
     deadline_s: float = 1800.0
-    """For one call to the learner, such as an update."""
+    """Seconds for one call to the learner, such as an update."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

@@ -61,7 +61,7 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     played = steps * config.rollout.groups * config.rollout.group_size
     max_turns = config.env.max_turns
     scripted, model = _paces(config.rollout, config.devices)
-    yield "start", "start processes, load the model", _START_S
+    yield "start", "launching processes and loading the model", _START_S
     yield (
         "baselines",
         *_games(
@@ -78,7 +78,8 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     amount, seconds = _games(max_turns, both, model)
     yield "evaluation before", amount, seconds + _ENGINE_START_S
     amount, seconds = _games(max_turns, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
-    yield "reinforcement", amount and f"{steps} steps with {amount} in total", seconds
+    steps_text = pluralize(steps, "step")
+    yield "reinforcement", amount and f"{steps_text} with {amount} in total", seconds
     yield "evaluation during", *_games(max_turns, during * evaluation.episodes_during, model)
     yield "evaluation after", *_games(max_turns, both, model)
 
