@@ -68,5 +68,6 @@ def _page(run: "Run", episode: str | None, group: str | None) -> str:
     if name is None:
         return ""
     if not run.episodes(Filter(id=episode, group=group)):
-        raise ConfigError(f"{run.path} has no {name!r} (agentrl episodes RUN lists all)")
+        kind = "episode" if group is None else "group"
+        raise ConfigError(f"{run.path} has no {kind} {name!r} (agentrl episodes RUN lists all)")
     return f"{'episodes' if group is None else 'groups'}/{quote(name)}"

@@ -105,8 +105,8 @@ class AlgorithmConfig:
     importance_high: float = _preset()
     """Largest ratio that is not truncated or masked."""
     max_staleness: int = _preset()
-    """Largest number of updates by which a token may be older than the learner; older tokens are left out of
-    every loss. -1 for no limit."""
+    """Largest number of updates by which a token may be older than the learner; older tokens are
+    left out of every loss. -1 for no limit."""
     critic_lr: float = _preset()
     """Learning rate of the critic, for `gae` and `turn_gae`."""
     critic_clip: float = _preset()

@@ -18,6 +18,7 @@ from agentrl.config import (
 )
 from agentrl.config.loading import path_of
 from agentrl.rollout.env_arguments import baseline_players
+from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
 
 _SCRIPTED_TURNS_PER_S = 110.0
