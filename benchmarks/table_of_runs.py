@@ -1,7 +1,7 @@
 """Results of finished runs as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
 
-Accuracy, success or reward (the first that the environment reports), the number of episodes, and
-the minutes of all stages.
+Each row names its metric: accuracy, success or reward, the first that the environment reports. The
+last columns are the number of episodes and the minutes of all stages.
 """
 
 import argparse
@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+_METRICS = ("accuracy", "success", "reward")
 
 
 def main() -> None:
@@ -18,13 +20,16 @@ def main() -> None:
     runs = parser.parse_args().runs
     summaries = [json.loads((run / "summary.json").read_text()) for run in runs]
     players = list(dict.fromkeys(name for s in summaries for name, _ in _results(s)))
-    _print("run", [*players, "episodes", "minutes"])
-    _print("---", ["---"] * (len(players) + 2))
+    _print("run", ["metric", *players, "episodes", "minutes"])
+    _print("---", ["---"] * (len(players) + 3))
     for run, summary in zip(runs, summaries, strict=True):
         found = dict(_results(summary))
-        cells = [f"{_score(found[p]):.3f}" if p in found else "" for p in players]
+        metric = next(key for key in _METRICS if any(key in result for result in found.values()))
+        values = [found.get(player, {}).get(metric) for player in players]
+        cells = ["" if value is None else f"{value:.3f}" for value in values]
         episodes = max(result["episodes"] for result in found.values())
-        _print(run.name, [*cells, str(episodes), f"{sum(summary['seconds'].values()) / 60:.1f}"])
+        minutes = sum(summary["seconds"].values()) / 60
+        _print(run.name, [metric, *cells, str(episodes), f"{minutes:.1f}"])
 
 
 def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -34,10 +39,6 @@ def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
             yield name, value
         elif name in ("before", "after"):
             yield from ((f"{name}, {how}", value[how]) for how in ("sampled", "greedy"))
-
-
-def _score(result: Mapping[str, Any]) -> float:
-    return float(next(result[key] for key in ("accuracy", "success", "reward") if key in result))
 
 
 def _print(first: str, cells: Sequence[str]) -> None:

@@ -56,15 +56,15 @@ def picture() -> Image.Image:
 
 
 def scores() -> None:
-    """Print a row for each game: the mean score, and the share of games won."""
+    """Print a row for each game: the mean score, and the success rate."""
     names = ("random", "mediocre", "expert")
     print(f"{GAMES} games each\n\n| `env.id` | {' | '.join(names)} |\n|---|---|---|---|")
     for id in SHOWN:
         cells = []
         for name in names:
             ends = [play(id, name, seed).state() for seed in range(GAMES)]
-            score, won = (np.mean([end[key] for end in ends]) for key in ("score", "won"))
-            cells.append(f"{score:.1f} ({won:.2f})")
+            score, success = (np.mean([end[key] for end in ends]) for key in ("score", "success"))
+            cells.append(f"{score:.1f} ({success:.2f})")
         print(f"| `{id}` | {' | '.join(cells)} |", flush=True)
 
 

@@ -120,6 +120,20 @@ def test_paired_games_of_one_run_show_the_gain_from_training(tmp_path):
         run("paired", tmp_path, "--metric", "luck")
 
 
+def test_the_table_of_runs_names_the_metric_of_each_row(tmp_path):
+    for name, metric in (("number", "accuracy"), ("sokoban", "success")):
+        result = {"reward": 7.0, metric: 0.25, "episodes": 8}
+        summary = {"random": result, "seconds": {"reinforcement": 90.0}}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+    lines = run("table_of_runs", tmp_path / "number", tmp_path / "sokoban").splitlines()
+    assert lines[0] == "| run | metric | random | episodes | minutes |"
+    assert lines[2:] == [
+        "| number | accuracy | 0.250 | 8 | 1.5 |",
+        "| sokoban | success | 0.250 | 8 | 1.5 |",
+    ]
+
+
 def test_our_side_of_the_sokoban_benchmark_counts_whole_episodes():
     job = {"size": 5, "boxes": 1, "picture": "rgb_array", "seconds": 0.01, "seed": 0}
     result = json.loads(run("sokoban", "--ours", json.dumps(job)))

@@ -123,10 +123,10 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("warm_start.recorded=[[1]]", ["warm_start.recorded=[[1]]", "[1] is not a plain value"]),
         ("warm_start.recorded=[nowhere]", ["warm_start.recorded", "no such run"]),
         (
-            "warm_start.recorded_filter.won=true",
+            "warm_start.recorded_filter.success=true",
             ["warm_start.recorded_filter", "no runs to filter"],
         ),
-        ("warm_start.recorded_filter.wn=true", ["warm_start.recorded_filter.wn", "'won'"]),
+        ("warm_start.recorded_filter.succ=true", ["warm_start.recorded_filter.succ", "'success'"]),
         ("warm_start.phase_weights.final=-1", ["warm_start.phase_weights.final=-1.0", "below 0"]),
         ("optim.betas=[0.9, 1.0]", ["optim.betas", "below 1"]),
         ("algorithm.discount=1.5", ["algorithm.discount=1.5", "1 at most"]),
@@ -194,12 +194,14 @@ def test_an_old_key_is_answered_with_the_new_one(key, capsys):
 def test_the_configuration_of_an_old_run_is_still_read(tmp_path):
     (tmp_path / "episodes").mkdir()
     (tmp_path / "config.yaml").write_text(
-        "{eval: {seeds: 7}, warm_start: {again: true, recorded: [x], recorded_where: {least: 1}}}"
+        "{eval: {seeds: 7}, warm_start: {again: true, recorded: [x], "
+        "recorded_where: {least: 1, won: true}}}"
     )
     config = configuration.load(tmp_path / "config.yaml")
     assert config.eval.first_seed == 7
     assert config.warm_start.repeat
     assert config.warm_start.recorded_filter.min_reward == 1
+    assert config.warm_start.recorded_filter.success
 
 
 def test_a_mistake_in_a_file_is_reported_with_its_name(tmp_path, capsys):

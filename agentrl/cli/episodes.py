@@ -21,8 +21,9 @@ LabelOption = Annotated[
     str | None, typer.Option(help="Only this label, such as `after-sampled` or `human`.")
 ]
 StepOption = Annotated[int | None, typer.Option(help="Only this training step.")]
-WonOption = Annotated[
-    bool | None, typer.Option("--won/--lost", help="Only episodes that were won, or lost.")
+SuccessOption = Annotated[
+    bool | None,
+    typer.Option("--success/--no-success", help="Only episodes with success, or without."),
 ]
 MinRewardOption = Annotated[float | None, typer.Option(help="Only with at least this reward.")]
 
@@ -37,20 +38,20 @@ def episodes(
     step: StepOption = None,
     seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
     group: Annotated[str | None, typer.Option(help="Only this group, by its id.")] = None,
-    won: WonOption = None,
+    success: SuccessOption = None,
     min_reward: MinRewardOption = None,
     last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 50,
 ) -> None:
     """List recorded episodes as a table.
 
-    Example: agentrl episodes runs/NAME --split eval --lost
+    Example: agentrl episodes runs/NAME --split eval --no-success
     """
     from agentrl import replay
     from agentrl.replay.episode_summary import Filter, unknown_label
 
     where = Filter(
-        split=split, label=label, outcome=outcome, step=step, seed=seed, group=group, won=won,
-        min_reward=min_reward,
+        split=split, label=label, outcome=outcome, step=step, seed=seed, group=group,
+        success=success, min_reward=min_reward,
     )  # fmt: skip
     recorded = replay.open(run).episodes()
     matching = where.of(recorded)
@@ -84,12 +85,14 @@ def _cell(text: str) -> str:
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
-    columns = ("episode", "split", "label", "step", "seed", "outcome", "won", "turns", "reward")
-    table = Table(*columns, "device", "error")
+    table = Table(
+        "episode", "split", "label", "step", "seed", "outcome", "success", "turns", "reward",
+        "device", "error",
+    )  # fmt: skip
     for s in episodes:
         table.add_row(
             _cell(s.id), _cell(s.split), _cell(s.label), str(s.step), str(s.seed),
-            s.outcome.value, {True: "yes", False: "no", None: ""}[s.won], str(s.turns),
+            s.outcome.value, {True: "yes", False: "no", None: ""}[s.success], str(s.turns),
             "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
             _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip

@@ -15,7 +15,7 @@ from agentrl.cli.episodes import (
     RunArgument,
     SplitOption,
     StepOption,
-    WonOption,
+    SuccessOption,
 )
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
@@ -59,7 +59,7 @@ def export(
     split: SplitOption = None,
     label: LabelOption = None,
     step: StepOption = None,
-    won: WonOption = None,
+    success: SuccessOption = None,
     min_reward: MinRewardOption = None,
     held_out: _HeldOutOption = False,
     replies: Annotated[
@@ -75,7 +75,9 @@ def export(
     """
     from agentrl import replay
 
-    where = replay.Filter(split=split, label=label, step=step, won=won, min_reward=min_reward)
+    where = replay.Filter(
+        split=split, label=label, step=step, success=success, min_reward=min_reward
+    )
     minari_options = replies or width is not None
     is_data = episode is None and group is None and out.suffix in _DATA_SUFFIXES
     if not is_data:

@@ -146,6 +146,7 @@ RENAMED = {
     "warm_start.recorded_where": "recorded_filter",
     "warm_start.recorded_filter.least": "min_reward",
     "warm_start.recorded_filter.most": "max_reward",
+    "warm_start.recorded_filter.won": "success",
     "warm_start.weights": "phase_weights",
 }
 """Dotted old key, and the new name in the same section."""

@@ -27,8 +27,8 @@ class RecordedFilterConfig:
     """Played on this phone, by its short name."""
     id: str | None = None
     """Only the episode with this id."""
-    won: bool | None = None
-    """Only won or only lost episodes."""
+    success: bool | None = None
+    """Only episodes with success, or only those without."""
     min_reward: float | None = None
     """With at least this reward."""
     max_reward: float | None = None

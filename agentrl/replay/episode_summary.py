@@ -10,8 +10,9 @@ from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 from agentrl.types import Outcome, cause
 
-_WON = ("success", "won", "accuracy")
-"""Metrics that are 1 if the episode was won; the first one present counts."""
+_SUCCESS = ("success", "won", "accuracy")
+"""Metrics that are 1 if the episode was a success; the first one present counts. Earlier versions
+of the small games recorded `won`."""
 HELD_OUT = "eval"
 SPLITS = ("train", HELD_OUT, "demo")
 VOID = "void"
@@ -65,9 +66,9 @@ class Summary:
         return cause(self.outcome, self.error)
 
     @property
-    def won(self) -> bool | None:
-        """Whether the episode was won; None if it is void or the environment has no such metric."""
-        values = (self.metrics[name] for name in _WON if name in self.metrics)
+    def success(self) -> bool | None:
+        """Whether it ended in success; None if it is void or the environment has no such metric."""
+        values = (self.metrics[name] for name in _SUCCESS if name in self.metrics)
         value = None if self.outcome.void else next(values, None)
         return None if value is None else value >= 1
 
@@ -174,7 +175,7 @@ class Filter:
     group: str | None = None
     device: str | None = None
     id: str | None = None
-    won: bool | None = None
+    success: bool | None = None
     """By the environment's own metric; without such a metric an episode matches neither value."""
     min_reward: float | None = None
     """Smallest total reward."""
@@ -203,7 +204,7 @@ class Filter:
             not outcome.void if self.outcome == VOID else outcome.value != self.outcome
         ):
             return False
-        if self.won is not None and summary.won is not self.won:
+        if self.success is not None and summary.success is not self.success:
             return False
         if self.min_reward is not None and summary.total < self.min_reward:
             return False

@@ -193,7 +193,7 @@ def _about(play: MinariEpisode) -> dict[str, Any]:
         "split": summary.split,
         "label": summary.label,
         "step": summary.step,
-        "won": summary.won,
+        "success": summary.success,
     }
 
 

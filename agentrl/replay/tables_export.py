@@ -219,7 +219,9 @@ def _features(kind: str) -> "datasets.Features":
     images = {"images": List(Image())}
     if kind == "conversations":
         messages = List({"role": text, "content": text})
-        return Features({**about, "total": real, "won": boolean, "messages": messages, **images})
+        return Features(
+            {**about, "total": real, "success": boolean, "messages": messages, **images}
+        )
     return Features(
         {
             **about, "turn": integer, "instructions": text, "shown": text, "reply": text,
@@ -259,7 +261,7 @@ def _episode(summary: Summary) -> dict[str, Any]:
         "time": summary.time, "env_id": summary.env_id, "group": summary.group,
         "member": summary.member, "seed": summary.seed, "outcome": summary.outcome.value,
         "cause": summary.cause, "error": summary.error, "device": summary.device,
-        "won": summary.won, "turns": summary.turns, "tokens": summary.tokens,
+        "success": summary.success, "turns": summary.turns, "tokens": summary.tokens,
         "seconds": summary.seconds, "env_reward": summary.env_reward, "total": summary.total,
         "config": summary.config, "removed": summary.removed,
         **{f"metrics/{name}": value for name, value in summary.metrics.items()},
@@ -300,7 +302,7 @@ def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
         messages.append({"role": "user", "content": text})
         messages.append({"role": "assistant", "content": turn.reply})
     return {
-        **_about(summary), "total": summary.total, "won": summary.won,
+        **_about(summary), "total": summary.total, "success": summary.success,
         "messages": messages, "frames": frames,
     }  # fmt: skip
 

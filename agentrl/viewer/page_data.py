@@ -42,7 +42,7 @@ def row(summary: Summary) -> dict[str, Any]:
         "outcome": summary.outcome.value,
         "void": summary.outcome.void,
         "cause": summary.cause,
-        "won": summary.won,
+        "success": summary.success,
         "error": summary.error,
         "device": summary.device,
         "turns": summary.turns,

@@ -77,7 +77,7 @@ def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
         "steps": str(last) if first == last else f"{first} to {last}",
         "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
         "total": _mean([s.total for s in episodes if not s.outcome.void]),
-        "won": _mean([float(s.won) for s in episodes if s.won is not None]),
+        "success": _mean([float(s.success) for s in episodes if s.success is not None]),
     }  # fmt: skip
 
 
@@ -157,13 +157,13 @@ _CHARTS = (
         title="Success",
         training=("train/success", "train/won"),
         held_out=("success", "won"),
-        about="Fraction of episodes that were won.",
+        about="Fraction of episodes that ended in success.",
     ),
     _ChartSpec(
         title="Accuracy",
         training=("train/accuracy",),
         held_out=("accuracy",),
-        about="Fraction of correct rounds within an episode. An episode is won if it is 1.",
+        about="Fraction of correct rounds within an episode. An episode is a success if it is 1.",
     ),
     _ChartSpec(title="Turns per episode", training=("train/turns",)),
     _ChartSpec(title="Entropy, nats per token", training=("learner/entropy",)),

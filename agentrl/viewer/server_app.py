@@ -254,7 +254,7 @@ def _filter_of_query(
     seed: int | None = None,
     group: str | None = None,
     device: str | None = None,
-    won: bool | None = None,
+    success: bool | None = None,
     min_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     max_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:

@@ -61,7 +61,7 @@ class MinigameRules(GameRules):
         """The part of the true state that all games have; each adds its own, with `worth`."""
         return {
             "moves": list(self.moves()),
-            "won": self.won,
+            "success": self.won,
             "lost": self.lost,
             "done": self.done,
         }

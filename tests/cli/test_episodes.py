@@ -50,11 +50,11 @@ def test_episodes_filters_by_result_and_label(tmp_path, capsys) -> None:
         total = re.search(r"of (\d+) episodes", capsys.readouterr().out)
         return int(total[1]) if total else 0
 
-    won, lost = count("--won"), count("--lost")
+    won, lost = count("--success"), count("--no-success")
     assert won > 0 < lost
     assert won + lost == count() - count("--outcome", "void")
     assert won <= count("--min-reward", "1") < won + lost
-    assert 0 < count("--label", "train", "--won") < won
+    assert 0 < count("--label", "train", "--success") < won
 
 
 @pytest.mark.parametrize("label", ["after sampled", "after-sampled"])
@@ -113,7 +113,7 @@ def test_export_writes_a_page(run_folder: Path, tmp_path: Path) -> None:
     [
         ["x.gif"], ["x.avi"], ["x.avi", "--episode", "good"], ["x.html", "--episode", "../good"],
         ["x.html", "--group", "unknown"], ["x.html", "--episode", "good", "--group", "x"],
-        ["x.html", "--won"], ["x.html", "--as", "turns"], ["x.jsonl", "--width", "100"],
+        ["x.html", "--success"], ["x.html", "--as", "turns"], ["x.jsonl", "--width", "100"],
     ],
 )  # fmt: skip
 def test_export_refuses_options_that_do_not_fit_the_file(

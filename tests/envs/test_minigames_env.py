@@ -62,7 +62,7 @@ def test_the_expert_plays_a_whole_game_on_a_phone_and_it_repeats(
     id: str, make_env: MakeEnv
 ) -> None:
     touched, rewards, info = play(make_env(id), id, 3, "touch")
-    assert info["metrics"]["won"] == 1.0
+    assert info["metrics"]["success"] == 1.0
     assert sum(rewards) == pytest.approx(info["worth"])
     assert all(-1.0 <= reward <= 1.0 for reward in rewards)
     called, again, same = play(make_env(id, mode="calls"), id, 3, "calls")
@@ -104,7 +104,7 @@ def test_a_quick_player_wins_against_the_clock(make_env: MakeEnv) -> None:
     _, info = env.reset(seed=3)
     while not info["done"]:
         info = env.step(translator.to_action(who.reply(info, rng)))[4]
-    assert info["won"], info
+    assert info["success"], info
 
 
 def test_a_mistake_costs_its_reward_and_ends_the_game(make_env: MakeEnv) -> None:

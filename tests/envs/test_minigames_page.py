@@ -40,7 +40,7 @@ def test_a_page_plays_the_game_that_a_phone_plays(id: str) -> None:
         assert published.pop("touches") == touches
         assert published.pop("launches") == 1
         assert published == alone.state()
-    assert alone.state()["won"]
+    assert alone.state()["success"]
 
 
 def test_time_passes_on_a_page_too() -> None:

@@ -55,7 +55,7 @@ def test_the_expert_wins_and_every_touch_of_its_does_something(
 ) -> None:
     for seed in range(3):
         states = play(id, "expert", seed, **level)
-        assert states[-1]["won"], (seed, states[-1])
+        assert states[-1]["success"], (seed, states[-1])
         for before, after in itertools.pairwise(states):
             assert before != after
 
@@ -170,7 +170,7 @@ def test_on_a_running_clock_a_flap_may_come_a_tick_late(late: int) -> None:
                 app.rules.tick()
             app.rules.move(name)
             app.rules.tick()
-        assert app.state()["won"], (seed, app.state())
+        assert app.state()["success"], (seed, app.state())
 
 
 def test_a_drag_sends_the_ship_where_it_ends() -> None:

@@ -61,7 +61,7 @@ def test_a_game_that_is_over_stays_as_it_is(
     game = make(seed)
     end = play(game, dice, turns=2000)[-1]
     assert game.done
-    assert end["won"] is not end["lost"]
+    assert end["success"] is not end["lost"]
     assert end["moves"] == []
     for x, y in ((0.1, 0.9), (0.5, 0.5), (0.9, 0.3)):
         assert not game.touch(x, y)

@@ -35,7 +35,7 @@ def test_episodes_are_rows_with_metrics_and_rewards(run):
     trained = frame[frame["label"] == "train"]
     assert trained["reward/outcome"].dropna().isin([-1.0, 1.0]).all()
     valid = frame[frame["cause"].isna()]
-    assert (valid["metrics/accuracy"] == valid["won"].astype(float)).all()
+    assert (valid["metrics/accuracy"] == valid["success"].astype(float)).all()
 
 
 def test_turns_have_what_offline_learning_needs(run):
@@ -51,7 +51,7 @@ def test_turns_have_what_offline_learning_needs(run):
 
 def test_conversations_have_their_images(run):
     opened = replay.open(run)
-    made = to_dataset(opened, where=replay.Filter(won=True, split="eval"))
+    made = to_dataset(opened, where=replay.Filter(success=True, split="eval"))
     assert len(made) == 4
     row = made[0]
     said = [message["content"] for message in row["messages"]]
@@ -141,7 +141,7 @@ _LINES = pyarrow.csv.ParseOptions(newlines_in_values=True)
 
 def test_a_folder_is_a_data_set_that_loads(run, tmp_path):
     demos = str(tmp_path / "demos")
-    assert agentrl(["export", str(run), demos, "--held-out", "--won", "--min-reward", "1"]) == 0
+    assert agentrl(["export", str(run), demos, "--held-out", "--success", "--min-reward", "1"]) == 0
     made = datasets.load_from_disk(demos)
     assert len(made) == 8
     assert {"eval", "train"} == set(made["split"])

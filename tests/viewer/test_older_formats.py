@@ -52,3 +52,12 @@ def test_token_advantages_of_format_3_are_read_from_their_old_file(tmp_path: Pat
     opened = replay.open(run)
     advantages = opened.token_advantages(opened.episode(EPISODE).episode)
     assert advantages == [[1.5], [2.5, 3.5]]
+
+
+def test_a_recorded_metric_won_counts_as_success(tmp_path: Path) -> None:
+    run = shutil.copytree(FORMAT_3, tmp_path / "run")
+    index = run / "episodes" / "index-main.jsonl"
+    index.write_text(index.read_text().replace('"metrics": {}', '"metrics": {"won": 1.0}'))
+    valid, void = replay.open(run).episodes()
+    assert (valid.success, void.success) == (True, None)
+    assert replay.open(run).episodes(replay.Filter(success=True)) == [valid]

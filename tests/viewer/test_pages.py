@@ -44,7 +44,7 @@ def test_episodes_are_filtered_and_sorted_and_the_address_remembers_it(small, op
     expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
     expect(page.locator("tbody .badge")).to_have_text("DeviceOffline")
     page.get_by_label("Outcome").select_option("")
-    page.get_by_label("Won").select_option("true")
+    page.get_by_label("Success").select_option("true")
     expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
     page.get_by_role("button", name="step").click()
     page.reload()
@@ -545,7 +545,7 @@ def test_an_evaluation_shows_its_policy_and_its_results(tmp_path, open_page):
 def test_two_evaluations_are_compared_by_seed(small, open_page):
     page = open_page(f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2")
     expect(page.locator("tbody tr")).to_have_count(4)
-    page.get_by_label("Seeds").select_option("won")
+    page.get_by_label("Seeds").select_option("b_only")
     expect(page.locator("tbody tr")).to_have_count(2)
     page.locator("tbody tr a").last.click()
     expect(page.locator("h1")).to_contain_text("after-sampled-00002")

@@ -114,7 +114,7 @@ def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
 
 def test_training_is_one_row_and_each_evaluation_has_its_own(small):
     plays = json.loads(ask(small.url, "/api/run")[2])["plays"]
-    assert [(p["label"], p["steps"], p["count"], p["void"], p["won"]) for p in plays] == [
+    assert [(p["label"], p["steps"], p["count"], p["void"], p["success"]) for p in plays] == [
         ("before-sampled", "0", 4, 0, 0.25),
         ("after-sampled", "2", 4, 0, 0.75),
         ("train", "1 to 2", 9, 1, 0.5),

@@ -16,8 +16,8 @@ from rich.text import Text
 from agentrl.training.monitoring.progress import TRAINING, PlannedWork, TimeEstimate
 
 HEADLINE = (
-    "reward", "success", "tokens_per_s", "episodes_per_s",
-    "accuracy", "score", "token_accuracy", "loss", "unreadable", "void",
+    "reward", "success", "accuracy", "tokens_per_s", "episodes_per_s", "score",
+    "token_accuracy", "loss", "unreadable", "void",
     "mismatch_max", "entropy", "turns_per_s",
 )  # fmt: skip
 """Metrics shown on the console, in this order; all others are only in the files."""
@@ -35,7 +35,7 @@ def _console() -> Console:
 
 
 class ConsoleDisplay:
-    """Shows stage, step, reward, success, tokens/s, episodes/s and the time left.
+    """Shows stage, step, reward, success or accuracy, tokens/s, episodes/s and the time left.
 
     Args:
         run: the run's folder, for the title.
@@ -179,15 +179,10 @@ def format_duration(seconds: float) -> str:
 
 
 def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Name and text of the most important metrics.
-
-    An environment without a `success` metric shows its accuracy under that name.
-    """
+    """Name and text of the most important metrics."""
     values: dict[str, float] = {}
     for key, value in metrics.items():
         values.setdefault(key.rpartition("/")[2], value)
-    if "accuracy" in values and "success" not in values:
-        values["success"] = values.pop("accuracy")
     return [
         (name.replace("_per_s", "/s"), _text(values[name])) for name in HEADLINE if name in values
     ]

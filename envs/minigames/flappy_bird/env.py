@@ -19,7 +19,7 @@ GAME = PhoneGame(
         "between the green posts, and touch neither them nor the ground nor the ceiling."
     ),
     score="worth",
-    metrics=("score", "won"),
+    metrics=("score", "success"),
 )
 
 

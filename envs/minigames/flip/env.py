@@ -19,7 +19,7 @@ GAME = PhoneGame(
         "with few turns. Cards are counted from 0 in reading order."
     ),
     score="worth",
-    metrics=("score", "won"),
+    metrics=("score", "success"),
 )
 
 

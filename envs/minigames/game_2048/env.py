@@ -20,7 +20,7 @@ GAME = PhoneGame(
         "lost; make the largest tile you can."
     ),
     score="worth",
-    metrics=("score", "largest", "won"),
+    metrics=("score", "largest", "success"),
 )
 
 

@@ -19,7 +19,7 @@ GAME = PhoneGame(
         "cell at a time. Eat the red food; the wall and your own body end the game."
     ),
     score="worth",
-    metrics=("score", "won"),
+    metrics=("score", "success"),
 )
 
 

@@ -20,7 +20,7 @@ GAME = PhoneGame(
         "cannot be shot. Keep clear of everything that comes down: you have few lives."
     ),
     score="worth",
-    metrics=("score", "lives", "won"),
+    metrics=("score", "lives", "success"),
 )
 
 

@@ -19,7 +19,7 @@ GAME = PhoneGame(
         "at your height or come down to it, ends the game, and so does the bar when it is empty."
     ),
     score="worth",
-    metrics=("score", "won"),
+    metrics=("score", "success"),
 )
 
 

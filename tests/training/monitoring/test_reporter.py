@@ -267,7 +267,7 @@ def test_the_panel_shows_the_main_metrics(tmp_path: Path, width: int, success: s
     title, _, names, values, _ = panel(job_under_way(tmp_path, metrics), width)
     assert "reinforcement" in title
     for name, value in {
-        "step": "200/400", "reward": "-123.5", "success": "0.8125", "tokens/s": "12,346",
+        "step": "200/400", "reward": "-123.5", success: "0.8125", "tokens/s": "12,346",
         "episodes/s": "2.717",
     }.items():  # fmt: skip
         assert values[names.index(name) :].startswith(value), name
@@ -439,7 +439,7 @@ def test_headline_selects_the_main_metrics() -> None:
     numbers = {"train/reward": 1.25, "learner/loss": 0.5, "seconds/update": 3.0}
     assert headline(numbers) == [("reward", "1.25"), ("loss", "0.5")]
     assert headline({"rollout/tokens_per_s": 12345.6}) == [("tokens/s", "12,346")]
-    assert headline({"train/accuracy": 0.5}) == [("success", "0.5")]
+    assert headline({"train/accuracy": 0.5}) == [("accuracy", "0.5")]
     both = {"train/accuracy": 0.5, "train/success": 1.0}
     assert headline(both) == [("success", "1"), ("accuracy", "0.5")]
     assert flatten_results({"steps": 3, "a": {"b": {"c": 1.0}, "d": 2}}) == {

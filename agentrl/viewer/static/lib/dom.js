@@ -96,8 +96,8 @@ export function fact(name, value, extra = "") {
 export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
 export function outcomeBadge(row) {
-  const lost = row.won === false && !(row.total > 0);  // a partial success is not shown as lost
-  const kind = row.void ? "void" : row.won === true ? "won" : lost ? "lost" : "plain";
-  const words = row.void ? row.cause : row.won === true ? "won" : row.won === false ? "not won" : row.outcome;
+  const failure = row.success === false && !(row.total > 0);  // a partial success is not shown as a failure
+  const kind = row.void ? "void" : row.success === true ? "success" : failure ? "failure" : "plain";
+  const words = row.void ? row.cause : row.success === true ? "success" : row.success === false ? "no success" : row.outcome;
   return h("span", { class: `badge ${kind}`, title: row.error ?? row.outcome }, h("bdi", {}, words));
 }

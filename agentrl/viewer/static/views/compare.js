@@ -59,7 +59,7 @@ export async function compare(place) {
   await (missing.length ? draw() : choice());
 }
 
-const SEEDS = [["", "all"], ["better", "B better"], ["worse", "B worse"], ["same", "equal"], ["won", "only B wins"], ["lost", "only A wins"]];
+const SEEDS = [["", "all"], ["better", "B better"], ["worse", "B worse"], ["same", "equal"], ["b_only", "only B succeeds"], ["a_only", "only A succeeds"]];
 
 /** Why an evaluation in the address does not exist. */
 function absent(name, run) {
@@ -73,7 +73,8 @@ function pairs(found, a, b, only) {
   const better = (pair) => pair.b.total - pair.a.total;
   const tests = {
     better: (p) => better(p) > 0, worse: (p) => better(p) < 0, same: (p) => better(p) === 0,
-    won: (p) => p.b.won === true && p.a.won === false, lost: (p) => p.a.won === true && p.b.won === false,
+    b_only: (p) => p.b.success === true && p.a.success === false,
+    a_only: (p) => p.a.success === true && p.b.success === false,
   };
   const shown = found.pairs.filter(tests[only] ?? (() => true));
   const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
@@ -85,7 +86,7 @@ function pairs(found, a, b, only) {
       fact("seeds in common", number(found.pairs.length)), fact("B minus A, mean reward", signed(mean), tone(mean)),
       fact("B better", `${count("better")} (${share(count("better") / found.pairs.length)})`),
       fact("B worse", `${count("worse")} (${share(count("worse") / found.pairs.length)})`),
-      fact("only B wins", number(count("won"))), fact("only A wins", number(count("lost")))),
+      fact("only B succeeds", number(count("b_only"))), fact("only A succeeds", number(count("a_only")))),
     shown.length ? h("div", { class: "scroll card" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seed"), h("th", {}, "A"), h("th", { class: "num" }, "reward"), h("th", {}, "B"), h("th", { class: "num" }, "reward"), h("th", { class: "num" }, "B minus A"))),
       h("tbody", {}, shown.sort((x, y) => Math.abs(better(y)) - Math.abs(better(x))).map((pair) => h("tr", {},

@@ -70,7 +70,7 @@ function controls(query, found, change, typing) {
     type("text", "Words", 26, "search"),
     pick("label", "Label", labels, named),
     pick("outcome", "Outcome", OUTCOMES),
-    pick("won", "Won", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
+    pick("success", "Success", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
     type("step", "Step", 5), type("seed", "Seed", 8), type("min_reward", "Min. reward", 6), type("max_reward", "Max. reward", 6),
     [["cause", "Cause"], ["device", "Phone"], ["group", "Group"]].filter(([name]) => query.get(name)).map(([name, label]) => type(name, label, 14, "text")),
     h("a", { class: "button quiet", href: "/episodes" }, "Clear"),

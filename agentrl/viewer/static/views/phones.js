@@ -64,7 +64,7 @@ function draw(wall, found, state, choose) {
 }
 
 function badge(phone) {
-  const kind = phone.state === "free" ? "won" : phone.state === "leased" ? "plain" : phone.state ? "lost" : "plain";
+  const kind = phone.state === "free" ? "success" : phone.state === "leased" ? "plain" : phone.state ? "failure" : "plain";
   return h("span", { class: `badge ${kind}` }, phone.state ?? "in use");
 }
 
