@@ -25,7 +25,7 @@ Recorded episodes
 
 Phones
     open_device      connect to a phone by its serial
-    Device           a phone: screenshot, tap, swipe, type
+    Device           a phone: screenshot, tap, swipe, text
 
 Errors
     AgentRLError     base of all errors: ConfigError, ActionError, WorldError

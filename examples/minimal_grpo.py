@@ -106,7 +106,7 @@ def update(
         logprobs = policy(prompts).gather(1, replies[:, None])[:, 0]
         loss = losses.ppo(logprobs, old_logprobs, per_turn, turn, config).loss.mean()
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
     return float(loss.detach())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import agentrl
 from agentrl import event_loop
 
+GRPO = Path(__file__).parents[1] / "examples" / "minimal_grpo.py"
 USER_FILE = """
 import agentrl
 from agentrl import Episode, Evaluation, Message, Observation, Run
@@ -42,15 +44,25 @@ def test_every_public_name_resolves_and_is_listed() -> None:
 
 
 @pytest.mark.slow
-def test_a_users_file_passes_a_strict_type_check(tmp_path: Path) -> None:
+def test_a_users_file_and_the_shortest_example_pass_a_strict_type_check(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(USER_FILE)
     done = subprocess.run(
         [
             sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent",
-            "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache"), "job.py",
+            "--ignore-missing-imports", "--cache-dir", str(tmp_path / "cache"), "job.py", GRPO,
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=170,
     )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed")
+def test_a_users_file_passes_pyright(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(f"# pyright: strict\n{USER_FILE}")
+    command = ["-m", "pyright", "--pythonpath", sys.executable, "job.py"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=170
+    )
     assert done.returncode == 0, done.stdout
 
 

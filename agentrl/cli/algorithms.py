@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from agentrl.cli.terminal import suggest
 from agentrl.config import DEFAULTS, PRESETS, settings_of
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
@@ -37,7 +38,7 @@ def algorithms(
         typer.echo(json.dumps(settings_of(name), indent=2))
         return
     _show(name)
-    typer.echo(f"\nTrain with it: agentrl train number_game algorithm.name={name}")
+    suggest(("train", "number_game", f"algorithm.name={name}"))
 
 
 def _list() -> None:
@@ -49,7 +50,7 @@ def _list() -> None:
         differs = ", ".join(f"{key}={_text(value)}" for key, value in preset.settings.items())
         table.add_row(name, f"{preset.about} ({preset.source})\n{differs}")
     Console().print(table)
-    typer.echo("\nAll settings of one: agentrl algorithms NAME")
+    suggest(("algorithms", "grpo"), ("train", "number_game", "algorithm.name=grpo"))
 
 
 def _show(name: str) -> None:

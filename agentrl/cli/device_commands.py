@@ -5,15 +5,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.cli.terminal import print_finding, suggest
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.text import printable
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Phones and emulators known to adb.")
 
-_COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
 _NO_PHONE = (
     "No phone. Plug one in and allow debugging on its screen, or: agentrl devices connect "
     "HOST:PORT, or without a phone: agentrl phone up"
@@ -53,6 +53,7 @@ def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
             typer.echo(_NO_PHONE)
             return
         Console().print(_table(server, known))
+        suggest(("devices", "doctor"))
 
 
 @app.command()
@@ -73,6 +74,7 @@ def connect(
     server = _server(public=(address,) if public else ())
     server.connect(address)
     typer.echo(f"{address} is ready")
+    suggest(("devices", "doctor", address))
 
 
 @app.command()
@@ -90,6 +92,7 @@ def disconnect(
         raise ConfigError(f"{address!r} is not connected; see agentrl devices")
     server.disconnect(address)
     typer.echo(f"{address} is disconnected")
+    suggest(("devices",))
 
 
 @app.command()
@@ -104,7 +107,8 @@ def pair(
     Example: agentrl devices pair 192.168.1.7:37099 --code 123456
     """
     _server().pair(address, code)
-    typer.echo("paired; now: agentrl devices connect HOST:PORT, as Wireless debugging shows it")
+    typer.echo("paired; Wireless debugging shows the HOST:PORT to connect to")
+    suggest(("devices", "connect", "HOST:PORT"))
 
 
 @app.command()
@@ -126,6 +130,7 @@ def screenshot(
         picture = phone.screenshot()
     Image.fromarray(picture).save(to)
     typer.echo(f"wrote {to}, {picture.shape[1]}x{picture.shape[0]}")
+    suggest(("devices", "tap", "0.5", "0.5", *([serial] if serial else ())))
 
 
 @app.command()
@@ -140,6 +145,7 @@ def tap(
     """
     with _phone(serial) as phone:
         phone.tap(x, y)
+    suggest(("devices", "screenshot", *([serial] if serial else ())))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -215,7 +221,7 @@ def bench(
         )
     Console().print(table)
     picked = {row.kind: row.name for row in rows if row.picked}
-    typer.echo("Use them: " + " ".join(f"devices.{k}={name}" for k, name in picked.items()))
+    suggest(("train", "number_game", *(f"devices.{k}={name}" for k, name in picked.items())))
 
 
 @app.command()
@@ -247,11 +253,8 @@ def doctor(
         console.print(Text(name, style="bold"))
         with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
             for found in examine(server, name, paged=pager.wrap):
-                line = f"  [{_COLORS[found.state]}]{found.state:5}[/] [bold]{found.what:19}[/] "
-                console.print(line + escape(printable(found.detail)), soft_wrap=True)
-                if found.fix:
-                    fix = escape(_with_serial(found.fix, name))
-                    console.print(f"        fix: {fix}", soft_wrap=True)
+                found = replace(found, fix=_with_serial(found.fix, name))
+                print_finding(console, found, indent="  ")
                 if found.state == "wrong":
                     unusable.setdefault(name, []).append(found.what)
     typer.echo(f"{len(serials) - len(unusable)} of {len(serials)} phones are ready for jobs.")
@@ -259,6 +262,7 @@ def doctor(
         for name, wrong in unusable.items():
             typer.echo(f"{name} is not: {', '.join(wrong)}")
         raise typer.Exit(1)
+    suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
 
 
 def _with_serial(fix: str, serial: str) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentrl.cli.terminal import suggest
 from agentrl.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def episodes(
     _print_table(matching[-last:] if last else matching, len(matching))
     if any(s.outcome.void for s in matching):
         typer.echo(printable(_void_causes(replace(where, outcome=None).of(recorded))))
+    if matching:
+        suggest(("view", run, "--episode", matching[-1].id), ("view", run))
 
 
 def _counts(episodes: Sequence["Summary"]) -> str:

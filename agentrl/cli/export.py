@@ -17,6 +17,7 @@ from agentrl.cli.episodes import (
     StepOption,
     SuccessOption,
 )
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
@@ -87,10 +88,12 @@ def export(
                 ".csv or .jsonl file or a new folder)"
             )
         _write_page(replay.open(run), out, episode, group)
+        suggest(("view", run))
         return
     if kind != "minari" and minari_options:
         raise ConfigError("--replies and --width need --as minari")
     _write_data(replay.open(run), out, kind or "conversations", where, held_out, replies, width)
+    suggest(("view", run), ("episodes", run))
 
 
 def _write_page(run: "Run", out: Path, episode: str | None, group: str | None) -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl import extras
+from agentrl.cli.terminal import suggest
 from agentrl.cluster import ray_cluster
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
@@ -69,6 +70,7 @@ def doctor() -> None:
     Console().print(table)
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
+    suggest(("train", "number_game", "--dry-run"), ("devices",))
 
 
 def examine() -> Iterator[InstallCheck]:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 
 
@@ -38,5 +39,4 @@ def merge(
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
-    if not adapter:
-        typer.echo(f"Evaluate: agentrl eval {run / 'config.yaml'} model.path={out}")
+    suggest(("eval", run) if adapter else ("eval", run / "config.yaml", f"model.path={out}"))

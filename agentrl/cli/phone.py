@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError, DeviceError
 
 app = typer.Typer(help="Start virtual phones.", no_args_is_help=True)
@@ -97,7 +98,5 @@ def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:
     for serial in serials:
         typer.echo(serial)
     typer.echo(f"Connect to one: {adb}{server} -s {serials[0]} shell")
-    typer.echo(
-        "Train on them: agentrl train number_game 'devices.source=[" + ",".join(serials) + "]'"
-    )
     typer.echo("Ctrl-C stops them.")
+    suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def prune(
     typer.echo(f"kept: {pruned.kept} episodes, {decimal(pruned.kept_bytes)} with their frames")
     if pruned.is_short:
         typer.echo(size_limit_warning(pruned))
+    suggest(("prune", run, "--keep-gb", f"{keep_gb:g}") if dry_run else ("episodes", run))
 
 
 def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.episodes import LabelOption, RunArgument, SplitOption, StepOption
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
@@ -46,7 +47,8 @@ def rescore(
     from agentrl.rollout import rescoring
 
     recorded = _recorded(run, Filter(split=split, label=label, step=step), last)
-    rescored = rescoring.rescore(recorded, _rewards(reward, weight or []))
+    rewards = _rewards(reward, weight or [])
+    rescored = rescoring.rescore(recorded, rewards)
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
@@ -76,6 +78,8 @@ def rescore(
             f"{episode.difference:+.4g}",
         )
     console.print(table)
+    named = ", ".join(f"{{function: '{r.function}', weight: {r.weight:g}}}" for r in rewards)
+    suggest(("train", Path(run) / "config.yaml", f"rewards=[{named}]"))
 
 
 def rehearse(
@@ -125,6 +129,8 @@ def rehearse(
         typer.echo(f"{same} of {len(rehearsals)} episodes were reproduced")
     if not all(rehearsal.same for rehearsal in rehearsals):
         raise typer.Exit(1)
+    if not as_json:
+        suggest(("rescore", run, "--reward", "FILE.py"), ("view", run))
 
 
 def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]":

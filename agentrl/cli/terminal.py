@@ -23,10 +23,10 @@ _UPPER_HALF = "\u2580"
 _COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
 
 
-def suggest(*commands: str | Sequence[object]) -> None:
+def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
     """Print what to run next on one line; a sequence is the arguments of an `agentrl` command."""
     lines = [c if isinstance(c, str) else shlex.join(map(str, ("agentrl", *c))) for c in commands]
-    typer.echo(printable(f"Next: {'   or: '.join(lines)}"))
+    typer.echo(printable(f"{prefix}Next: {'   or: '.join(lines)}"))
 
 
 def print_finding(console: "Console", found: "Finding", indent: str = "") -> None:

@@ -1,17 +1,14 @@
 """`agentrl train`: start or resume a training job."""
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import yaml
 
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
-
-if TYPE_CHECKING:
-    from agentrl.config import ModelConfig, RolloutConfig
 
 
 def train(
@@ -58,7 +55,7 @@ def train(
         config, overrides=settings, resume=run, begun=lambda job: _print_budget(budget(job))
     ).path
     typer.echo(f"run: {path}")
-    typer.echo(f"View: agentrl view {path}   Evaluate: agentrl eval {path}")
+    suggest(("view", path), ("eval", path), ("merge", path, "my-model"))
 
 
 def _print_budget(amounts: Mapping[str, str]) -> None:
@@ -75,22 +72,7 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     job = configuration.load(config, overrides)
     plan = resolve(job, warm_start_pending=warm_start_pending)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
-    typer.echo("# Checked: settings, names, installed packages, files and phones. Nothing was run.")
-    typer.echo(f"# Not checked: {'; '.join(_not_checked(job.logging, job.model, job.rollout))}.")
-    if run is None:
-        typer.echo(f"# Start: agentrl train {shlex.join([config, *overrides])}")
-
-
-def _not_checked(loggers: list[str], model: "ModelConfig", rollout: "RolloutConfig") -> list[str]:
-    """What may still keep a job from starting, or from learning, after a dry run."""
-    accounts = {"wandb", "swanlab"} & {name.removesuffix("?") for name in loggers}
-    replies = f"whether rollout.max_new_tokens={rollout.max_new_tokens} is enough for a reply"
-    return [
-        "memory and disk space",
-        f"the tokenizer and chat template of model.path={model.path}",
-        replies,
-        *(f"login of {name}" for name in sorted(accounts)),
-    ]
+    suggest(("train", run, "--resume") if run else ("train", config, *overrides), prefix="# ")
 
 
 def _run_to_resume(target: str, overrides: list[str]) -> Path:

@@ -1,4 +1,5 @@
 import json
+import shlex
 import socket
 import sys
 import threading
@@ -75,12 +76,13 @@ def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
     assert cli.run(arguments) == 2
 
 
-def test_train_passes_overrides_on(loop: Any) -> None:
+def test_train_passes_overrides_on(loop: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["train", "number_game", "train.steps=3", "seed=2"]) == 0
     ((config, keywords),) = loop.calls
     assert config == "number_game"
     assert keywords.pop("begun") is not None
     assert keywords == {"overrides": ["train.steps=3", "seed=2"], "resume": None}
+    assert "Next: agentrl view runs/x   or: agentrl eval runs/x" in capsys.readouterr().out
 
 
 def test_errors_become_one_line_and_an_exit_code(
@@ -136,7 +138,9 @@ def test_dry_run_prints_what_resolves(
     monkeypatch.setitem(sys.modules, "agentrl.training.plan", plan)
     (tmp_path / "job.yaml").write_text("seed: 5\n")
     assert cli.run(["train", str(tmp_path / "job.yaml"), "seed=6", "--dry-run"]) == 0
-    assert "seed: 6" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "seed: 6" in printed
+    assert f"# Next: agentrl train {tmp_path / 'job.yaml'} seed=6" in printed
     assert cli.run(["train", str(tmp_path / "job.yaml"), "sede=6", "--dry-run"]) == 2
     assert "Did you mean" in capsys.readouterr().err
 
@@ -152,6 +156,36 @@ def test_eval_accepts_an_environment_and_reports_a_missing_folder(
     output = capsys.readouterr().err
     assert "no such file or folder" in output
     assert f"did you mean '{run.name}'" in output
+
+
+def test_each_command_ends_with_the_next_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def following(*arguments: str) -> str:
+        assert cli.run(list(arguments)) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    played = following(
+        "eval", "FrozenLake-v1", "--policy=random", "--episodes=3", f"run.dir={tmp_path}"
+    )
+    (folder,) = tmp_path.iterdir()
+    run, reward = str(folder), "agentrl.rewards.form:action"
+    assert played == f"Next: agentrl view {run}   or: agentrl episodes {run}"
+    assert following("episodes", run).startswith(f"Next: agentrl view {run} --episode ")
+    exported = following("export", run, str(tmp_path / "all.jsonl"), "--held-out")
+    assert exported == f"Next: agentrl view {run}   or: agentrl episodes {run}"
+    assert following("rescore", run, "--reward", reward) == (
+        f"Next: agentrl train {run}/config.yaml "
+        f"'rewards=[{{function: {shlex.quote(repr(reward))[1:-1]}, weight: 1}}]'"
+    )
+    assert following("rehearse", run).startswith("Next: agentrl rescore ")
+    pruned = following("prune", run, "--keep-gb", "1", "--dry-run")
+    assert pruned == f"Next: agentrl prune {run} --keep-gb 1"
+    assert following("prune", run, "--keep-gb", "1") == f"Next: agentrl episodes {run}"
+    assert following("envs", "list").startswith("Next: agentrl envs list --all ")
+    assert following("algorithms", "dapo").startswith("Next: agentrl train number_game ")
+    assert "Next" not in following("algorithms", "--json")
+    assert "Next" not in following("rescore", run, "--reward", reward, "--json")
 
 
 def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
