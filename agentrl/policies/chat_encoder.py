@@ -49,7 +49,7 @@ class ChatEncoder:
         ]
         self._markers = re.compile("|".join(re.escape(n) for n in sorted(set(names))))
         self._newline = self.text_ids("\n")
-        self._default_system = _QWEN_SYSTEM if _QWEN_SYSTEM in _template(path) else ""
+        self._default_system = _QWEN_SYSTEM if _QWEN_SYSTEM in chat_template(path) else ""
 
     def _marker(self, path: Path, name: str) -> int:
         id = self._tokenizer.token_to_id(name)
@@ -124,7 +124,8 @@ def _open_tokenizer(path: Path) -> "Tokenizer":
     return Tokenizer.from_file(str(path / "tokenizer.json"))
 
 
-def _template(path: Path) -> str:
+def chat_template(path: Path) -> str:
+    """The chat template in a model's folder; empty without one."""
     if (path / "chat_template.jinja").is_file():
         return (path / "chat_template.jinja").read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):

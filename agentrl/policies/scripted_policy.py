@@ -101,15 +101,25 @@ def encode_as_sampled(
         ValueError: the number of `<image>` placeholders and of images differ.
     """
     prompt = conversation.observe(message)
+    ids = reply_ids_within(most_tokens, encoder, text)
+    conversation.answer(ids)
+    reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
+    return Answer(prompt=prompt, reply=reply, text=text)
+
+
+def reply_ids_within(most_tokens: int | None, encoder: ChatEncoder, text: str) -> tuple[int, ...]:
+    """The ids of a reply that a model is to learn.
+
+    Raises:
+        ConfigError: it is longer than the model's own replies may be.
+    """
     ids = encoder.reply_ids(text)
     if most_tokens is not None and len(ids) > most_tokens:
         raise ConfigError(
             f"rollout.max_new_tokens={most_tokens}: the warm start trains on {quoted(text)}, which "
             f"has {len(ids)} tokens; set max_new_tokens somewhat above that"
         )
-    conversation.answer(ids)
-    reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
-    return Answer(prompt=prompt, reply=reply, text=text)
+    return ids
 
 
 class RecordedPolicy:

@@ -61,7 +61,7 @@ class EpisodeRequest:
 
 log = logging.getLogger(__name__)
 
-_NO_ROOM = (
+NO_ROOM = (
     "rollout.max_context cannot hold the first prompt and rollout.max_new_tokens of reply: "
     "raise it, shorten the instructions, or lower model.max_pixels"
 )
@@ -184,7 +184,7 @@ async def _turns(
             answer = await session.answer(message, sight.info)
         if answer is None:
             if not history.turns:
-                raise ConfigError(_NO_ROOM)
+                raise ConfigError(NO_ROOM)
             return Outcome.TRUNCATED
         generated = time.perf_counter()
         if keep_model_frame and not sight.hidden:

@@ -24,7 +24,8 @@ from agentrl.rollout.env_arguments import (
 from agentrl.rollout.env_components import instructions_for, load_player, open_translator
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.budget import budget
-from agentrl.training.monitoring.loggers import check_loggers
+from agentrl.training.length_check import check_lengths
+from agentrl.training.monitoring.loggers import check_loggers, check_logins
 from agentrl.training.seeds import check_seeds
 from agentrl.training.supervised.demonstration_filter import (
     DemonstrationSelection,
@@ -90,17 +91,23 @@ def check_player(config: Config, player: str | None) -> None:
 def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
     """What the job would do, for `--dry-run`: the whole configuration and what its names mean.
 
+    A scripted player plays a few episodes, to see whether prompts and replies fit; nothing is
+    recorded. `not checked` lists what may still keep the job from starting.
+
     Args:
         config: the job.
         warm_start_pending: see `check`.
 
     Raises:
         ConfigError: see `check`; the hub is not contacted.
+        WorldError: the environment cannot be played.
     """
     count = _check_job(config)
     demonstrations = (
         select_demonstrations(config) if warm_start_pending else DemonstrationSelection()
     )
+    unverified = check_logins(config.logging)
+    lengths = check_lengths(config, demonstrations.episodes)
     game = configured_game(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
@@ -113,8 +120,10 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
             "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
             **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
+            **lengths.measured,
         },
         "budget": budget(config),
+        "not checked": ["memory and disk space", *lengths.unchecked, *unverified],
     }
 
 

@@ -109,6 +109,18 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
     return folder if folder.is_dir() else _fetch(model.path)
 
 
+def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
+    """The folder of a local model's configuration and tokenizer; a tiny one gets no weights.
+
+    Call `check_model` first.
+    """
+    if model.path != "tiny":
+        return path_of(model.path, "model.path")
+    from agentrl.policies.models import tiny_model
+
+    return tiny_model.write_tokenizer(tiny_folder, **model.tiny)
+
+
 def _tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
     from agentrl.policies.models import tiny_model
 

@@ -70,22 +70,34 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     from transformers import Qwen2_5_VLForConditionalGeneration
 
     chosen = _sizes(sizes)
-    config = _config(chosen)
+    config = _write_settings(folder, chosen)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
         _initialize(model, chosen)
-    folder.mkdir(parents=True, exist_ok=True)
-    config.architectures = [type(model).__name__]
-    config.save_pretrained(folder)
     save_file(
         {name: value.contiguous() for name, value in model.state_dict().items()},
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )
-    tiny_tokenizer.save(folder, chosen.max_position, chosen.words)
-    _save_processor(folder, chosen)
     return folder
+
+
+def write_tokenizer(folder: Path, **sizes: Any) -> Path:
+    """Write all of a tiny model but its weights; see `build`."""
+    torch_companions.patch_broken_imports()
+    _write_settings(folder, _sizes(sizes))
+    return folder
+
+
+def _write_settings(folder: Path, sizes: TinySizes) -> "Qwen2_5_VLConfig":
+    config = _config(sizes)
+    config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(folder)
+    tiny_tokenizer.save(folder, sizes.max_position, sizes.words)
+    _save_processor(folder, sizes)
+    return config
 
 
 def check(sizes: dict[str, Any]) -> None:

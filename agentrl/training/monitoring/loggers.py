@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -216,6 +217,10 @@ LOGGERS: dict[str, Callable[[Path, PlannedWork], Logger]] = {
     "mlflow": MLflowLogger,
 }
 _LIBRARIES = {name: name for name in LOGGERS if name not in ("console", "file")}
+_NETRC = {"wandb": "~/.netrc", "swanlab": "~/.swanlab/.netrc"}
+"""Loggers with an account, and the file in which their `login` command stores the API key."""
+_DEFAULT_MODE = {"wandb": "online", "swanlab": "offline"}
+_OFFLINE = ("offline", "local", "dryrun", "disabled")
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -237,6 +242,44 @@ def check_loggers(names: Sequence[str]) -> None:
                 f"'agentrl-screens[{_LIBRARIES[name]}]', or write '{name}?' to skip it where it "
                 "is missing."
             )
+
+
+def check_logins(names: Sequence[str]) -> list[str]:
+    """Check that loggers with an account are logged in or offline; no server is contacted.
+
+    Returns:
+        What only a server can confirm, one text per logger.
+
+    Raises:
+        ConfigError: one is neither logged in nor offline.
+    """
+    unverified = []
+    chosen = {given.removesuffix("?") for given in names}
+    for name, file in _NETRC.items():
+        key, mode = f"{name.upper()}_API_KEY", f"{name.upper()}_MODE"
+        if name not in chosen or not _is_installed(name):
+            continue
+        if os.environ.get(mode, _DEFAULT_MODE[name]) in _OFFLINE:
+            continue
+        if not os.environ.get(key) and not _has_netrc_entry(name, file):
+            raise ConfigError(
+                f"logging: {name} is not logged in. Run `{name} login`, set {key}, or set "
+                f"{mode}=offline to log into the run's folder"
+            )
+        unverified.append(f"whether {name} accepts the API key")
+    server = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if "mlflow" in chosen and server.startswith(("http", "databricks")):
+        unverified.append(f"whether MLFLOW_TRACKING_URI={server} can be reached and logged in to")
+    return unverified
+
+
+def _has_netrc_entry(name: str, file: str) -> bool:
+    server = os.environ.get(f"{name.upper()}_BASE_URL", "")
+    try:
+        hosts = netrc(Path(os.environ.get("NETRC", file)).expanduser()).hosts
+    except (OSError, NetrcParseError):
+        return False
+    return any(name in host or host in server for host in hosts)
 
 
 def _is_installed(name: str) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from agentrl.errors import ConfigError
-from agentrl.training.monitoring import Reporter
+from agentrl.training.monitoring import Reporter, loggers
 from agentrl.training.monitoring.console import (
     HEADLINE,
     ConsoleDisplay,
@@ -21,7 +21,12 @@ from agentrl.training.monitoring.console import (
     headline,
 )
 from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
-from agentrl.training.monitoring.loggers import LOGGERS, check_loggers, open_loggers
+from agentrl.training.monitoring.loggers import (
+    LOGGERS,
+    check_loggers,
+    check_logins,
+    open_loggers,
+)
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
 
 
@@ -101,6 +106,28 @@ def test_tensorboard_events_are_written(tmp_path: Path) -> None:
     content = events.read_bytes()
     assert b"reinforcement/train/accuracy" in content
     assert b"warm_start/loss" in content
+
+
+def test_a_logger_with_an_account_needs_a_key_unless_it_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loggers, "_is_installed", lambda name: True)
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "SWANLAB_MODE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert check_logins(["console", "swanlab", "mlflow"]) == []
+    with pytest.raises(ConfigError, match=r"Run `wandb login`, set WANDB_API_KEY, or set WANDB_"):
+        check_logins(["wandb?"])
+    with monkeypatch.context() as patched:
+        patched.setenv("WANDB_MODE", "offline")
+        assert check_logins(["wandb"]) == []
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
+    assert check_logins(["wandb"]) == ["whether wandb accepts the API key"]
+    monkeypatch.setenv("SWANLAB_MODE", "online")
+    with pytest.raises(ConfigError, match="swanlab is not logged in"):
+        check_logins(["swanlab"])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://10.0.0.1:5000")
+    assert "can be reached" in check_logins(["mlflow"])[0]
 
 
 def test_wandb_gets_a_step_axis_for_each_stage(

@@ -1,0 +1,208 @@
+"""Check that prompts and replies fit their limits: with the model's tokenizer, not its weights."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from agentrl import event_loop
+from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
+from agentrl.errors import ConfigError
+from agentrl.policies.chat_encoder import ChatEncoder, chat_template
+from agentrl.policies.conversation import Conversation
+from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
+from agentrl.policies.open_model import open_encoder
+from agentrl.policies.scripted_policy import reply_ids_within
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_arguments import configured_game
+from agentrl.rollout.episode import NO_ROOM
+from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.training import seeds
+from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.types import IMAGE, Episode, Message
+from agentrl.weight_sync import transports
+
+log = logging.getLogger(__name__)
+
+_BUDGET_S = 5.0
+"""No further episodes are begun after this time."""
+_MAX_EPISODES, _OTHER_EPISODES = 1000, 64
+"""Of demonstrations; and of a job without any."""
+_MAX_TURNS = 20
+_AT_ONCE = 8
+_ON_PHONES_AT_ONCE = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class LengthReport:
+    """What is known about the prompts and replies of a job before it starts."""
+
+    measured: dict[str, str] = field(default_factory=dict)
+    """Each length beside its limit, and whether the chat template was compared."""
+    unchecked: list[str] = field(default_factory=list)
+
+
+def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> LengthReport:
+    """Encode a conversation, the recorded demonstrations and a few episodes of a scripted player.
+
+    The episodes are played in this process or on a virtual phone; real phones are not touched.
+
+    Args:
+        config: the job; its model has been checked.
+        recorded: the recorded demonstrations of its warm start.
+
+    Raises:
+        ConfigError: the tokenizer cannot be used, the first prompt does not fit into
+            `rollout.max_context`, or a demonstration not into `rollout.max_new_tokens`.
+        WorldError: the environment cannot be played.
+    """
+    if is_on_hub(config.model):
+        what = "tokenizer, chat template and length of prompts and replies"
+        return LengthReport(unchecked=[f"{what}: model.path={config.model.path} is not local"])
+    report = LengthReport()
+    with TemporaryDirectory(prefix="agentrl-") as scratch:
+        folder = tokenizer_folder(config.model, Path(scratch))
+        encoder = open_encoder(config.model, folder)
+        report.measured["chat template"] = _compare_template(encoder, folder)
+        if recorded:
+            _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
+        player = _choose_player(config)
+        if player is None:
+            report.unchecked.append(f"length of prompts and replies: {config.env.id} has no player")
+        elif not _is_playable_here(config.env, config.devices):
+            report.unchecked.append(f"length of prompts and replies: {config.env.id} needs a phone")
+        else:
+            episodes = event_loop.run(_play(config, folder, player))
+            _measure(episodes, player, config.rollout, report)
+            warm = config.warm_start
+            if warm and warm.player and len(episodes) < warm.episodes:
+                left = warm.episodes - len(episodes)
+                report.unchecked.append(f"length of {left:,} other demonstrations of {player!r}")
+    return report
+
+
+def _compare_template(encoder: ChatEncoder, folder: Path) -> str:
+    """Encode a conversation with an image, as the job does and by the model's own template."""
+    from transformers import AutoTokenizer
+
+    sees = encoder.model_adapter.image_token_id is not None
+    images = (np.zeros((64, 64, 3), np.uint8),) if sees else ()
+    message = Message(role="user", text=f"{IMAGE * len(images)}What now?", images=images)
+    prompt = Conversation(encoder, "Play the game.").observe(message)
+    template = chat_template(folder)
+    if not template:
+        return "the model has none; ChatML is used"
+    parts = [*({"type": "image"} for _ in images), {"type": "text", "text": "What now?"}]
+    messages = [
+        {"role": "system", "content": "Play the game."},
+        {"role": "user", "content": parts if sees else "What now?"},
+    ]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        text = tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=True
+        )
+        expected = tokenizer(text, add_special_tokens=False)["input_ids"]
+    except Exception as error:  # a template is code and may raise anything
+        raise ConfigError(f"model.path={folder}: its chat template fails: {error}") from error
+    if encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected:
+        return "prompts are those of the model's own template"
+    log.warning(
+        "the model's own chat template would write another prompt than agentrl's ChatML: %r", text
+    )
+    return "prompts are ChatML, which differs from the model's own template"
+
+
+def _check_recorded(
+    encoder: ChatEncoder, recorded: Sequence[SelectedEpisode], limit: int, report: LengthReport
+) -> None:
+    lengths = [
+        len(reply_ids_within(limit, encoder, reply))
+        for selected in recorded
+        for turn, reply in zip(selected.episode.turns, selected.replies, strict=True)
+        if turn.parse_error is None
+    ]
+    report.measured["longest recorded reply"] = (
+        f"{max(lengths)} tokens of rollout.max_new_tokens={limit}"
+    )
+
+
+def _choose_player(config: Config) -> str | None:
+    if config.warm_start is not None and config.warm_start.player:
+        return config.warm_start.player
+    players = configured_game(config.env).players
+    return next((name for name in ("expert", "random", *players) if name in players), None)
+
+
+def _is_playable_here(environment: EnvConfig, devices: DevicesConfig) -> bool:
+    if configured_game(environment).app is None:
+        return True
+    sources = [devices.source] if isinstance(devices.source, str) else devices.source
+    return all(source.startswith("virtual") for source in sources)
+
+
+async def _play(config: Config, folder: Path, player: str) -> list[Episode]:
+    """As many of the job's demonstrations, or episodes like them, as fit into the time."""
+    warm, on_phone = config.warm_start, configured_game(config.env).app is not None
+    at_once = _ON_PHONES_AT_ONCE if on_phone else _AT_ONCE
+    is_warm = warm is not None and warm.player is not None
+    count = min(warm.episodes if warm and is_warm else _OTHER_EPISODES, _MAX_EPISODES)
+    rollout, environment, devices = config.rollout, config.env, config.devices
+    small = replace(
+        config,
+        rewards=[],
+        env=replace(
+            environment,
+            max_turns=min(environment.max_turns, _MAX_TURNS),
+            processes=min(environment.processes, 1),
+        ),
+        devices=replace(devices, source=f"virtual:{at_once}") if on_phone else devices,
+        rollout=replace(rollout, engine="hf", launcher="local", actors=1, concurrency=at_once),
+    )
+    worker = RolloutWorker(transports.without_learner(small), folder, None)
+    played: list[Episode] = []
+    end = time.monotonic() + _BUDGET_S
+    try:
+        await worker.start()
+        while len(played) < count and time.monotonic() < end:
+            some = seeds.demonstration_seeds(config.seed, count)[len(played) :][:at_once]
+            requests = requests_of_step("demo" if is_warm else "train", 0, some, 1)
+            played += [scored.episode for scored in await worker.collect(requests, player)]
+    finally:
+        await worker.close()
+    return [episode for episode in played if not episode.outcome.void]
+
+
+def _measure(
+    episodes: Sequence[Episode], player: str, rollout: RolloutConfig, report: LengthReport
+) -> None:
+    turns = [turn for episode in episodes for turn in episode.turns]
+    if not turns:
+        report.unchecked.append(f"length of prompts and replies: {player} played no turn")
+        return
+    first = max(len(episode.turns[0].prompt_ids) for episode in episodes if episode.turns)
+    if first + rollout.max_new_tokens > rollout.max_context:
+        raise ConfigError(f"{NO_ROOM} (the first prompt has {first} tokens)")
+    prompt, reply = (max(map(len, lengths)) for lengths in (
+        [turn.prompt_ids for turn in turns], [turn.reply_ids for turn in turns],
+    ))  # fmt: skip
+    of = f"{len(episodes)} episodes of the player {player!r}"
+    room = rollout.max_context - rollout.max_new_tokens
+    report.measured["longest prompt"] = (
+        f"{prompt} tokens in {of}; {room} leave room for a reply (rollout.max_context)"
+    )
+    report.measured["longest reply"] = (
+        f"{reply} tokens in {of}; rollout.max_new_tokens={rollout.max_new_tokens}"
+    )
+    if reply > rollout.max_new_tokens:
+        log.warning(
+            "rollout.max_new_tokens=%d: replies of the player %r have up to %d tokens, so the "
+            "model cannot answer like it",
+            rollout.max_new_tokens,
+            player,
+            reply,
+        )

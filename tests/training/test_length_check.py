@@ -1,0 +1,94 @@
+"""Lengths of prompts and replies, checked before a job starts."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentrl import config as configuration
+from agentrl.errors import ConfigError
+from agentrl.training.length_check import check_lengths
+
+
+def job(*overrides: str) -> configuration.Config:
+    room = ["rollout.max_context=2000", "rollout.max_new_tokens=400"]
+    return configuration.load("counting", ["rollout.launcher=local", *room, *overrides])
+
+
+@pytest.fixture
+def model(tiny_vlm: Path, tmp_path: Path) -> Path:
+    """A local model of which only the weights are missing."""
+    return shutil.copytree(
+        tiny_vlm, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors")
+    )
+
+
+def test_lengths_are_measured_without_weights(model: Path) -> None:
+    report = check_lengths(job(f"model.path={model}", "warm_start.episodes=20"), [])
+    assert report.measured["chat template"] == "prompts are those of the model's own template"
+    assert "tokens in 20 episodes of the player" in report.measured["longest prompt"]
+    assert report.measured["longest reply"].endswith("rollout.max_new_tokens=400")
+    assert report.unchecked == []
+
+
+def test_a_demonstration_longer_than_a_reply_is_an_error(model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.max_new_tokens=5: the warm start trains on"):
+        check_lengths(job(f"model.path={model}", "rollout.max_new_tokens=5"), [])
+
+
+def test_a_player_that_answers_at_greater_length_is_only_a_warning_without_demonstrations(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_lengths(job(f"model.path={model}", "rollout.max_new_tokens=5", "warm_start=null"), [])
+    assert "so the model cannot answer like it" in caplog.text
+
+
+def test_a_first_prompt_without_room_for_a_reply_is_an_error(model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"max_context cannot hold .*first prompt has \d+ tokens"):
+        check_lengths(job(f"model.path={model}", "rollout.max_context=401"), [])
+
+
+def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path) -> None:
+    turns = [SimpleNamespace(parse_error=error) for error in (None, "no action")]
+    recorded: Any = SimpleNamespace(
+        episode=SimpleNamespace(turns=turns), replies=("<answer>4</answer>", "x" * 500)
+    )
+    settings = [f"model.path={model}", "warm_start.player=null", "warm_start.recorded=[x]"]
+    report = check_lengths(job(*settings), [recorded])
+    assert "longest recorded reply" in report.measured
+    with pytest.raises(ConfigError, match="the warm start trains on '<answer>4</answer>'"):
+        check_lengths(job(*settings, "rollout.max_new_tokens=3"), [recorded])
+
+
+def test_a_broken_tokenizer_or_template_is_an_error_and_another_template_is_named(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = job(f"model.path={model}", "warm_start.episodes=1")
+    template = model / "chat_template.jinja"
+    template.write_text("{{ messages[0].content }}")
+    report = check_lengths(settings, [])
+    assert "differs from the model's own template" in report.measured["chat template"]
+    assert "'Play the game.'" in caplog.text
+    template.write_text("{{ raise_exception('no system role') }}")
+    with pytest.raises(ConfigError, match="its chat template fails: no system role"):
+        check_lengths(settings, [])
+    (model / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+        check_lengths(settings, [])
+
+
+def test_what_cannot_be_checked_is_named(model: Path) -> None:
+    (what,) = check_lengths(job("model.path=someone/model"), []).unchecked
+    assert what.endswith("model.path=someone/model is not local")
+    phone = ["rollout.launcher=local", f"model.path={model}", "devices.source=R58M"]
+    (what,) = check_lengths(configuration.load("number_game", phone), []).unchecked
+    assert what == "length of prompts and replies: NumberGame-v0 needs a phone"
+
+
+@pytest.mark.adb
+def test_a_phone_game_is_played_on_virtual_phones(adb_server: object, model: Path) -> None:
+    settings = ["rollout.launcher=local", f"model.path={model}", "warm_start.episodes=2"]
+    report = check_lengths(configuration.load("number_game", settings), [])
+    assert "tokens in 2 episodes of the player" in report.measured["longest reply"]
