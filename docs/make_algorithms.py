@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import episode_selection, importance_correction
+from agentrl.algorithms import episode_selection, losses
 from agentrl.algorithms.advantages import compute_advantages
 from agentrl.algorithms.kl import ESTIMATES, MAX_K3
 from agentrl.algorithms.losses import LOSSES, token_weights
@@ -342,7 +342,7 @@ def _corrections() -> str:
     rows = []
     for name, formula in CORRECTIONS.items():
         config = AlgorithmConfig(importance_correction=name)
-        found = importance_correction.weights(old, torch.zeros_like(old), turn, config).view(2, 2)
+        found = losses.importance_weights(old, torch.zeros_like(old), turn, config).view(2, 2)
         others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (

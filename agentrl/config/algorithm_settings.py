@@ -122,6 +122,36 @@ class AlgorithmConfig:
     minibatch: int | None = None
     """Samples with nonzero advantage per optimizer step; None makes one step per pass."""
 
+    @property
+    def needs_critic(self) -> bool:
+        """Whether a critic values states."""
+        return self.estimator in ("gae", "turn_gae")
+
+    @property
+    def needs_implicit_reward(self) -> bool:
+        """Whether an implicit process reward model is trained."""
+        return self.estimator == "prime"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a frozen copy of the policy is kept, as it was when reinforcement began."""
+        return self.kl != "none" or self.needs_implicit_reward
+
+    @property
+    def needs_old_logprobs(self) -> bool:
+        """Whether the learner's log-probabilities before the update are needed."""
+        return self.importance_correction != "none" or self.kl == "reward"
+
+    @property
+    def needs_token_scores(self) -> bool:
+        """Whether any model has to score the sampled tokens before the update."""
+        return self.needs_critic or self.needs_reference or self.needs_old_logprobs
+
+    @property
+    def needs_greedy(self) -> bool:
+        """Whether the greedy policy plays each seed, too."""
+        return self.estimator == "remax"
+
     def __post_init__(self) -> None:
         for name, value in settings_of(self.name).items():
             if getattr(self, name) is None:

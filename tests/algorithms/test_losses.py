@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import importance_correction, kl, losses
+from agentrl.algorithms import kl, losses
 from agentrl.algorithms.kl import ESTIMATES, MAX_K3, k3
 from agentrl.algorithms.losses import LOSSES, cispo, gspo, ppo, sapo, token_weights
 from agentrl.config import AlgorithmConfig
@@ -190,20 +190,20 @@ def test_corrections_of_worked_examples(kind, expected):
     ratios = torch.tensor([0.25, 2.0, 4.0, 1.0], dtype=torch.float64)
     config = AlgorithmConfig(importance_correction=kind, importance_low=0.5, importance_high=2.0)
     turn = torch.tensor([0, 0, 1, 1])
-    found = importance_correction.weights(ratios.log(), torch.zeros(4).double(), turn, config)
+    found = losses.importance_weights(ratios.log(), torch.zeros(4).double(), turn, config)
     assert found.tolist() == pytest.approx(expected)
 
 
 def test_importance_weights_have_no_gradient():
     old = torch.zeros(2, requires_grad=True)
     config = AlgorithmConfig(importance_correction="token_truncate")
-    found = importance_correction.weights(old, torch.zeros(2), torch.zeros(2).long(), config)
+    found = losses.importance_weights(old, torch.zeros(2), torch.zeros(2).long(), config)
     assert not found.requires_grad
 
 
 def test_tokens_older_than_the_bound_are_stale():
     versions = torch.tensor([7, 6, 5])
-    assert importance_correction.fresh(versions, 7, 1).tolist() == [True, True, False]
+    assert losses.is_fresh(versions, 7, 1).tolist() == [True, True, False]
     assert losses.turn_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [
         2, 2, 5,
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import importance_correction, requirements
+from agentrl.algorithms import losses
 from agentrl.algorithms.kl import ESTIMATES, k3
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import Config, WarmStartConfig
@@ -89,7 +89,7 @@ class Learner:
         last_values = [0.0] * len(sequences)
         if models.critic is not None:
             values, last_values = models.critic.score_tokens(sequences)
-        if requirements.old_logprobs(settings):
+        if settings.needs_old_logprobs:
             old = self._logprobs(self._policy, sequences)
         if models.reference is not None:
             reference = self._logprobs(models.reference, sequences)
@@ -264,7 +264,7 @@ class Learner:
         )
         loss, values = result.loss, {"clip_share": result.clipped, "entropy": entropy}
         if settings.importance_correction != "none":
-            values["correction"] = importance_correction.weights(
+            values["correction"] = losses.importance_weights(
                 inputs.old_logprobs, batch.logprobs, batch.turns, settings
             )
             loss = loss * values["correction"]

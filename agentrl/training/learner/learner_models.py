@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agentrl.algorithms import requirements
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.policies.models import adapter_for
 from agentrl.training.batching.packing import Packing
@@ -51,7 +50,7 @@ class LearnerModels:
         self.optimizer_steps = 0
         self.supervised: SupervisedTrainer | None = None
         self.reference: ShardedModel[LogprobModel] | None = None
-        self.critic = self._make_critic() if requirements.critic(config.algorithm) else None
+        self.critic = self._make_critic() if config.algorithm.needs_critic else None
         self.implicit: ImplicitReward | None = None
 
     def begin_reinforcement(self) -> None:
@@ -60,10 +59,10 @@ class LearnerModels:
         Called before every step, so that they copy the policy after a warm start.
         """
         settings = self.config.algorithm
-        if requirements.reference(settings) and self.reference is None:
+        if settings.needs_reference and self.reference is None:
             self.reference = self.make_reference()
             self.reference.take(self.policy.masters())
-        if requirements.implicit(settings) and self.implicit is None:
+        if settings.needs_implicit_reward and self.implicit is None:
             self.implicit = self.make_implicit()
             self.implicit.copy_from(self.policy)
         if self.critic is not None and not self.critic.initialized:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from agentrl.algorithms import requirements
 from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
@@ -73,11 +72,7 @@ def _restore(parts: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> in
         )
     if plain["reference"] and parts.reference is None:
         parts.reference = parts.make_reference()
-    if (
-        plain["version"]
-        and requirements.reference(parts.config.algorithm)
-        and not plain["reference"]
-    ):
+    if plain["version"] and parts.config.algorithm.needs_reference and not plain["reference"]:
         _log.warning(
             "%s: has no reference model, as it was saved with algorithm.kl=none: the KL is "
             "measured against the model as it is now",

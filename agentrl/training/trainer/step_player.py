@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agentrl.algorithms import episode_selection, requirements
+from agentrl.algorithms import episode_selection
 from agentrl.config import AlgorithmConfig, RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.rollout_group import AnyRollouts
@@ -80,7 +80,7 @@ class StepPlayer:
         groups = (kept or played)[:wanted]
         return StepEpisodes(
             groups=groups,
-            greedy=await self._greedily(step, groups) if requirements.greedy(settings) else None,
+            greedy=await self._greedily(step, groups) if settings.needs_greedy else None,
             progress=progress,
             dropped=len(played) - len(kept),
             seconds=time.perf_counter() - started,

@@ -7,7 +7,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import episode_selection, importance_correction, requirements
+from agentrl.algorithms import episode_selection, losses
 from agentrl.algorithms.advantages import (
     AdvantageResult,
     check_state_keys,
@@ -66,7 +66,7 @@ def build_training_samples(
     episodes = [scored for group in groups for scored in group]
     sequences = _sequences(episodes)
     scores = [TokenScores()] * len(sequences)
-    if sequences and requirements.token_scores(settings):
+    if sequences and settings.needs_token_scores:
         scores = score_tokens(sequences)
     own = _by_episode(sequences, scores, len(episodes), settings)
     played = build_trajectories(groups, own, greedy, kl_coefficient)
@@ -182,7 +182,7 @@ def _episode_scores(scores: Sequence[TokenScores], settings: AlgorithmConfig) ->
     kl = implicit = torch.zeros(0)
     if settings.kl == "reward":
         kl = ESTIMATES[settings.kl_estimate](joined(lambda score: score.old_logprobs), reference)
-    if requirements.implicit(settings):
+    if settings.needs_implicit_reward:
         implicit_logprobs = joined(lambda score: score.implicit_logprobs)
         implicit = settings.prime_beta * (implicit_logprobs - reference)
     return EpisodeScores(
@@ -215,7 +215,7 @@ def _episode_gradients(
     Returns:
         None and no metric if the algorithm has no implicit reward.
     """
-    if not requirements.implicit(settings):
+    if not settings.needs_implicit_reward:
         return None, {}
     labels: dict[int, float] = {}
     index = 0
@@ -256,7 +256,7 @@ def _fresh(versions: Tensor, version: int, max_staleness: int) -> Tensor:
     """bool[E, N], False for stale tokens; see `algorithm.max_staleness`."""
     if max_staleness < 0:
         return torch.ones_like(versions, dtype=torch.bool)
-    return importance_correction.fresh(versions, version, max_staleness)
+    return losses.is_fresh(versions, version, max_staleness)
 
 
 def _nonzero_fraction(samples: Sequence[TrainingSample]) -> float:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import importance_correction
+from agentrl.algorithms import losses
 from agentrl.algorithms.kl import ESTIMATES
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import AlgorithmConfig
@@ -83,7 +83,7 @@ def learned(items, config, packing, ranks=1):
             old, advantages = inputs.old_logprobs.double(), inputs.advantages.double()
             token = LOSSES[config.loss](logprobs, old, advantages, turns, config).loss
             sampled = batch.logprobs.double()
-            token = token * importance_correction.weights(old, sampled, turns, config)
+            token = token * losses.importance_weights(old, sampled, turns, config)
             reference = inputs.reference_logprobs.double()
             divergence = ESTIMATES[config.kl_estimate](logprobs, reference)
             loss = part.loss(token + 0.1 * divergence)
