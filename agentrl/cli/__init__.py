@@ -16,7 +16,6 @@ from agentrl.cli import (
     evaluate,
     export,
     install_doctor,
-    merge,
     phone,
     play,
     prune,
@@ -114,7 +113,7 @@ app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)
-app.command("merge")(merge.merge)
+app.command("merge")(export.merge)
 app.command(
     "replay",
     hidden=True,

@@ -1,4 +1,4 @@
-"""`agentrl export`: write recorded episodes as pages, videos, tables or data sets."""
+"""`agentrl export` and `agentrl merge`: write a run's episodes, or its model, as files."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -169,3 +169,36 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
             bar.update(task, description="writing", completed=done, total=total)
 
         yield report
+
+
+def merge(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    out: Annotated[Path, typer.Argument(help="A new folder for the model.")],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(help="`best`, `last` or a step; default: the last, as in agentrl eval."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="`float32` or `bfloat16`; default: the run's own.")
+    ] = None,
+    adapter: Annotated[
+        bool,
+        typer.Option("--adapter", help="Export only the LoRA adapters, for PEFT and vLLM."),
+    ] = False,
+) -> None:
+    """Export a checkpoint as a model for transformers, vLLM and others.
+
+    Example: agentrl merge runs/NAME my-model --dtype bfloat16
+    """
+    if out.exists():
+        raise ConfigError(f"{out} exists; name a new folder")
+    if dtype not in (None, "float32", "bfloat16"):
+        raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
+    if adapter and dtype is not None:
+        raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
+    from agentrl.training.run_target import export_checkpoint
+
+    step = export_checkpoint(run, out, checkpoint, dtype, adapter)
+    what = "adapters" if adapter else "model"
+    typer.echo(f"wrote {out}: the {what} after step {step}")
+    suggest(("eval", run) if adapter else ("eval", run / "config.yaml", f"model.path={out}"))

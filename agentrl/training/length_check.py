@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from agentrl import event_loop
-from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
+from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat_encoder import ChatEncoder, chat_template
 from agentrl.policies.conversation import Conversation
@@ -70,7 +70,7 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
         report.measured["chat template"] = _compare_template(encoder, folder)
         if recorded:
             _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
-        player = _choose_player(config)
+        player = _choose_player(config.env, config.warm_start)
         if player is None:
             report.unchecked.append(f"length of prompts and replies: {config.env.id} has no player")
         elif not _is_playable_here(config.env, config.devices):
@@ -131,10 +131,10 @@ def _check_recorded(
     )
 
 
-def _choose_player(config: Config) -> str | None:
-    if config.warm_start is not None and config.warm_start.player:
-        return config.warm_start.player
-    players = configured_game(config.env).players
+def _choose_player(environment: EnvConfig, warm: WarmStartConfig | None) -> str | None:
+    if warm is not None and warm.player:
+        return warm.player
+    players = configured_game(environment).players
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 
