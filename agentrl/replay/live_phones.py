@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,6 @@ class LivePhone:
     """Id of the last recorded screen."""
     at: float = 0.0
     """Time of the last change, in seconds since 1970."""
-
-    def plain(self) -> dict[str, Any]:
-        """The fields as a JSON object."""
-        return {name: getattr(self, name) for name in _FIELDS}
-
-
-_FIELDS = tuple(field.name for field in fields(LivePhone))
 
 
 class LivePhones:
@@ -115,9 +108,9 @@ class LivePhones:
     def _publish(self) -> None:
         kept = {phone.serial: phone for phone in self.kept()} if self.kept else {}
         with self._lock:
-            known = {serial: phone.plain() for serial, phone in self._phones.items()}
+            known = {serial: asdict(phone) for serial, phone in self._phones.items()}
         phones = [
-            merge_states(known.get(s), kept[s].plain() if s in kept else None) for s in kept | known
+            merge_states(known.get(s), asdict(kept[s]) if s in kept else None) for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace(self._path) as partial:
@@ -158,7 +151,7 @@ def read_live_phones(run: Path) -> list[dict[str, Any]]:
                 phone = LivePhone(**fields_of_phone)
                 if not isinstance(phone.serial, str) or not isinstance(phone.frame, str | None):
                     raise TypeError(f"invalid phone: {phone}")
-                joined = merge_states(phones.get(phone.serial), phone.plain())
+                joined = merge_states(phones.get(phone.serial), asdict(phone))
                 phones[phone.serial] = joined | {"reported": report["time"]}
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,

@@ -15,7 +15,7 @@ import numpy as np
 
 from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import to_json
-from agentrl.replay.frames.frame_store import FrameStats, FrameStore
+from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.jsonl import JsonlWriter
 from agentrl.replay.run_layout import (
     FORMAT,
@@ -71,11 +71,6 @@ class Recorder:
         self._by_token: JsonlWriter | None = None
         self._writer = writer
         self._frames = None if frames == "none" else FrameStore(run, writer)
-
-    @property
-    def stats(self) -> FrameStats:
-        """Counters of the stored frames."""
-        return FrameStats() if self._frames is None else self._frames.stats
 
     def frame(self, image: Image) -> str:
         """Store an image in the background; its id, or "" if frames are not recorded.

@@ -79,7 +79,7 @@ class RunIndex:
                 changed.add(id)
         for entry in self._tails.new("index-*.jsonl"):
             try:
-                check_format(self._run, entry)
+                _check_format(self._run, entry)
             except ConfigError as error:
                 self._refused = error  # the line is not read again
                 raise
@@ -154,12 +154,8 @@ def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) 
     return isinstance(time, int | float) and isinstance(last, int | float) and time < last
 
 
-def check_format(run: Path, entry: Mapping[str, Any]) -> None:
-    """Refuse an index line written by a newer agentrl.
-
-    Raises:
-        ConfigError: its format is newer than `FORMAT`.
-    """
+def _check_format(run: Path, entry: Mapping[str, Any]) -> None:
+    """Refuse an index line written by a newer agentrl."""
     written = entry.get("format")
     if isinstance(written, int) and written > FORMAT:
         raise ConfigError(

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
@@ -16,7 +16,7 @@ _MAX_ANSWER = 10_000
 """Characters."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, frozen=True)
 class _Shown:
     """What the page shows."""
 
@@ -30,7 +30,7 @@ class _Shown:
     awaits_input: bool = False
     """Whether it is the person's turn."""
     input_error: str = ""
-    turns: list[dict[str, Any]] = field(default_factory=list)
+    turns: tuple[dict[str, Any], ...] = ()
     ended: dict[str, Any] | None = None
 
 
@@ -54,12 +54,12 @@ class LiveEpisode:
     def audience(self) -> PlayInterface:
         """Callbacks that receive the episode's events and provide the answers."""
         return PlayInterface(
-            show_instructions=self._show_instructions,
-            show_error=self._show_error,
+            show_instructions=lambda words: self._change(instructions=words),
+            show_error=lambda words: self._change(input_error=words),
             show_message=self._show_message,
             show_turn=self._show_turn,
             read_input=self._read_input,
-            show_gestures=self._show_gestures,
+            show_gestures=lambda ways: self._change(ways=tuple(ways)),
         )
 
     def end(self, scored: ScoredEpisode | None, error: str = "") -> None:
@@ -81,48 +81,28 @@ class LiveEpisode:
                 "metrics": dict(metrics),
                 "error": episode.error or error,
             }
-        with self._lock:
-            self._shown.ended, self._shown.awaits_input = ended, False
-            self.version += 1
+        self._change(ended=ended, awaits_input=False)
 
-    def _show_instructions(self, words: str) -> None:
+    def _change(self, **changes: Any) -> None:
         with self._lock:
-            self._shown.instructions = words
-            self.version += 1
-
-    def _show_gestures(self, ways: Sequence[str]) -> None:
-        with self._lock:
-            self._shown.ways = tuple(ways)
-            self.version += 1
-
-    def _show_error(self, words: str) -> None:
-        with self._lock:
-            self._shown.input_error = words
+            self._shown = replace(self._shown, **changes)
             self.version += 1
 
     def _show_message(self, message: Message) -> None:
-        with self._lock:
-            self._shown.words = without_placeholders(message.text)
-            self._shown.pictures = tuple(image.copy() for image in message.images)
-            self._shown.seen += 1
-            self.version += 1
+        self._change(
+            words=without_placeholders(message.text),
+            pictures=tuple(image.copy() for image in message.images),
+            seen=self._shown.seen + 1,
+        )
 
     def _show_turn(self, turn: Turn) -> None:
-        with self._lock:
-            self._shown.turns.append(
-                {"reply": turn.reply, "error": turn.parse_error, "reward": turn.env_reward}
-            )
-            self._shown.input_error = ""
-            self.version += 1
+        ended = {"reply": turn.reply, "error": turn.parse_error, "reward": turn.env_reward}
+        self._change(turns=(*self._shown.turns, ended), input_error="")
 
     def _read_input(self) -> str | None:
-        with self._lock:
-            self._shown.awaits_input = True
-            self.version += 1
+        self._change(awaits_input=True)
         answer = self._answers.get()
-        with self._lock:
-            self._shown.awaits_input = False
-            self.version += 1
+        self._change(awaits_input=False)
         return answer
 
     # --- for pages ------------------------------------------------------------------------
@@ -171,6 +151,6 @@ class LiveEpisode:
         with self._lock:
             if not self._shown.awaits_input or self._shown.ended is not None:
                 raise ConfigError("it is not your turn")
-            self._shown.awaits_input = False
+            self._shown = replace(self._shown, awaits_input=False)
             self.version += 1
         self._answers.put(None if text is None else text.strip())

@@ -79,13 +79,8 @@ def listing(
         "rows": [row(summary) for summary in matching[first : first + count]],
         "outcomes": dict(Counter(s.outcome.value for s in matching)),
         "causes": dict(void_causes(matching)),
-        "labels": _labels(everything),
+        "labels": list(dict.fromkeys(s.label for s in everything)),
     }
-
-
-def _labels(episodes: Iterable[Summary]) -> list[str]:
-    """All labels, in the order in which they first occur."""
-    return list(dict.fromkeys(s.label for s in episodes))
 
 
 def episode(recorded: RecordedEpisode) -> dict[str, Any]:
@@ -94,21 +89,21 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
     return {
         **row(summary),
         "env_id": summary.env_id,
-        "instructions": _text(played.instructions),
+        "instructions": shortened(played.instructions),
         "reset_info": played.reset_info,
         "components": {name: list(values) for name, values in summary.components.items()},
         "played": [_turn(turn, number, summary) for number, turn in enumerate(played.turns)],
-        "final": {"shown": _text(played.final_shown), "frames": list(played.final_frames)},
+        "final": {"shown": shortened(played.final_shown), "frames": list(played.final_frames)},
     }
 
 
 def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     mark = touch_of(turn)
     return {
-        "shown": _text(turn.shown),
+        "shown": shortened(turn.shown),
         "frames": list(turn.frames),
         "mark": None if mark is None else asdict(mark),
-        "reply": _text(turn.reply),
+        "reply": shortened(turn.reply),
         "action": rounded(turn.action),
         "parse_error": turn.parse_error,
         "reward": at(summary.rewards, number),
@@ -175,8 +170,8 @@ def turns_of(played: Episode | str) -> tuple[Turn, ...]:
 def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     return {
         "frames": list(turn.frames),
-        "reply": _text(turn.reply)[:2000],
-        "shown": _text(turn.shown)[:2000],
+        "reply": shortened(turn.reply)[:2000],
+        "shown": shortened(turn.shown)[:2000],
         "unreadable": turn.parse_error is not None,
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages, number),
@@ -228,10 +223,10 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _text(text: str) -> str:
+def shortened(text: str, max_characters: int = _MAX_TEXT) -> str:
     """Shorten a text to what a page can show."""
-    more = f"… ({len(text) - _MAX_TEXT:,} more characters)" if len(text) > _MAX_TEXT else ""
-    return text[:_MAX_TEXT] + more
+    more = len(text) - max_characters
+    return f"{text[:max_characters]}… ({more:,} more characters)" if more > 0 else text
 
 
 def sendable(value: Any) -> Any:
@@ -246,7 +241,7 @@ def sendable(value: Any) -> Any:
 
 
 class FrameImages:
-    """The frames of a run, at full size and scaled down.
+    """The frames of a run, scaled down for lists.
 
     Args:
         run: the recorded run.
@@ -255,10 +250,6 @@ class FrameImages:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._scaled = lru_cache(maxsize=4096)(self._scale)
-
-    def whole(self, frame_id: str) -> bytes | None:
-        """A frame as PNG; None if it is missing or damaged."""
-        return self._run.frame_bytes(frame_id)
 
     def small(self, frame_id: str, width: int) -> bytes | None:
         """A frame as WebP of at most this width; None if it is missing or damaged."""

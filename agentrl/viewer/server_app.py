@@ -68,7 +68,7 @@ def application(
     app.middleware("http")(_guarded)
     _add_refusals(app, run)
     _add_files(app, _static())
-    _add_frames(app, FrameImages(run))
+    _add_frames(app, run)
     _add_views(app, run, other)
     _add_news(app, run)
     app.state.wall = PhoneWall(run)
@@ -138,12 +138,14 @@ def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
         return Response(files[path], media_type=_MEDIA_TYPES[path.rpartition(".")[2]])
 
 
-def _add_frames(app: FastAPI, pictures: FrameImages) -> None:
+def _add_frames(app: FastAPI, run: Run) -> None:
+    pictures = FrameImages(run)
+
     @app.get("/frames/{frame_id}")
     def frame(frame_id: str, width: int | None = None) -> Response:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
             return Response("no such frame\n", 404, media_type="text/plain")
-        image = pictures.whole(frame_id) if width is None else pictures.small(frame_id, width)
+        image = run.frame_bytes(frame_id) if width is None else pictures.small(frame_id, width)
         if image is None:
             return Response("this frame was not recorded\n", 404, media_type="text/plain")
         kind = "image/png" if width is None else "image/webp"

@@ -115,7 +115,9 @@ def play_in_browser(
             checkpoint=checkpoint, overrides=overrides, begun=begun,
         )  # fmt: skip
         stage.end(scored)
-        _stay(stays)
+        with suppress(KeyboardInterrupt):
+            while stays is not None and not stays.wait(0.2):
+                pass  # the pages are served meanwhile
     except AgentRLError as error:
         stage.end(None, str(error))
         raise
@@ -123,13 +125,6 @@ def play_in_browser(
         for server in servers:
             server.close()
     return scored, folder
-
-
-def _stay(until: threading.Event | None) -> None:
-    """Keep serving the pages until the event is set or Ctrl-C."""
-    with suppress(KeyboardInterrupt):
-        while until is not None and not until.wait(0.2):
-            pass
 
 
 class ViewerServer:

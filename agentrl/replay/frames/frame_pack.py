@@ -89,11 +89,8 @@ class PackWriter:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
 
-    def add(self, cuts: Iterable[BandedImage]) -> tuple[int, int]:
+    def add(self, cuts: Iterable[BandedImage]) -> None:
         """Add frames in one transaction; frames already in the pack are touched.
-
-        Returns:
-            The number of new frames, and the bytes that they took.
 
         Raises:
             OSError: the frames cannot be written.
@@ -104,7 +101,7 @@ class PackWriter:
                 self._forget_what_changed()
                 for id in self._touched(list(by_id), now):
                     del by_id[id]
-                return len(by_id), self._insert(by_id, now)
+                self._insert(by_id, now)
         except BaseException:
             self._numbers.clear()  # the transaction was rolled back, and with it new bands
             raise
@@ -134,11 +131,11 @@ class PackWriter:
             touched += [id for (id,) in rows]
         return touched
 
-    def _insert(self, cuts: Mapping[bytes, BandedImage], now: float) -> int:
-        """Insert frames and their new bands; return the bytes that the bands took."""
+    def _insert(self, cuts: Mapping[bytes, BandedImage], now: float) -> None:
+        """Insert frames and their new bands."""
         bands: list[tuple[object, ...]] = []
         frames: list[tuple[object, ...]] = []
-        total, last = 0, self._last_band()
+        last = self._last_band()
         for id, cut in cuts.items():
             size, numbers = 0, []
             for digest, pixels in cut.bands():
@@ -151,10 +148,8 @@ class PackWriter:
                 numbers.append(number)
             packed = np.array(numbers, NUMBERS).tobytes()
             frames.append((id, cut.pixels.shape[1], packed, size, now))
-            total += size
         self._insert_all("bands (number, height, adler, deflated)", bands)
         self._insert_all("frames (id, width, bands, bytes, touched)", frames)
-        return total
 
     def _last_band(self) -> int:
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'bands'"

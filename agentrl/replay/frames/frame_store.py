@@ -4,8 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from agentrl.replay.frames.banded_png import BandedImage, cut_into_bands
@@ -25,17 +24,6 @@ _BATCH_BYTES = 64 << 20
 """Frames that arrive within this time, up to this size, share one transaction and one disk wait."""
 
 
-@dataclass(slots=True, kw_only=True)
-class FrameStats:
-    """Counters of a frame store."""
-
-    seen: int = 0
-    stored: int = 0
-    bytes: int = 0
-    dropped: int = 0
-    """Not stored because the disk fell behind: rollouts never wait for it."""
-
-
 class FrameStore:
     """Writes each distinct image once to `RUN/frames/<writer>.sqlite`.
 
@@ -46,12 +34,13 @@ class FrameStore:
     """
 
     def __init__(self, run: Path, writer: str = "main", *, waiting: int = 512 << 20) -> None:
-        self.stats = FrameStats()
         self._path = pack_file(run, writer)
         self._known: dict[str, float] = {}
         """Monotonic time at which each frame id was last queued."""
         self._changed = threading.Condition()
         self._room = self._waiting_bytes = waiting
+        self._seen = self._dropped = 0
+        """Frames that were not stored are dropped: rollouts never wait for the disk."""
         self._warned_at = -math.inf
         self._waiting: list[BandedImage] = []
         self._handed_over = self._settled = 0
@@ -75,14 +64,14 @@ class FrameStore:
         self._raise_failure()
         assert self._thread.is_alive(), "this store is closed"
         with self._changed:
-            self.stats.seen += 1
+            self._seen += 1
             if time.monotonic() - self._known.get(name, -math.inf) < REFRESH_S:
                 return name
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             if image.nbytes > self._room:
                 if name not in self._known:
-                    self.stats.dropped += 1
+                    self._dropped += 1
                     self._warn_dropped()
                 return name
             self._room -= image.nbytes
@@ -104,7 +93,7 @@ class FrameStore:
             log.warning(
                 "the disk cannot keep up: %d of %d frames dropped so far; run.frames=model or none "
                 "records less",
-                self.stats.dropped, self.stats.seen,
+                self._dropped, self._seen,
             )  # fmt: skip
 
     def _write_all(self) -> None:
@@ -113,7 +102,7 @@ class FrameStore:
             try:
                 if self._failure is None:
                     pack = pack or PackWriter(self._path)
-                    self._write(pack, cuts)
+                    pack.add(cuts)
             except BaseException as error:  # Any failure: callers must not wait forever.
                 self._failure = error
                 log.error("frame recording stopped: a frame could not be written: %r", error)
@@ -132,11 +121,6 @@ class FrameStore:
             self._changed.wait_for(lambda: self._hurried or self._closing, _BATCH_S)
             cuts, self._waiting, self._hurried = self._waiting, [], False
         return cuts
-
-    def _write(self, pack: PackWriter, cuts: Sequence[BandedImage]) -> None:
-        stored, size = pack.add(cuts)
-        self.stats.stored += stored
-        self.stats.bytes += size
 
     def flush(self) -> None:
         """Wait until every queued frame is on disk.

@@ -31,7 +31,7 @@ def write(run: Run, episode_id: str, path: Path) -> None:
     }
     if path.suffix not in kinds:
         raise ConfigError(f"{path}: must end in {', '.join(kinds)}")
-    save(path, kinds[path.suffix](run, run.episode(episode_id)))
+    _save(path, kinds[path.suffix](run, run.episode(episode_id)))
 
 
 def write_group(run: Run, group: str, path: Path) -> None:
@@ -43,7 +43,7 @@ def write_group(run: Run, group: str, path: Path) -> None:
     from agentrl.viewer.export.html_pages import group_page
 
     _check_html(path)
-    save(path, group_page(run, group))
+    _save(path, group_page(run, group))
 
 
 def write_report(run: Run, path: Path) -> None:
@@ -55,7 +55,7 @@ def write_report(run: Run, path: Path) -> None:
     from agentrl.viewer.export.run_report import report
 
     _check_html(path)
-    save(path, report(run))
+    _save(path, report(run))
 
 
 def _check_html(path: Path) -> None:
@@ -63,12 +63,8 @@ def _check_html(path: Path) -> None:
         raise ConfigError(f"{path}: groups and reports are pages: use FILE.html")
 
 
-def save(path: Path, content: bytes) -> None:
-    """Write a file atomically; create its folder.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+def _save(path: Path, content: bytes) -> None:
+    """Write a file atomically; create its folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace(path) as partial:

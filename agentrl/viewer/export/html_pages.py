@@ -16,7 +16,14 @@ from agentrl.replay.episode_summary import at
 from agentrl.replay.touch_marks import touch_of
 from agentrl.text import format_signed, printable
 from agentrl.types import without_placeholders
-from agentrl.viewer.page_data import episodes_of, rounded, shared_state_counts, turns_of, webp
+from agentrl.viewer.page_data import (
+    episodes_of,
+    rounded,
+    shared_state_counts,
+    shortened,
+    turns_of,
+    webp,
+)
 
 _WIDEST = 480
 """Pixels; the page shows screens at about 280."""
@@ -54,8 +61,8 @@ def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
         summary=recorded.summary,
         episode=episode,
         turns=[_turn(recorded, number, pictures) for number in range(len(episode.turns))],
-        instructions=shortened(episode.instructions),
-        final_shown=shortened(episode.final_shown),
+        instructions=_shortened(episode.instructions),
+        final_shown=_shortened(episode.final_shown),
         final=[pictures.uri(frame) for frame in episode.final_frames],
     )
 
@@ -67,17 +74,17 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> M
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
         "mark": touch_of(turn),
-        "shown": shortened(without_placeholders(turn.shown)),
-        "reply": shortened(turn.reply),
-        "action": None if turn.action is None else shortened(json.dumps(rounded(turn.action))),
-        "parse_error": turn.parse_error and shortened(turn.parse_error),
+        "shown": _shortened(without_placeholders(turn.shown)),
+        "reply": _shortened(turn.reply),
+        "action": None if turn.action is None else _shortened(json.dumps(rounded(turn.action))),
+        "parse_error": turn.parse_error and _shortened(turn.parse_error),
         "reward": at(summary.rewards, number),
         "advantage": at(summary.advantages, number),
         "components": {name: at(values, number) for name, values in summary.components.items()},
         "tokens": len(turn.reply_ids),
         "logprob": sum(turn.reply_logprobs),
         "state_key": turn.state_key,
-        "info": shortened(json.dumps(turn.info, indent=1, ensure_ascii=False)),
+        "info": _shortened(json.dumps(turn.info, indent=1, ensure_ascii=False)),
         "timings": _timings(turn.timings),
     }
 
@@ -104,7 +111,7 @@ def group_page(run: Run, group: str) -> bytes:
     rows = [
         {
             "summary": summary,
-            "lost": shortened(episode) if isinstance(episode, str) else None,
+            "lost": _shortened(episode) if isinstance(episode, str) else None,
             "final": pictures.uri(episode.final_frames[-1])
             if not isinstance(episode, str) and episode.final_frames
             else None,
@@ -113,7 +120,7 @@ def group_page(run: Run, group: str) -> bytes:
                 {
                     "screen": pictures.uri(turn.frames[-1]) if turn.frames else None,
                     "shown": _words(turn.shown),
-                    "reply": shortened(turn.reply),
+                    "reply": _shortened(turn.reply),
                     "reward": at(summary.rewards, number),
                     "advantage": at(summary.advantages, number),
                     "met": met[number],
@@ -164,8 +171,5 @@ def _visible(value: Any) -> Any:
     return printable(value) if plain else value
 
 
-def shortened(text: str) -> str:
-    """Shorten a text to what a page can show."""
-    if len(text) <= _MAX_TEXT:
-        return text
-    return f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT:,} more characters)"
+def _shortened(text: str) -> str:
+    return shortened(text, _MAX_TEXT)
