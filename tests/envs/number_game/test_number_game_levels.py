@@ -16,7 +16,7 @@ from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.envs.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rollout.env_components import open_translator
-from tests.envs.levels import ALL, LEVELS, SEEDS, launched, play, tap
+from tests.envs.number_game.level_apps import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)
 WRONG: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ from agentrl.envs.tree_game.mini_program import CIRCLE, DOTS
 from agentrl.envs.tree_game.players import TreeGameExpert
 from agentrl.envs.tree_game.wechat_entry import open_mini_program
 from agentrl.errors import DeviceTimeout
-from tests.envs.tree import launched
+from tests.envs.tree_game.tree_app import launched
 
 CHOP, REPLACE, DECOMPOSE = range(3)
 

@@ -12,7 +12,7 @@ from agentrl.envs.sokoban.level_generator import LevelKind, generate
 from agentrl.envs.sokoban.level_split import canonical, room_belongs
 from agentrl.envs.sokoban.solver import SearchLimitReached, solve
 from agentrl.errors import ConfigError
-from tests.envs.sokoban_search import move, shortest
+from tests.envs.sokoban.search import move, shortest
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 KINDS = st.sampled_from(

@@ -25,7 +25,7 @@ from agentrl.rewards import sokoban as rewards
 from agentrl.rollout.env_arguments import check_env_kwargs
 from agentrl.rollout.env_components import load_player, open_translator
 from agentrl.types import Episode, Outcome, Turn
-from tests.envs.sokoban_search import move
+from tests.envs.sokoban.search import move
 
 UP, DOWN, LEFT, RIGHT = range(4)
 TWO_BOXES = "; 0\n#######\n#     #\n# @$. #\n#  $. #\n#     #\n#######\n"

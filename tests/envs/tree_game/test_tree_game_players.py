@@ -5,7 +5,7 @@ from agentrl.envs.tree_game.env import TreeGameTranslator
 from agentrl.envs.tree_game.players import TreeGameExpert, TreeGameMediocre, TreeGameRandom
 from agentrl.rewards import tree_game
 from agentrl.types import Episode, Outcome, Turn
-from tests.envs.tree import launched, play, tap
+from tests.envs.tree_game.tree_app import launched, play, tap
 
 
 def test_the_expert_has_no_regret_in_any_level() -> None:

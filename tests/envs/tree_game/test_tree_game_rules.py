@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.equipment import WEIGHTS, Equipment, draw_drop, draw_worn, reach
 from agentrl.envs.tree_game.rules import TreeGameLevel, TreeGamePhase, TreeGameRules
-from tests.envs.tree import launched, tap
+from tests.envs.tree_game.tree_app import launched, tap
 
 SEEDS = st.integers(min_value=0, max_value=2**32)
 CHOICES = st.lists(st.booleans(), min_size=4, max_size=4)

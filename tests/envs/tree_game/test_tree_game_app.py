@@ -10,7 +10,7 @@ from agentrl.envs.phone_game.boxes import to_screen
 from agentrl.envs.tree_game import layout
 from agentrl.envs.tree_game.app import CHATS_ACTIVITY, GAME_ACTIVITY, TreeGameApp
 from agentrl.envs.tree_game.mini_program import CAPSULE, CIRCLE, DOTS, ENTRY, SHEET
-from tests.envs.tree import launched, tap
+from tests.envs.tree_game.tree_app import launched, tap
 
 SIZES = [(720, 1231), (1080, 2308), (333, 777), (90, 160), (1231, 720)]
 
@@ -125,7 +125,7 @@ def test_an_arrow_is_green_or_red_as_the_change_is() -> None:
 
 
 def test_the_documented_picture_is_up_to_date() -> None:
-    script = Path(__file__).parents[2] / "docs" / "make_tree_game.py"
+    script = Path(__file__).parents[3] / "docs" / "make_tree_game.py"
     program = runpy.run_path(str(script))
     drawn, shown = (
         np.asarray(one.convert("RGB"), dtype=int)

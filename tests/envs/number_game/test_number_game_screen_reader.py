@@ -23,7 +23,7 @@ from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
 from agentrl.virtual_phone.system.screen_frame import ScreenFrame, bar_height, compose
-from tests.envs.levels import LEVELS, SEEDS, launched, tap
+from tests.envs.number_game.level_apps import LEVELS, SEEDS, launched, tap
 
 SIZES = st.sampled_from([(360, 640), (720, 1280), (1080, 2400)])
 

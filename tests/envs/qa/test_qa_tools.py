@@ -67,7 +67,7 @@ def test_zoom_shows_a_part_enlarged():
 
 @pytest.fixture
 def example(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples"))
     yield "ask_with_tools:AskWithTools-v0"
     sys.modules.pop("ask_with_tools", None)
 

@@ -6,7 +6,7 @@ import pytest
 from agentrl.envs.phone_game.boxes import to_app
 from agentrl.phone_page import PagedApp
 from agentrl.phone_page.page_messages import Gesture
-from tests.envs.minigames import SHORT, extras, new_app, player
+from tests.envs.minigames.short_games import SHORT, extras, new_app, player
 from tests.phone_page.test_page_app import FakeLink, hello, paint
 
 

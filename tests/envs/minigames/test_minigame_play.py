@@ -16,7 +16,7 @@ from agentrl.env import find_env, make_translator
 from agentrl.envs.minigames.flip import players as flip_players
 from agentrl.envs.minigames.flip.rules import Flip
 from agentrl.envs.phone_game.boxes import to_app
-from tests.envs.minigames import SHORT, extras, new_app, player
+from tests.envs.minigames.short_games import SHORT, extras, new_app, player
 
 IDS = list(SHORT)
 SIZES = [(720, 1231), (333, 777), (90, 154), (400, 230)]
@@ -181,7 +181,7 @@ def test_a_drag_sends_the_ship_where_it_ends() -> None:
 
 
 def test_the_documented_picture_of_all_games_is_up_to_date() -> None:
-    program = Path(__file__).parents[2] / "docs" / "make_minigames.py"
+    program = Path(__file__).parents[3] / "docs" / "make_minigames.py"
     spec = importlib.util.spec_from_file_location("make_minigames", program)
     assert spec is not None
     assert spec.loader is not None

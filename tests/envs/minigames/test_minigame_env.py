@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentrl.devices import open_device
 from agentrl.env import apps, make, make_translator
 from agentrl.envs.phone_game import env as frame
-from tests.envs.minigames import SHORT, play_badly, player
+from tests.envs.minigames.short_games import SHORT, play_badly, player
 
 IDS = list(SHORT)
 SEEDS = st.integers(min_value=0, max_value=2**31)
