@@ -5,51 +5,37 @@ from agentrl.files import refuse_bare_name
 
 refuse_bare_name(__name__)
 
-register(
-    "NumberGame-v0",
-    "agentrl.envs.number_game.env:NumberGame",
-    translator="agentrl.envs.number_game.translator:NumberGameTranslator",
-    players={
-        "expert": "agentrl.envs.number_game.players:NumberGameExpert",
-        "mediocre": "agentrl.envs.number_game.players:NumberGameMediocre",
-        "random": "agentrl.envs.number_game.players:NumberGameRandom",
-    },
-    app="agentrl.envs.number_game.app:NumberGameApp",
-)
 
-register(
-    "TreeGame-v0",
-    "agentrl.envs.tree_game.env:TreeGame",
-    translator="agentrl.envs.tree_game.env:TreeGameTranslator",
-    players={
-        "expert": "agentrl.envs.tree_game.players:TreeGameExpert",
-        "mediocre": "agentrl.envs.tree_game.players:TreeGameMediocre",
-        "random": "agentrl.envs.tree_game.players:TreeGameRandom",
-    },
-    app="agentrl.envs.tree_game.app:TreeGameApp",
-)
+def _register(name: str, folder: str, env: str, translator: str, app: str | None = None) -> None:
+    """Register an environment with its three players; the others are named within its folder."""
+    register(
+        f"{name}-v0",
+        f"{folder}.{env}",
+        translator=f"{folder}.{translator}",
+        players={
+            kind: f"{folder}.players:{name}{kind.title()}"
+            for kind in ("expert", "mediocre", "random")
+        },
+        app=None if app is None else f"{folder}.{app}",
+    )
 
-register(
-    "Sokoban-v0",
-    "agentrl.envs.sokoban.env:Sokoban",
-    translator="agentrl.envs.sokoban.translator:SokobanTranslator",
-    players={
-        "expert": "agentrl.envs.sokoban.players:SokobanExpert",
-        "mediocre": "agentrl.envs.sokoban.players:SokobanMediocre",
-        "random": "agentrl.envs.sokoban.players:SokobanRandom",
-    },
-)
 
-register(
-    "QA-v0",
-    "agentrl.envs.qa.env:QA",
-    translator="agentrl.envs.qa.translator:QATranslator",
-    players={
-        "expert": "agentrl.envs.qa.players:QAExpert",
-        "mediocre": "agentrl.envs.qa.players:QAMediocre",
-        "random": "agentrl.envs.qa.players:QARandom",
-    },
+_register(
+    "NumberGame",
+    "agentrl.envs.number_game",
+    "env:NumberGame",
+    "translator:NumberGameTranslator",
+    "app:NumberGameApp",
 )
+_register(
+    "TreeGame",
+    "agentrl.envs.tree_game",
+    "env:TreeGame",
+    "env:TreeGameTranslator",
+    "app:TreeGameApp",
+)
+_register("Sokoban", "agentrl.envs.sokoban", "env:Sokoban", "translator:SokobanTranslator")
+_register("QA", "agentrl.envs.qa", "env:QA", "translator:QATranslator")
 for _folder, _name in (
     ("game_2048", "Game2048"),
     ("timberman", "Timberman"),
@@ -58,16 +44,10 @@ for _folder, _name in (
     ("flappy_bird", "FlappyBird"),
     ("space_fighter", "SpaceFighter"),
 ):
-    _env = f"agentrl.envs.minigames.{_folder}.env"
-    _players = f"agentrl.envs.minigames.{_folder}.players"
-    register(
-        f"{_name}-v0",
-        f"{_env}:{_name}Env",
-        translator=f"{_env}:{_name}Translator",
-        players={
-            "expert": f"{_players}:{_name}Expert",
-            "mediocre": f"{_players}:{_name}Mediocre",
-            "random": f"{_players}:{_name}Random",
-        },
-        app=f"{_env}:{_name}App",
+    _register(
+        _name,
+        f"agentrl.envs.minigames.{_folder}",
+        f"env:{_name}Env",
+        f"env:{_name}Translator",
+        f"env:{_name}App",
     )

@@ -33,7 +33,6 @@ class VirtualPhones:
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", ports: Sequence[int]) -> None:
-        """Created by `spawn`."""
         self.pid = process.pid
         self.ports = tuple(ports)
         self.serials = tuple(f"127.0.0.1:{port}" for port in ports)

@@ -142,7 +142,6 @@ class Ticker:
     """
 
     def __init__(self, phone: VirtualPhone) -> None:
-        """Start stopped."""
         self._phone = phone
         self._is_running = False
 

@@ -12,19 +12,19 @@ from agentrl.envs.phone_game.players import Choice, GamePlayer
 class SkilledPlayer(GamePlayer):
     """Makes the best move with probability `skill`, else a random one of `info["moves"]`.
 
-    Each game subclasses it and sets `game`; weaker players override `usual_skill`.
+    Each game subclasses it and sets `game`; weaker players override `default_skill`.
 
     Args:
-        skill: the probability of the best move, in [0, 1]; None for `usual_skill`.
+        skill: the probability of the best move, in [0, 1]; None for `default_skill`.
         mode: `touch` or `calls`, the same as the environment's.
         style: how actions are written: `tag` or `tool`.
     """
 
-    usual_skill: ClassVar[float] = 1.0
+    default_skill: ClassVar[float] = 1.0
 
     def __init__(self, skill: float | None = None, mode: str = "touch", style: str = "tag") -> None:
         super().__init__(mode, style)
-        self.skill = self.usual_skill if skill is None else skill
+        self.skill = self.default_skill if skill is None else skill
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
         """The best move, or a random one."""

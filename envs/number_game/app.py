@@ -52,10 +52,10 @@ class NumberGameRules(GameRules):
 
     def _act(self, x: float, y: float) -> bool:
         where = round_layout(self.game)
-        if where.button.holds(x, y):
+        if where.button.contains(x, y):
             return self._press()
         for card, box in enumerate(where.cards):
-            if box.holds(x, y):
+            if box.contains(x, y):
                 return self.game.pick(card)
         return False
 
@@ -97,7 +97,7 @@ GAME = PhoneGame(
     level=NumberGameLevel,
     calls={"select(i)": 3},
     prompt=_prompt,
-    scale=1 / STAKE,
+    reward_scale=1 / STAKE,
 )
 
 

@@ -1,6 +1,6 @@
 """The number game as a Gymnasium environment over a phone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from agentrl.devices import Settled
@@ -9,12 +9,10 @@ from agentrl.envs.number_game.fact_source import FactSource
 from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.translator import MODES
-from agentrl.envs.phone_game.env import GameEnv
+from agentrl.envs.phone_game.env import Facts, GameEnv
 from agentrl.envs.phone_game.game import NamedCalls
 from agentrl.envs.phone_game.page_layout import in_layout
 from agentrl.errors import ConfigError
-
-_Facts = Mapping[str, Any]
 
 
 class NumberGame(GameEnv):
@@ -79,7 +77,7 @@ class NumberGame(GameEnv):
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}; it must be at least 1.")
         self.rounds = rounds
-        self._facts = FactSource(truth, NumberGameLevel.checked(**settings))
+        self._fact_source = FactSource(truth, NumberGameLevel.checked(**settings))
         super().__init__(device, mode, allow, render_mode, **settings)
 
     def calls(self) -> NamedCalls:
@@ -89,9 +87,9 @@ class NumberGame(GameEnv):
     def call(self, number: int) -> bool:
         """Pick a card, then press the button until the next screen that asks for a card."""
         stayed = True
-        if self.known["phase"] != NumberGamePhase.LAMP:
+        if self.facts["phase"] != NumberGamePhase.LAMP:
             stayed = self.touch("cards", number)
-        if stayed and self.known["phase"] in (NumberGamePhase.LAMP, NumberGamePhase.REVEAL):
+        if stayed and self.facts["phase"] in (NumberGamePhase.LAMP, NumberGamePhase.REVEAL):
             stayed = self.touch("button")
         return stayed
 
@@ -99,44 +97,44 @@ class NumberGame(GameEnv):
         """The rounds and the level."""
         return {"rounds": str(self.rounds), **self.level.extras()}
 
-    def shows_all(self) -> bool:
+    def state_is_visible(self) -> bool:
         """A running clock is drawn coarsely, so its changes may be invisible."""
         return not self.level.timed
 
     def begin(self, seed: int) -> None:
         """Clear what was read in the previous game."""
-        self._facts.begin(seed)
+        self._fact_source.begin(seed)
 
-    def begins(self, shown: Settled) -> bool:
+    def is_first_screen(self, shown: Settled) -> bool:
         """Whether a screen without published state shows the start of a game."""
-        return self._facts.begins(in_layout(shown, self.device.app_area()))
+        return self._fact_source.is_first_screen(in_layout(shown, self.device.app_area()))
 
-    def facts(self, shown: Settled) -> _Facts:
+    def read_facts(self, shown: Settled) -> Facts:
         """The true state behind a screen, from the source that `truth` selects."""
         # An allowed app may cover the game.
         in_front = shown.front in (None, self.game.package)
-        return self._facts.of(in_layout(shown, self.device.app_area()), in_front=in_front)
+        return self._fact_source.of(in_layout(shown, self.device.app_area()), in_front=in_front)
 
-    def lowest(self, facts: _Facts) -> float:
+    def exit_reward(self, facts: Facts) -> float:
         """All remaining picks are lost."""
         return float(facts["right"] + facts["wrong"] - self.rounds)
 
-    def had_effect(self, before: _Facts, after: _Facts) -> bool:
+    def had_effect(self, before: Facts, after: Facts) -> bool:
         """Whether anything changed besides the time left."""
         same_phase: bool = before["phase"] == after["phase"]
         return not (same_phase and before["time_left"] != after["time_left"])
 
-    def state_key(self, facts: _Facts) -> str:
+    def state_key(self, facts: Facts) -> str:
         """Seed, round and phase, and the touches left while a clock runs."""
         key = f"{facts['seed']}/{facts['round']}/{facts['phase']}"
         runs = facts["timed"] and facts["phase"] == NumberGamePhase.PICK
         return f"{key}/{facts['time_left']}" if runs else key
 
-    def metrics(self, facts: _Facts) -> dict[str, float]:
+    def metrics(self, facts: Facts) -> dict[str, float]:
         """The share of right picks among all rounds, the score, and the misread facts."""
         right = {"accuracy": facts["right"] / self.rounds, "score": facts["score"]}
-        return {**right, **self._facts.metrics()}
+        return {**right, **self._fact_source.metrics()}
 
     def extra_info(self) -> dict[str, Any]:
         """The audit of facts read from the screen."""
-        return self._facts.extra_info()
+        return self._fact_source.extra_info()

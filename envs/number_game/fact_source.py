@@ -48,7 +48,7 @@ class FactSource:
         """Clear what was read in the previous game."""
         self._facts, self._audit, self._misread = {"seed": seed}, None, 0
 
-    def begins(self, shown: Settled) -> bool:
+    def is_first_screen(self, shown: Settled) -> bool:
         """Whether a screen without published state shows the start of a game."""
         if self._kind != "sight" or shown.state is not None:
             return False

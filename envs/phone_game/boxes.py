@@ -15,7 +15,7 @@ class Box:
     right: float
     bottom: float
 
-    def holds(self, x: float, y: float) -> bool:
+    def contains(self, x: float, y: float) -> bool:
         """Whether (x, y) lies inside."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 

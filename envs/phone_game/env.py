@@ -85,14 +85,14 @@ class GameEnv(gymnasium.Env[Image, Action]):
         app = f"{self.app.__module__}:{self.app.__name__}"
         self.device: Device = open_device(device, apps=[app])
         runs = isinstance(self.level, PacedSettings) and self.level.runs
-        settling = {"moving": True} if runs else {"state_shows": self.shows_all()}
-        self._stage = GameSession(
+        settling = {"moving": True} if runs else {"state_shows": self.state_is_visible()}
+        self._session = GameSession(
             self.device, self.game.package, self.game.activity, allow, **settling
         )
         width, height = self.device.size()
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = self.actions()
-        self.known: Facts = {}
+        self.facts: Facts = {}
         """The true state behind the last screen."""
         self._changed = True
 
@@ -104,7 +104,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
     @property
     def timings(self) -> Mapping[str, float]:
         """Seconds of the last step."""
-        return self._stage.timings
+        return self._session.timings
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -112,9 +112,9 @@ class GameEnv(gymnasium.Env[Image, Action]):
         """Launch the game with this seed, or with a random one if none is given."""
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._stage.begin_step()
+        self._session.begin_step()
         self.begin(drawn)
-        shown = self._stage.launch({"seed": str(drawn), **self.extras()}, self.begins)
+        shown = self._session.launch({"seed": str(drawn), **self.extras()}, self.is_first_screen)
         self._keep(shown)
         self._changed = True
         return shown.frame, self._info()
@@ -125,22 +125,23 @@ class GameEnv(gymnasium.Env[Image, Action]):
             raise ValueError(
                 f"{action!r} is not an action of mode={self.mode}: {self.action_space}"
             )
-        before = self.known
-        self._stage.begin_step()
+        before = self.facts
+        self._session.begin_step()
         if self.mode == self.modes[0]:
             stayed = self._act(_touch_at(np.asarray(action)))
         else:
             stayed = self.call(int(action))
         # After leaving, another app is in front: keep showing the game's last screen.
-        screen = self._stage.screen
+        screen = self._session.screen
         if not stayed:
-            return screen, float(self.lowest(before)), True, False, {**self._info(), "left": True}
-        reward = float(self.reward(before, self.known))
-        return screen, reward, bool(self.known["done"]), False, self._info()
+            reward = float(self.exit_reward(before))
+            return screen, reward, True, False, {**self._info(), "left": True}
+        reward = float(self.reward(before, self.facts))
+        return screen, reward, bool(self.facts["done"]), False, self._info()
 
     def render(self) -> Image | None:
         """The last settled screen, with `render_mode="rgb_array"`."""
-        return self._stage.screen if self.render_mode == "rgb_array" else None
+        return self._session.screen if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Give the phone back."""
@@ -169,9 +170,10 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
     def reward(self, before: Facts, after: Facts) -> float:
         """The reward of an action."""
-        return float(self.game.scale * (after[self.game.score] - before[self.game.score]))
+        key = self.game.reward_fact
+        return float(self.game.reward_scale * (after[key] - before[key]))
 
-    def lowest(self, facts: Facts) -> float:
+    def exit_reward(self, facts: Facts) -> float:
         """The reward for leaving: at most the worst possible rest of the game, so it never pays.
 
         Games in which the worst rest depends on the state compute it from the facts.
@@ -179,7 +181,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         Args:
             facts: the true state behind the game's last screen.
         """
-        return self.game.lowest
+        return self.game.exit_reward
 
     def metrics(self, facts: Facts) -> dict[str, float]:
         """The numbers for `info["metrics"]`."""
@@ -196,11 +198,11 @@ class GameEnv(gymnasium.Env[Image, Action]):
         """Whether the action caused the change of the screen."""
         return True
 
-    def shows_all(self) -> bool:
+    def state_is_visible(self) -> bool:
         """Whether every change of the published state is visible on the screen."""
         return True
 
-    def facts(self, shown: Settled) -> Facts:
+    def read_facts(self, shown: Settled) -> Facts:
         """The true state behind a screen.
 
         Raises:
@@ -210,7 +212,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             raise EnvError("the game publishes no state.")
         return {name: value for name, value in shown.state.items() if name not in PRIVATE}
 
-    def begins(self, shown: Settled) -> bool:
+    def is_first_screen(self, shown: Settled) -> bool:
         """Whether a screen without published state is the first of a game."""
         return False
 
@@ -223,22 +225,22 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
     def touch(self, name: str, index: int | None = None) -> bool:
         """Touch one of the published positions. Returns whether the agent is still in the game."""
-        target = self.known["touch_targets"][name]
+        target = self.facts["touch_targets"][name]
         return self._act(_touch_at(target if index is None else target[index]))
 
     def _act(self, action: Tap | Swipe) -> bool:
         """Act and wait until settled. Returns whether the agent is still in the game."""
-        settled = self._stage.act(action)
+        settled = self._session.act(action)
         if settled is None:
             return False
-        before, screen = self.known, self._stage.screen
+        before, screen = self.facts, self._session.screen
         settled = self._when_over(settled)
         self._keep(settled)
-        self._changed = settled.changed and self.had_effect(before, self.known)
-        if how := self.known.get("closed"):
+        self._changed = settled.changed and self.had_effect(before, self.facts)
+        if how := self.facts.get("closed"):
             left = AppExit(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
-            self._stage.events += (left,)
-            self._stage.screen = screen
+            self._session.events += (left,)
+            self._session.screen = screen
             return False
         return True
 
@@ -249,7 +251,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             EnvError: it does not finish in time.
         """
         package, deadline_s = self.game.package, self.device.deadlines.settle_s
-        return self._stage.look_until(
+        return self._session.look_until(
             lambda shown: not (shown.state or {}).get("busy"),
             settled,
             deadline_s,
@@ -258,20 +260,20 @@ class GameEnv(gymnasium.Env[Image, Action]):
 
     def _keep(self, shown: Settled) -> None:
         try:
-            facts = self.facts(shown)
+            facts = self.read_facts(shown)
         except EnvError as error:
             raise EnvError(f"{self.device.serial}: {self.game.package}: {error}") from error
-        self.known = on_screen(facts, self.device.app_area())
-        self._stage.screen = shown.frame
+        self.facts = on_screen(facts, self.device.app_area())
+        self._session.screen = shown.frame
 
     def _info(self) -> Info:
-        events = self._stage.events
+        events = self._session.events
         return {
-            **self.known,
+            **self.facts,
             **({"guard": events[-1].to_info()} if events else {}),
-            "state_key": self.state_key(self.known),
+            "state_key": self.state_key(self.facts),
             "changed": self._changed,
-            "metrics": self.metrics(self.known),
+            "metrics": self.metrics(self.facts),
             **self.extra_info(),
         }
 

@@ -33,13 +33,13 @@ class PhoneGame:
     """Whether the game takes swipes; if not, every touch is a tap."""
     prompt: str | Callable[[Any], str]
     """The rules for the prompt, or a function of the level: the aim, and what the screen hides."""
-    score: str = "score"
+    reward_fact: str = "score"
     """The published number whose change is the reward."""
-    scale: float = 1.0
+    reward_scale: float = 1.0
     """The reward for a change of 1."""
-    lowest: float = -1.0
+    exit_reward: float = -1.0
     """The reward for leaving, as low as the worst possible rest of a game. Where that depends on
-    the state, the environment overrides `GameEnv.lowest`."""
+    the state, the environment overrides `GameEnv.exit_reward`."""
     metrics: tuple[str, ...] = field(default=("score",))
     """The published numbers that are copied to `info["metrics"]`."""
 

@@ -38,7 +38,7 @@ class Arithmetic:
     def task(self, seed: int) -> Task:
         """The question of a seed."""
         draws = self._draws(seed)
-        term, value, thought = next(drawn for drawn in draws if self._part.holds(drawn[0]))
+        term, value, thought = next(drawn for drawn in draws if self._part.contains(drawn[0]))
         near = sorted({value + d for d in (-10, -2, -1, 0, 1, 2, 10)})
         return Task(
             name=f"arithmetic {seed}",

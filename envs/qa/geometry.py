@@ -51,7 +51,7 @@ class Geometry:
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
-        draws = (drawn for drawn in self._draws(seed) if self._part.holds(_asked(*drawn)))
+        draws = (drawn for drawn in self._draws(seed) if self._part.contains(_asked(*drawn)))
         kind, figure, (asked, answer, thought) = next(draws)
         guesses = sorted({max(1, answer + d) for d in (-20, -10, -5, -1, 0, 1, 5, 10, 20)})
         return Task(

@@ -30,13 +30,13 @@ class QuestionSplit:
         if not 0 <= hold_out < 1:
             raise ValueError(f"hold_out={hold_out}: the share must lie in [0, 1)")
         self._split, self._hold_out = split, hold_out
-        if not any(self.holds(question) for question in islice(asked, _TRIES)):
+        if not any(self.contains(question) for question in islice(asked, _TRIES)):
             raise ValueError(
                 f"hold_out={hold_out}: none of {_TRIES} sample questions falls into split={split}; "
                 "choose another share"
             )
 
-    def holds(self, asked: str) -> bool:
+    def contains(self, asked: str) -> bool:
         """Whether a question belongs to this split, determined by its content."""
         return self._split is None or (_place(asked) < self._hold_out) == (self._split == "eval")
 

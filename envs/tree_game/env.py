@@ -1,14 +1,11 @@
 """The tree game as a Gymnasium environment over a phone, and its translator."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.phone_game.env import GameEnv
+from agentrl.envs.phone_game.env import Facts, GameEnv
 from agentrl.envs.phone_game.translator import GameTranslator
 from agentrl.envs.tree_game.app import GAME, TreeGameApp
 from agentrl.envs.tree_game.rules import TreeGameLevel, TreeGamePhase
-
-_Facts = Mapping[str, Any]
 
 
 class TreeGame(GameEnv):
@@ -32,16 +29,16 @@ class TreeGame(GameEnv):
     app = TreeGameApp
     level: TreeGameLevel
 
-    def lowest(self, facts: _Facts) -> float:
+    def exit_reward(self, facts: Facts) -> float:
         """The worst outcome of each remaining decision."""
         return float(facts["chop"] - facts["chops"])
 
-    def metrics(self, facts: _Facts) -> dict[str, float]:
+    def metrics(self, facts: Facts) -> dict[str, float]:
         """Regret, power and accuracy."""
         accuracy = facts["right"] / facts["chops"]
         return {"regret": facts["regret"], "power": facts["power"], "accuracy": accuracy}
 
-    def state_key(self, facts: _Facts) -> str:
+    def state_key(self, facts: Facts) -> str:
         """The pending decision; on the main screen, also the worn equipment, which is visible."""
         shown = (
             facts["old"]

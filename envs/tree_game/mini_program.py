@@ -46,12 +46,12 @@ class MiniProgram(GameRules):
     def touch(self, x: float, y: float) -> bool:
         """Touches of the capsule and the menu go to WeChat, all others to the game."""
         if self.shows is Shows.CHATS:
-            return ENTRY.holds(x, y) and self._open()
-        if CIRCLE.holds(x, y):
+            return ENTRY.contains(x, y) and self._open()
+        if CIRCLE.contains(x, y):
             self.shows, self.closed = Shows.CHATS, "the capsule's circle closes the game"
         elif self.shows is Shows.MENU:  # every entry of the menu just closes it
             self.shows = Shows.GAME
-        elif DOTS.holds(x, y):
+        elif DOTS.contains(x, y):
             self.shows = Shows.MENU
         else:
             return self.game.touch(x, y)

@@ -112,11 +112,11 @@ class TreeGameRules(GameRules):
 
     def touch(self, x: float, y: float) -> bool:
         """Chop, replace or decompose, if the touch hits a button that is active."""
-        if self.phase is TreeGamePhase.READY and layout.AXE.holds(x, y):
+        if self.phase is TreeGamePhase.READY and layout.AXE.contains(x, y):
             self._begin_chop()
-        elif self.phase is TreeGamePhase.DROP and layout.REPLACE.holds(x, y):
+        elif self.phase is TreeGamePhase.DROP and layout.REPLACE.contains(x, y):
             self._decide(replace=True)
-        elif self.phase is TreeGamePhase.DROP and layout.DECOMPOSE.holds(x, y):
+        elif self.phase is TreeGamePhase.DROP and layout.DECOMPOSE.contains(x, y):
             self._decide(replace=False)
         else:
             return False

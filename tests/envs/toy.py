@@ -36,14 +36,14 @@ class Toy(GameRules):
         self.closed = None
 
     def touch(self, x, y):
-        if DOOR.holds(x, y):
+        if DOOR.contains(x, y):
             self.closed = "the door was touched"
             return True
-        if WORK.holds(x, y):
+        if WORK.contains(x, y):
             self.work = 3
             return True
         for column, box in enumerate(CELLS):
-            if box.holds(x, y):
+            if box.contains(x, y):
                 self.score += 1
                 changed, self.at = self.at != column, column
                 return changed
@@ -89,8 +89,8 @@ GAME = PhoneGame(
     calls={"go(column)": COLUMNS, "left": 1, "leave()": 1, "work()": 1},
     swipes=True,
     prompt="Move the mark.",
-    scale=0.5,
-    lowest=-3.0,
+    reward_scale=0.5,
+    exit_reward=-3.0,
     metrics=("score", "ticks"),
 )
 

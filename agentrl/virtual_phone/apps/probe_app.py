@@ -23,7 +23,6 @@ class ProbeApp:
     activity = ".Main"
 
     def __init__(self) -> None:
-        """Both halves in their first color."""
         self._halves = [0, 1]
         self._last: list[float] = []
         self._text = ""

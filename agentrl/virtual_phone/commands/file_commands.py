@@ -1,7 +1,7 @@
-"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, stat, md5sum, df."""
+"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, md5sum, df."""
 
 import hashlib
-import stat as modes
+import stat
 import time
 from collections.abc import Callable, Sequence
 
@@ -136,7 +136,7 @@ def chmod(ctx: CommandContext) -> int:
         if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
         if all(digit in "01234567" for digit in mode) and len(mode) <= 4:
-            node.mode = modes.S_IFMT(node.mode) | int(mode, 8)
+            node.mode = stat.S_IFMT(node.mode) | int(mode, 8)
         elif "+" in mode and "x" in mode:
             node.mode |= 0o111
 
@@ -151,32 +151,7 @@ def size_of(node: FileNode) -> int:
 def _line(name: str, node: FileNode) -> str:
     """A line of `ls -l`."""
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
-    return f"{modes.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
-
-
-@command("stat")
-def stat(ctx: CommandContext) -> int:
-    """`stat [-c FORMAT] paths`, FORMAT of %n, %s, %Y, %a and %F."""
-    options, paths = split_options(ctx, "c")
-    form = options.get("c", "  File: %n\n  Size: %s\n  Mode: %a\nModify: %Y")
-
-    def show(path: str) -> None:
-        node = ctx.phone.files.find(path)
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        kind = "directory" if node.is_folder else "regular file"
-        text = form
-        for letter, value in (
-            ("%s", str(size_of(node))),
-            ("%Y", str(node.mtime)),
-            ("%a", f"{modes.S_IMODE(node.mode):o}"),
-            ("%F", kind),
-            ("%n", path),
-        ):
-            text = text.replace(letter, value)
-        ctx.print(text)
-
-    return each(ctx, paths, show)
+    return f"{stat.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
 
 
 @command("md5sum", "sha1sum", "sha256sum")

@@ -198,23 +198,19 @@ def reboot(ctx: CommandContext) -> int:
 
 @command("content")
 def content(ctx: CommandContext) -> int:
-    """`content query|insert|delete --uri content://settings/NAMESPACE[/KEY] ...`."""
+    """`content query|insert --uri content://settings/NAMESPACE[/KEY] ...`."""
     verb, *arguments = ctx.arguments or [""]
-    if verb not in ("query", "insert", "update", "delete") or "--uri" not in arguments[:-1]:
+    if verb not in ("query", "insert") or "--uri" not in arguments[:-1]:
         return ctx.fail("usage: adb shell content [subcommand] [options]", 1)
     uri = arguments[arguments.index("--uri") + 1]
     namespace, _, key = uri.removeprefix(_SETTINGS).partition("/")
-    if verb in ("insert", "update"):
+    if verb == "insert":
         return _put(ctx, arguments, namespace) if uri.startswith(_SETTINGS) else 0
     where = arguments[arguments.index("--where") + 1] if "--where" in arguments[:-1] else ""
     found = _WHERE.search(where)
     key = found[1] if found else key
     rows = ctx.phone.settings.in_namespace(namespace) if uri.startswith(_SETTINGS) else []
     rows = [row for row in rows if not key or row[0] == key]
-    if verb == "delete":
-        for name, _ in rows:
-            ctx.phone.settings.delete(namespace, name)
-        return 0
     for number, (name, value) in enumerate(rows):
         ctx.print(f"Row: {number} _id={number + 1}, name={name}, value={value}")
     return 0 if rows else ctx.print("No result found.")

@@ -58,7 +58,6 @@ class AdbAuthenticator:
     """Authentication of one connection."""
 
     def __init__(self, keys: TrustedKeys) -> None:
-        """No token has been issued yet."""
         self._keys = keys
         self._token = b""
 

@@ -44,7 +44,6 @@ class Field:
     """One argument of a command, assembled from pieces."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._pieces: list[str] = []
         self._is_quoted: list[bool] = []
 

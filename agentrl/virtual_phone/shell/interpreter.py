@@ -110,7 +110,6 @@ class ShellExit(Exception):
     """Raised by the `exit` command."""
 
     def __init__(self, code: int) -> None:
-        """End the script with an exit code."""
         super().__init__(code)
         self.code = code
 

@@ -71,7 +71,6 @@ class CommandHistory:
     """The last commands that the shell ran, newest last."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._commands: deque[tuple[str, ...]] = deque()
         self._num_characters = 0
 

@@ -7,7 +7,6 @@ class Event:
     """Wakes all current waiters on each notification; later waiters wait for the next time."""
 
     def __init__(self) -> None:
-        """Start without waiters."""
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:

@@ -62,7 +62,6 @@ class FileSystem:
     """
 
     def __init__(self) -> None:
-        """Create the folders that every phone has."""
         self._nodes: dict[str, FileNode] = {}
         self._num_used = 0
         self.clear()

@@ -37,7 +37,6 @@ class PhoneNetwork:
     """The ports of one phone."""
 
     def __init__(self) -> None:
-        """Start without listeners."""
         self._listeners: dict[str, PortListener] = {}
 
     def listen(self, address: str, listener: PortListener) -> str:

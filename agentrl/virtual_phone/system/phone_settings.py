@@ -45,7 +45,6 @@ class PhoneSettings:
     """Values by namespace and key, as in the command `settings`."""
 
     def __init__(self) -> None:
-        """The settings of a new phone."""
         self._stored = {
             ("global", "adb_enabled"): "1",
             ("global", "airplane_mode_on"): "0",

@@ -34,7 +34,6 @@ class Pipe:
     """A one-way channel: what is written at one end is read at the other."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._chunks: deque[bytes] = deque()
         self._num_waiting = 0
         self._ended = False

@@ -18,7 +18,7 @@ GAME = PhoneGame(
         "rise, else it falls; a tap on the score board only lets time pass. Fly through the gaps "
         "between the green posts, and touch neither them nor the ground nor the ceiling."
     ),
-    score="worth",
+    reward_fact="worth",
     metrics=("score", "success"),
 )
 

@@ -49,7 +49,7 @@ class FlappyBirdExpert(SkilledPlayer):
 class FlappyBirdMediocre(FlappyBirdExpert):
     """Makes a random call in half of its turns."""
 
-    usual_skill = 0.5
+    default_skill = 0.5
 
 
 class FlappyBirdRandom(RandomPlayer):

@@ -73,7 +73,7 @@ class FlappyBird(MinigameRules):
 
     def touch(self, x: float, y: float) -> bool:
         """Flap for a touch anywhere below the score board; on the score board, do nothing."""
-        return FIELD.holds(x, y) and self.move("flap")
+        return FIELD.contains(x, y) and self.move("flap")
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The field, and the score board, whose touch only lets time pass."""

@@ -18,7 +18,7 @@ GAME = PhoneGame(
         "differ are turned back by your next tap on a card that lies face down. Find all pairs "
         "with few turns. Cards are counted from 0 in reading order."
     ),
-    score="worth",
+    reward_fact="worth",
     metrics=("score", "success"),
 )
 
@@ -34,10 +34,10 @@ class FlipEnv(GameEnv):
 
     app = FlipApp
 
-    def lowest(self, facts: Facts) -> float:
+    def exit_reward(self, facts: Facts) -> float:
         """A miss for every two cards that may still be turned, and at least 1."""
         misses: int = facts["limit"] // 2 - facts["turned"] // 2
-        return min(misses * MISS / PAIR, self.game.lowest)
+        return min(misses * MISS / PAIR, self.game.exit_reward)
 
 
 class FlipTranslator(GameTranslator):

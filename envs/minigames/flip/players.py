@@ -14,7 +14,7 @@ class FlipExpert(SkilledPlayer):
     """Remembers every card that was shown, and knows nothing else.
 
     Args:
-        skill: the probability of the best move, in [0, 1]; None for `usual_skill`.
+        skill: the probability of the best move, in [0, 1]; None for `default_skill`.
         mode: `touch` or `calls`, the same as the environment's.
         style: how actions are written: `tag` or `tool`.
         notes: whether it writes down the cards it has seen and reasons about the partner, for a
@@ -73,7 +73,7 @@ class FlipExpert(SkilledPlayer):
 class FlipMediocre(FlipExpert):
     """Turns a random face-down card in half of its turns."""
 
-    usual_skill = 0.5
+    default_skill = 0.5
 
 
 class FlipRandom(RandomPlayer):

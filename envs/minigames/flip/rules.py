@@ -49,7 +49,7 @@ class Flip(MinigameRules):
 
     def touch(self, x: float, y: float) -> bool:
         """Turn the touched card."""
-        return any(box.holds(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
+        return any(box.contains(x, y) and self.flip(card) for card, box in enumerate(self.boxes))
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The cards; for cards that this table lacks, the score board, which ignores touches."""

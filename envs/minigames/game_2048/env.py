@@ -19,7 +19,7 @@ GAME = PhoneGame(
         "tiles that meet become one of their sum. When nothing can slide any more, the game is "
         "lost; make the largest tile you can."
     ),
-    score="worth",
+    reward_fact="worth",
     metrics=("score", "largest", "success"),
 )
 

@@ -30,7 +30,7 @@ class Game2048Expert(SkilledPlayer):
 class Game2048Mediocre(Game2048Expert):
     """Makes a random call in half of its turns."""
 
-    usual_skill = 0.5
+    default_skill = 0.5
 
 
 class Game2048Random(RandomPlayer):

@@ -18,7 +18,7 @@ GAME = PhoneGame(
         "You play Snake on a phone. A swipe turns the dark head of the snake, which moves by one "
         "cell at a time. Eat the red food; the wall and your own body end the game."
     ),
-    score="worth",
+    reward_fact="worth",
     metrics=("score", "success"),
 )
 

@@ -32,7 +32,7 @@ class SnakeExpert(SkilledPlayer):
 class SnakeMediocre(SnakeExpert):
     """Makes a random call in half of its turns."""
 
-    usual_skill = 0.5
+    default_skill = 0.5
 
 
 class SnakeRandom(RandomPlayer):

@@ -19,7 +19,7 @@ GAME = PhoneGame(
         "ship there, one column at a time; it fires by itself. Shoot red enemies; gray rocks "
         "cannot be shot. Keep clear of everything that comes down: you have few lives."
     ),
-    score="worth",
+    reward_fact="worth",
     metrics=("score", "lives", "success"),
 )
 
@@ -35,7 +35,7 @@ class SpaceFighterEnv(GameEnv):
 
     app = SpaceFighterApp
 
-    def lowest(self, facts: Facts) -> float:
+    def exit_reward(self, facts: Facts) -> float:
         """One hit for each remaining life."""
         return -float(facts["lives"])
 

@@ -24,7 +24,7 @@ class SpaceFighterExpert(SkilledPlayer):
 class SpaceFighterMediocre(SpaceFighterExpert):
     """Makes a random call in half of its turns."""
 
-    usual_skill = 0.5
+    default_skill = 0.5
 
 
 class SpaceFighterRandom(RandomPlayer):

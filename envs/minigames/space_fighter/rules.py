@@ -61,7 +61,7 @@ class SpaceFighter(MinigameRules):
 
     def touch(self, x: float, y: float) -> bool:
         """Send the ship to the touched column."""
-        return any(lane.holds(x, y) and self.send(column) for column, lane in enumerate(_LANES))
+        return any(lane.contains(x, y) and self.send(column) for column, lane in enumerate(_LANES))
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> bool:
         """Drag the ship to the column where the finger leaves the screen."""

@@ -18,7 +18,7 @@ GAME = PhoneGame(
         "that side: its lowest piece goes, and all above comes down by one. A branch on your side, "
         "at your height or come down to it, ends the game, and so does the bar when it is empty."
     ),
-    score="worth",
+    reward_fact="worth",
     metrics=("score", "success"),
 )
 

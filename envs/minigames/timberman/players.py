@@ -25,7 +25,7 @@ class TimbermanExpert(SkilledPlayer):
 class TimbermanMediocre(TimbermanExpert):
     """Makes a random call in half of its turns."""
 
-    usual_skill = 0.5
+    default_skill = 0.5
 
 
 class TimbermanRandom(RandomPlayer):

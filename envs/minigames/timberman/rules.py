@@ -56,7 +56,7 @@ class Timberman(MinigameRules):
 
     def touch(self, x: float, y: float) -> bool:
         """Chop on the touched side."""
-        return any(box.holds(x, y) and self.move(side) for side, box in _SIDES.items())
+        return any(box.contains(x, y) and self.move(side) for side, box in _SIDES.items())
 
     def touch_targets(self) -> Mapping[str, TouchTarget]:
         """The two halves of the screen."""

@@ -84,13 +84,13 @@ def test_a_paused_game_waits_for_the_policy_and_a_running_one_does_not(
     env.reset(seed=3)
     env.step(0)
     time.sleep(0.6)  # longer than the longest tick
-    assert env.facts(env._stage.look()) == env.known
+    assert env.read_facts(env._session.look()) == env.facts
 
     env = make_env(id, mode="calls", clock="running")
     env.reset(seed=3)
     known = env.step(0)[4]
     end = time.monotonic() + 20
-    while env.facts(env._stage.look()) == {name: known[name] for name in env.known}:
+    while env.read_facts(env._session.look()) == {name: known[name] for name in env.facts}:
         assert time.monotonic() < end, "no time passes"
 
 
@@ -129,7 +129,7 @@ def test_leaving_costs_as_much_as_the_worst_possible_rest(
     worth = [state["worth"] for state in states]
     for turn, state in enumerate(states[:-1]):
         worst = min(worth[turn:]) - worth[turn]
-        assert env.lowest(state) <= min(-1.0, worst) + 1e-9, state
+        assert env.exit_reward(state) <= min(-1.0, worst) + 1e-9, state
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_leaving_costs_less_near_the_end_but_never_less_than_a_lost_game(
     make_env: MakeEnv,
 ) -> None:
     env = make_env("Flip-v0")
-    costs = [env.lowest({"turned": turned, "limit": 18}) for turned in range(18)]
+    costs = [env.exit_reward({"turned": turned, "limit": 18}) for turned in range(18)]
     assert costs[:5] == pytest.approx([-1.8, -1.8, -1.6, -1.6, -1.4])
     assert costs == sorted(costs)
     assert costs[-1] == -1.0
     env = make_env("SpaceFighter-v0")
-    assert [env.lowest({"lives": lives}) for lives in (3, 2, 1)] == [-3.0, -2.0, -1.0]
+    assert [env.exit_reward({"lives": lives}) for lives in (3, 2, 1)] == [-3.0, -2.0, -1.0]
 
 
 def test_gymnasium_makes_it_by_name_and_a_random_agent_plays_it(

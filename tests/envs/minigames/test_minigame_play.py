@@ -61,11 +61,11 @@ def test_the_expert_wins_and_every_touch_of_its_does_something(
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_a_player_has_the_usual_skill_of_its_kind_unless_it_is_given_one(id: str) -> None:
+def test_a_player_has_the_default_skill_of_its_kind_unless_it_is_given_one(id: str) -> None:
     expert, mediocre = (
         registry.load(find_env(id).players[name]) for name in ("expert", "mediocre")
     )
-    assert (expert.usual_skill, mediocre.usual_skill) == (1.0, 0.5)
+    assert (expert.default_skill, mediocre.default_skill) == (1.0, 0.5)
     assert (expert().skill, mediocre().skill, mediocre(skill=0.0).skill) == (1.0, 0.5, 0.0)
     assert mediocre.best is expert.best
 

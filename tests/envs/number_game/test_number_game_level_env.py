@@ -136,7 +136,7 @@ def test_launch_extras_of_the_default_level_are_unchanged(
     env = make()
     plain, _ = env.reset(seed=5)
     env.device.launch("org.agentrl.numbergame", ".Main", extras)
-    assert np.array_equal(plain, env._stage.look().frame)
+    assert np.array_equal(plain, env._session.look().frame)
 
 
 @pytest.mark.parametrize(

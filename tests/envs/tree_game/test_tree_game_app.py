@@ -64,7 +64,7 @@ def test_started_from_its_icon_wechat_shows_its_chats() -> None:
 def test_no_place_of_the_game_is_covered_by_the_capsule_or_the_phones_bars() -> None:
     for box in (layout.AXE, layout.REPLACE, layout.DECOMPOSE):
         x, y = box.center
-        assert not CAPSULE.holds(x, y)
+        assert not CAPSULE.contains(x, y)
         assert to_screen(y) < 0.94
 
 

@@ -67,7 +67,7 @@ def test_the_expert_waits_for_each_chop_and_ends_at_the_best_power(env: TreeGame
 
 def test_the_settled_popup_is_what_the_game_draws(env: TreeGame) -> None:
     env.reset(seed=5)
-    screen, *_, info = env.step(np.array(env.known["touch_targets"]["chop"], np.float32))
+    screen, *_, info = env.step(np.array(env.facts["touch_targets"]["chop"], np.float32))
     assert (info["phase"], info["busy"]) == ("drop", False)
     app = launched(5, chops=2, chop_ms=100)
     app.touch(0.5, 0.93)
@@ -79,8 +79,8 @@ def test_the_settled_popup_is_what_the_game_draws(env: TreeGame) -> None:
 def test_a_worse_choice_costs_as_much_as_the_better_one_earns(env: TreeGame) -> None:
     def choose(name: str) -> float:
         env.reset(seed=6)
-        env.step(np.array(env.known["touch_targets"]["chop"], np.float32))
-        return env.step(np.array(env.known["touch_targets"][name], np.float32))[1]
+        env.step(np.array(env.facts["touch_targets"]["chop"], np.float32))
+        return env.step(np.array(env.facts["touch_targets"][name], np.float32))[1]
 
     assert choose("replace") == -choose("decompose") != 0
 
@@ -115,7 +115,7 @@ def test_popups_with_the_same_worn_piece_share_a_state_key() -> None:
         def keys(first: int) -> tuple[str, str, Any]:
             env.reset(seed=0)
             env.step(CHOP)
-            slot = env.known["slot"]
+            slot = env.facts["slot"]
             board = env.step(first)[4]["state_key"]
             info = env.step(CHOP)[4]
             return board, info["state_key"], info["slot"] == slot
