@@ -1,1 +1,1 @@
-"""The system of a virtual phone: screen, input, files, settings, network."""
+"""The system of a virtual phone: screen, files, settings, power, network."""
