@@ -86,7 +86,10 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
 
 
 def _compare_template(encoder: ChatEncoder, folder: Path) -> str:
-    """Encode a conversation with an image, as the job does and by the model's own template."""
+    """Encode a conversation with an image, as the job does and by the model's own template.
+
+    A difference is only a warning: the job never renders the template.
+    """
     from transformers import AutoTokenizer
 
     sees = encoder.model_adapter.image_token_id is not None
@@ -108,7 +111,8 @@ def _compare_template(encoder: ChatEncoder, folder: Path) -> str:
         )
         expected = tokenizer(text, add_special_tokens=False)["input_ids"]
     except Exception as error:  # a template is code and may raise anything
-        raise ConfigError(f"model.path={folder}: its chat template fails: {error}") from error
+        log.warning("the model's own chat template fails, for those who serve it: %s", error)
+        return "prompts are ChatML; the model's own template fails"
     if encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected:
         return "prompts are those of the model's own template"
     log.warning(

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -107,7 +107,8 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         select_demonstrations(config) if warm_start_pending else DemonstrationSelection()
     )
     unverified = check_logins(config.logging)
-    lengths = check_lengths(config, demonstrations.episodes)
+    to_play = config if warm_start_pending else replace(config, warm_start=None)
+    lengths = check_lengths(to_play, demonstrations.episodes)
     game = configured_game(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {

@@ -62,7 +62,7 @@ def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path)
         check_lengths(job(*settings, "rollout.max_new_tokens=3"), [recorded])
 
 
-def test_a_broken_tokenizer_or_template_is_an_error_and_another_template_is_named(
+def test_a_missing_tokenizer_is_an_error_and_another_or_broken_template_a_warning(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = job(f"model.path={model}", "warm_start.episodes=1")
@@ -72,8 +72,9 @@ def test_a_broken_tokenizer_or_template_is_an_error_and_another_template_is_name
     assert "differs from the model's own template" in report.measured["chat template"]
     assert "'Play the game.'" in caplog.text
     template.write_text("{{ raise_exception('no system role') }}")
-    with pytest.raises(ConfigError, match="its chat template fails: no system role"):
-        check_lengths(settings, [])
+    report = check_lengths(settings, [])
+    assert report.measured["chat template"].endswith("the model's own template fails")
+    assert "no system role" in caplog.text
     (model / "tokenizer.json").unlink()
     with pytest.raises(ConfigError, match=r"tokenizer\.json"):
         check_lengths(settings, [])

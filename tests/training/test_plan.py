@@ -39,6 +39,13 @@ def test_unavailable_weight_transport_is_an_error_before_any_work():
         plan.resolve(configuration.load("counting", overrides))
 
 
+def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():
+    settings = job("rollout.launcher=local", "rollout.max_new_tokens=5")
+    with pytest.raises(ConfigError, match="the warm start trains on"):
+        plan.resolve(settings)
+    assert "longest reply" in plan.resolve(settings, warm_start_pending=False)["resolved"]
+
+
 @pytest.fixture
 def machine(monkeypatch):
     """Lets this machine have so many cores and GPUs, and these packages."""
