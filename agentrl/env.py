@@ -273,4 +273,4 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     except TypeError as error:
         raise ConfigError(f"env.kwargs: {id} rejects them: {error}") from error
     except (gymnasium.error.Error, ImportError) as error:  # such as a missing package
-        raise ConfigError(f"env.id: {id} cannot be made: {error}") from error
+        raise ConfigError(f"env.id: {id} cannot be constructed: {error}") from error

@@ -7,15 +7,14 @@ GET_VLLM = (
     "pip install 'agentrl-screens[gpu]' ('agentrl-screens[cpu]' without a GPU); "
     "rollout.engine=hf works without"
 )
-GET_RAY = "pip install 'agentrl-screens[ray]'; rollout.launcher=local works without"
-GET_OCR = (
-    "pip install 'agentrl-screens[ocr]'; agentrl.devices.vision.Glyphs reads known signs without"
+GET_RAY = "pip install 'agentrl-screens[ray]'; rollout.launcher=local works without it"
+GET_OCR = "pip install 'agentrl-screens[ocr]'; agentrl.devices.vision.Glyphs reads known glyphs without it"
+GET_LORA = (
+    "pip install 'agentrl-screens[lora]'; model.lora.rank=0 trains the whole model without it"
 )
-GET_LORA = "pip install 'agentrl-screens[lora]'; model.lora.rank=0 trains the whole model without"
-GET_QLORA = "pip install 'agentrl-screens[qlora]'; model.lora.base=float works without"
+GET_QLORA = "pip install 'agentrl-screens[qlora]'; model.lora.base=float works without it"
 GET_FLASH = (
-    "pip install 'agentrl-screens[gpu]' where there is a GPU; model.attention=auto takes SDPA "
-    "without"
+    "pip install 'agentrl-screens[gpu]' if there is a GPU; model.attention=auto uses SDPA otherwise"
 )
 GET_REMOTE = "pip install 'agentrl-screens[remote]'"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"

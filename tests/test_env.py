@@ -136,7 +136,7 @@ def test_the_default_translator_is_made_without_a_configuration() -> None:
         ("no_module_of_mine:X-v0", "cannot be imported"),
         (f"{__name__}:Plane", "'Plane' does not exist .did you mean 'Plain'"),
         (f"{__name__}:Loud", "'Loud' is not a gymnasium.Env"),
-        ("http://127.0.0.1:99999", "must read http://HOST:PORT"),
+        ("http://127.0.0.1:99999", "must have the form http://HOST:PORT"),
     ],
 )
 def test_an_unknown_environment_is_a_config_error(id: str, message: str) -> None:
@@ -154,9 +154,15 @@ def test_a_file_is_imported_once_by_concurrent_threads(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None:
     for config, message in (
         (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "rejects them"),
-        (EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}), "cannot be made: KeyError"),
+        (
+            EnvConfig(id="FrozenLake-v1", kwargs={"map_name": "5x5"}),
+            "cannot be constructed: KeyError",
+        ),
         (EnvConfig(id="NumberGame-v0"), "played on a phone"),
-        (EnvConfig(id=f"{coin}:Coin", kwargs={"bias": "exit"}), "cannot be made: SystemExit"),
+        (
+            EnvConfig(id=f"{coin}:Coin", kwargs={"bias": "exit"}),
+            "cannot be constructed: SystemExit",
+        ),
         (
             EnvConfig(
                 id=f"{coin}:Coin",

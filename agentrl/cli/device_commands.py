@@ -260,7 +260,7 @@ def doctor(
     typer.echo(f"{len(serials) - len(unusable)} of {len(serials)} phones are ready for jobs.")
     if unusable:
         for name, wrong in unusable.items():
-            typer.echo(f"{name} is not: {', '.join(wrong)}")
+            typer.echo(f"{name} is not ready; fix: {', '.join(wrong)}")
         raise typer.Exit(1)
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
 

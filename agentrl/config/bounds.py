@@ -30,7 +30,7 @@ def check_at_most(section: str, settings: object, most: float, *names: str) -> N
     """Check that the named settings of a section are not above `most`."""
     for name in names:
         if (value := getattr(settings, name)) > most:
-            raise ConfigError(f"{section}.{name}={value}: must be {most} at most")
+            raise ConfigError(f"{section}.{name}={value}: must be at most {most}")
 
 
 def check_size(key: str, size: Sequence[int] | None, least: int, most: int) -> None:
@@ -53,7 +53,7 @@ def check_floats(value: Any, key: str = "") -> None:
         if not math.isfinite(value):
             raise ConfigError(f"{key}={value}: must be a finite number")
         if key.endswith("_s") and value > _LONGEST_S:
-            raise ConfigError(f"{key}={value}: must be {_LONGEST_S} seconds at most")
+            raise ConfigError(f"{key}={value}: must be at most {_LONGEST_S} seconds")
     elif isinstance(value, Mapping):
         for name, item in value.items():
             check_floats(item, f"{key}.{name}" if key else str(name))

@@ -106,7 +106,7 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
     if not isinstance(tree, DictConfig):
-        raise ConfigError(f"{path}: must hold keys and values, not {type(tree).__name__}")
+        raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
     if path.name == "config.yaml" and (path.parent / "episodes").is_dir():
         tree = _upgraded(tree)
     return _merged(tree, overrides, path)

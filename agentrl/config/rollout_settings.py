@@ -166,11 +166,11 @@ class RolloutConfig:
         check_at_most("rollout", self, MAX_EPISODES, "concurrency")
         if (episodes := self.groups * self.group_size) > MAX_EPISODES:
             raise ConfigError(
-                f"rollout.groups * group_size={episodes}: must be {MAX_EPISODES} at most"
+                f"rollout.groups * group_size={episodes}: must be at most {MAX_EPISODES}"
             )
         if self.actors > 1 and self.launcher == "local":
             raise ConfigError(
                 f"rollout.actors={self.actors}: rollout.launcher=local plays only in this process; "
-                "leave one of them out"
+                "remove one of the two settings"
             )
         self.endpoint.validate()

@@ -254,5 +254,5 @@ def open(run: str | Path) -> Run:
     if not path.is_dir():
         raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
     if not episodes_folder(path).is_dir():
-        raise ConfigError(f"{path}: has no recorded episodes (no folder 'episodes')")
+        raise ConfigError(f"{path} has no recorded episodes (no folder 'episodes')")
     return Run(path)

@@ -79,7 +79,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         raise
     except Exception as error:
         raise ConfigError(
-            f"the player {name!r} of {config.id} cannot be made: {describe_error(error)}"
+            f"the player {name!r} of {config.id} cannot be constructed: {describe_error(error)}"
         ) from error
     return player
 
@@ -139,4 +139,6 @@ def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
     except BaseException as error:
         if must_propagate(error):
             raise
-        raise ConfigError(f"env.id: {config.id} cannot be made: {describe_error(error)}") from error
+        raise ConfigError(
+            f"env.id: {config.id} cannot be constructed: {describe_error(error)}"
+        ) from error

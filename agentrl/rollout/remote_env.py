@@ -188,7 +188,7 @@ def _place(url: str) -> tuple[str, int]:
             return parts.hostname, parts.port or 80
     except ValueError:  # an invalid port or address
         pass
-    raise ConfigError(f"env.id={url}: must read http://HOST:PORT")
+    raise ConfigError(f"env.id={url}: must have the form http://HOST:PORT")
 
 
 def make_remote_env(agentrl_url: str, **kwargs: Any) -> RemoteEnv:

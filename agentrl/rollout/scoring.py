@@ -103,7 +103,7 @@ def _made(config: RewardConfig, kind: type) -> Any:
         raise
     except Exception as error:
         raise ConfigError(
-            f"rewards: {config.function} cannot be made: {describe_error(error)}"
+            f"rewards: {config.function} cannot be constructed: {describe_error(error)}"
         ) from error
 
 

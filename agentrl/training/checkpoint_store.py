@@ -132,7 +132,7 @@ def named(run: Path, name: str) -> Path:
                 f"{run}: no checkpoint is marked best, as nothing was evaluated during training "
                 f"(eval.every). Name a step instead: {steps}"
             )
-        raise ConfigError(f"{run}: has no checkpoint {name!r}; available steps: {steps}")
+        raise ConfigError(f"{run} has no checkpoint {name!r}; available steps: {steps}")
     return folder
 
 

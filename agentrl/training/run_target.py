@@ -49,7 +49,7 @@ def model_of_run(model: ModelConfig, run: Path, kept: Path | None) -> ModelConfi
     own = run / ("model" if kept is None else "start")
     if kept is None and not own.is_dir():
         raise ConfigError(
-            f"{run} has no final model yet: continue it with --resume, or name a checkpoint"
+            f"{run} has no final model yet: resume it, or choose a checkpoint (--checkpoint last)"
         )
     if not own.is_dir():  # the run started from a folder or from a model of the hub
         return model
@@ -66,7 +66,7 @@ def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
     if served and checkpoint is not None:
         raise ConfigError(
             f"checkpoint={checkpoint} contradicts rollout.engine=remote, which plays with the "
-            "server's model; leave one of them out"
+            "server's model; remove one of the two settings"
         )
     return served
 

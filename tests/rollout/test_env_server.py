@@ -284,7 +284,7 @@ def post(url: str, path: str, body: bytes) -> tuple[int, Any]:
 
 def test_an_invalid_url_is_a_config_error() -> None:
     for url in ("http://", "http://127.0.0.1:1/path", "https://127.0.0.1:1"):
-        with pytest.raises(ConfigError, match="must read http"):
+        with pytest.raises(ConfigError, match="must have the form http"):
             RemoteEnv(url)
     with pytest.raises(ConfigError, match=r"env\.id"):
         open_translator(EnvConfig(id="http://127.0.0.1:9"))

@@ -232,7 +232,7 @@ class AdbServer:
             try:
                 self.disconnect(serial)
             except DeviceError as error:
-                log.info("%s stays in adb's list: %s", serial, error)
+                log.info("%s could not be disconnected and stays in adb's list: %s", serial, error)
                 return
 
     def open_socket(self, deadline: Deadline) -> AdbSocket:

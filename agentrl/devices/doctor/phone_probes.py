@@ -199,7 +199,7 @@ def check_captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Find
             picked = ", the one that jobs use" if row.picked else ""
             yield ok(what, f"fresh, {row.median_ms:.1f} ms{picked}")
         elif sound:
-            yield note(what, row.failure, "none needed: jobs use another")
+            yield note(what, row.failure, "none needed: jobs use another method")
         else:
             yield wrong(what, row.failure, _capture_fix(row.failure))
 

@@ -157,9 +157,9 @@ class VLLMEngine:
                 output = await self._run(prompt, sampling)
         if tuple(output.prompt_token_ids) != prompt.token_ids:
             raise EngineError(
-                f"vLLM saw other tokens ({len(output.prompt_token_ids)}) than the prompt's "
-                f"({len(prompt.token_ids)}): its image processor and the model's adapter in "
-                "agentrl disagree"
+                f"vLLM expanded the prompt to {len(output.prompt_token_ids)} tokens, which differ "
+                f"from agentrl's {len(prompt.token_ids)}: its image processor and the model's "
+                "adapter in agentrl disagree"
             )
         sampled = output.outputs[0]
         logprobs = tuple(
@@ -176,7 +176,7 @@ class VLLMEngine:
         )
         output = [answer async for answer in answers][-1]
         if not output.finished:
-            raise EngineError("vLLM gave no answer")
+            raise EngineError("vLLM returned no output")
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:

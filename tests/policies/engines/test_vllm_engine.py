@@ -153,7 +153,7 @@ async def test_a_prompt_changed_by_vllm_is_an_error(
     request = engine._request(asked)
     request["prompt_token_ids"] = [*request["prompt_token_ids"], 10]
     monkeypatch.setattr(engine, "_request", lambda prompt: request)
-    with pytest.raises(EngineError, match="saw other tokens"):
+    with pytest.raises(EngineError, match="expanded the prompt to"):
         await engine.generate(asked, Sampling(max_new_tokens=2))
 
 
