@@ -5,10 +5,13 @@ from importlib.util import find_spec
 GET_MODELS = "pip install 'agentrl-screens[train]'"
 GET_VLLM = (
     "pip install 'agentrl-screens[gpu]' ('agentrl-screens[cpu]' without a GPU); "
-    "rollout.engine=hf works without"
+    "rollout.engine=hf works without it"
 )
 GET_RAY = "pip install 'agentrl-screens[ray]'; rollout.launcher=local works without it"
-GET_OCR = "pip install 'agentrl-screens[ocr]'; agentrl.devices.vision.Glyphs reads known glyphs without it"
+GET_OCR = (
+    "pip install 'agentrl-screens[ocr]'; agentrl.devices.vision.Glyphs reads known glyphs without "
+    "it"
+)
 GET_LORA = (
     "pip install 'agentrl-screens[lora]'; model.lora.rank=0 trains the whole model without it"
 )
