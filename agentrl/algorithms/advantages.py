@@ -12,6 +12,9 @@ from agentrl.config import AlgorithmConfig
 from agentrl.errors import ConfigError
 from agentrl.types import ScoredEpisode
 
+Estimator = Callable[[Trajectories, AlgorithmConfig], Tensor | tuple[Tensor, Tensor]]
+"""Returns advantages, float64[E, N], and the critic's targets if there is a critic."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class AdvantageResult:
@@ -25,46 +28,45 @@ class AdvantageResult:
 
 def compute_advantages(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     """Estimate advantages by `algorithm.estimator`, whitened if `algorithm.whiten`."""
-    result = ESTIMATORS[config.estimator](played, config)
-    if not config.whiten:
-        return result
-    whitened = estimators.whitened(result.advantages, played.tokens)
-    return AdvantageResult(advantages=whitened, returns=result.returns)
+    found = ESTIMATORS[config.estimator](played, config)
+    advantages, returns = found if isinstance(found, tuple) else (found, None)
+    if config.whiten:
+        advantages = estimators.whitened(advantages, played.tokens)
+    return AdvantageResult(advantages=advantages, returns=returns)
 
 
 def _of_episodes(
     estimate: Callable[[Tensor, Tensor, Tensor], Tensor],
-) -> Callable[[Trajectories, AlgorithmConfig], AdvantageResult]:
-    def apply(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-        found = estimate(played.returns, played.group, played.valid)
-        return AdvantageResult(advantages=played.to_tokens(found))
+) -> Estimator:
+    def apply(played: Trajectories, config: AlgorithmConfig) -> Tensor:
+        return played.to_tokens(estimate(played.returns, played.group, played.valid))
 
     return apply
 
 
-def _turn_grpo(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
+def _turn_grpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     found = estimators.turn_grpo(
         played.turn_rewards, played.turns, played.group, played.valid, config.discount
     )
-    return AdvantageResult(advantages=played.to_tokens(found))
+    return played.to_tokens(found)
 
 
-def _gigpo(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
+def _gigpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return _by_state(played, config, config.episode_weight, config.state_weight)
 
 
-def _state_grpo(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
+def _state_grpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     """Compare turns at equal states if every turn of a group has a state key, else episodes."""
     has_unknown = ((played.states < 0) & played.turns & played.valid[:, None]).any(-1)
     fall_back = torch.isin(played.group, played.group[has_unknown])
-    states = _by_state(played, config, 0.0, 1.0).advantages
+    states = _by_state(played, config, 0.0, 1.0)
     episodes = played.to_tokens(estimators.grpo(played.returns, played.group, played.valid))
-    return AdvantageResult(advantages=torch.where(fall_back[:, None], episodes, states))
+    return torch.where(fall_back[:, None], episodes, states)
 
 
 def _by_state(
     played: Trajectories, config: AlgorithmConfig, episode_weight: float, state_weight: float
-) -> AdvantageResult:
+) -> Tensor:
     found = estimators.gigpo(
         played.turn_rewards,
         played.turns,
@@ -75,32 +77,29 @@ def _by_state(
         episode_weight,
         state_weight,
     )
-    return AdvantageResult(advantages=played.to_tokens(found))
+    return played.to_tokens(found)
 
 
-def _reinforce_pp(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-    found = estimators.reinforce_pp(
+def _reinforce_pp(played: Trajectories, config: AlgorithmConfig) -> Tensor:
+    return estimators.reinforce_pp(
         played.rewards, played.tokens, played.valid, _discounts(played, config)
     )
-    return AdvantageResult(advantages=found)
 
 
-def _reinforce_pp_baseline(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-    found = estimators.reinforce_pp_baseline(
+def _reinforce_pp_baseline(played: Trajectories, config: AlgorithmConfig) -> Tensor:
+    return estimators.reinforce_pp_baseline(
         played.returns, played.tokens, played.group, played.valid
     )
-    return AdvantageResult(advantages=found)
 
 
-def _remax(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-    found = estimators.remax(
+def _remax(played: Trajectories, config: AlgorithmConfig) -> Tensor:
+    return estimators.remax(
         played.rewards, played.tokens, played.valid, played.greedy, _discounts(played, config)
     )
-    return AdvantageResult(advantages=found)
 
 
-def _gae(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-    advantages, returns = estimators.gae(
+def _gae(played: Trajectories, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return estimators.gae(
         played.rewards,
         played.values,
         played.tokens,
@@ -108,11 +107,10 @@ def _gae(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
         _discounts(played, config),
         config.gae_lambda,
     )
-    return AdvantageResult(advantages=advantages, returns=returns)
 
 
-def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-    advantages, returns = estimators.turn_gae(
+def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> tuple[Tensor, Tensor]:
+    return estimators.turn_gae(
         played.rewards,
         played.values,
         played.tokens,
@@ -123,11 +121,10 @@ def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
         config.token_discount,
         config.gae_lambda,
     )
-    return AdvantageResult(advantages=advantages, returns=returns)
 
 
-def _prime(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
-    found = estimators.prime(
+def _prime(played: Trajectories, config: AlgorithmConfig) -> Tensor:
+    return estimators.prime(
         played.rewards,
         played.implicit,
         played.tokens,
@@ -135,14 +132,13 @@ def _prime(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
         played.valid,
         _discounts(played, config),
     )
-    return AdvantageResult(advantages=found)
 
 
 def _discounts(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return played.discounts(config.discount, config.token_discount)
 
 
-ESTIMATORS: dict[str, Callable[[Trajectories, AlgorithmConfig], AdvantageResult]] = {
+ESTIMATORS: dict[str, Estimator] = {
     "grpo": _of_episodes(estimators.grpo),
     "dr_grpo": _of_episodes(estimators.dr_grpo),
     "rloo": _of_episodes(estimators.rloo),

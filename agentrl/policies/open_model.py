@@ -103,8 +103,31 @@ def open_engine(
     check_engine(rollout)
     assert rollout.engine != "remote", "a remote server is an Endpoint, not an Engine"
     if rollout.engine == "hf":
-        return _hf(rollout, model, folder, version)
-    return _vllm(rollout, model, folder, seed, version, transfer, can_sleep)
+        from agentrl.policies.engines.hf_engine import HFEngine
+
+        return HFEngine(
+            folder,
+            dtype=model.dtype,
+            attention=model.attention,
+            deadline_s=rollout.deadline_s,
+            version=version,
+            **rollout.engine_kwargs,
+        )
+    from agentrl.policies.engines.vllm_engine import VLLMEngine
+
+    return VLLMEngine(
+        folder,
+        dtype=model.dtype,
+        max_context=rollout.max_context,
+        deadline_s=rollout.deadline_s,
+        seed=seed,
+        start_deadline_s=rollout.start_deadline_s,
+        transfer=transfer,
+        lora_rank=model.lora.rank if model.lora.serve == "adapter" else 0,
+        can_sleep=can_sleep,
+        engine_kwargs=rollout.engine_kwargs,
+        version=version,
+    )
 
 
 def open_endpoint(rollout: RolloutConfig) -> Endpoint:
@@ -134,42 +157,3 @@ async def served_model(rollout: RolloutConfig) -> str:
     finally:
         await endpoint.close()
     return endpoint.model
-
-
-def _hf(rollout: RolloutConfig, model: ModelConfig, folder: Path, version: int) -> Engine:
-    from agentrl.policies.engines.hf_engine import HFEngine
-
-    return HFEngine(
-        folder,
-        dtype=model.dtype,
-        attention=model.attention,
-        deadline_s=rollout.deadline_s,
-        version=version,
-        **rollout.engine_kwargs,
-    )
-
-
-def _vllm(
-    rollout: RolloutConfig,
-    model: ModelConfig,
-    folder: Path,
-    seed: int,
-    version: int,
-    transfer: str,
-    can_sleep: bool,
-) -> Engine:
-    from agentrl.policies.engines.vllm_engine import VLLMEngine
-
-    return VLLMEngine(
-        folder,
-        dtype=model.dtype,
-        max_context=rollout.max_context,
-        deadline_s=rollout.deadline_s,
-        seed=seed,
-        start_deadline_s=rollout.start_deadline_s,
-        transfer=transfer,
-        lora_rank=model.lora.rank if model.lora.serve == "adapter" else 0,
-        can_sleep=can_sleep,
-        engine_kwargs=rollout.engine_kwargs,
-        version=version,
-    )

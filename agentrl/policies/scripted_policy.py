@@ -1,6 +1,6 @@
-"""Policies that give the replies of a scripted player, or those of a recorded episode."""
+"""Policy that plays with a scripted player, optionally encoded as if a model had sampled it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -120,37 +120,3 @@ def reply_ids_within(most_tokens: int | None, encoder: ChatEncoder, text: str) -
             f"has {len(ids)} tokens; set max_new_tokens somewhat above that"
         )
     return ids
-
-
-class RecordedPolicy:
-    """Gives one recorded reply per turn; after the last one its context counts as full.
-
-    Args:
-        replies: of one episode, in order.
-    """
-
-    def __init__(self, replies: Sequence[str]) -> None:
-        self._replies = tuple(replies)
-
-    def start_episode(self, instructions: str, seed: int) -> "RecordedSession":
-        """Start an episode; the seed is not used."""
-        return RecordedSession(self._replies)
-
-
-class RecordedSession:
-    """One episode with recorded replies.
-
-    Args:
-        replies: see RecordedPolicy.
-    """
-
-    def __init__(self, replies: Sequence[str]) -> None:
-        self._replies = iter(replies)
-
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """The next reply; None after the last."""
-        text = next(self._replies, None)
-        return None if text is None else answer_without_tokens(text, message.images)
-
-    def close(self) -> None:
-        """No-op."""

@@ -18,6 +18,7 @@ from agentrl.rollout.env_arguments import (
     named_parameters,
     shared_arguments,
 )
+from agentrl.rollout.env_processes import action_space_in_process
 from agentrl.text import did_you_mean
 
 _SPACE = "action_space"
@@ -127,10 +128,6 @@ def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
 def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
     try:
         if config.processes:
-            from agentrl.rollout.env_processes import (
-                action_space_in_process,
-            )  # which make what is made here
-
             return action_space_in_process(config)
         with closing(make_env(config)) as made:
             return made.action_space

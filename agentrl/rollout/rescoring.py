@@ -10,7 +10,7 @@ import numpy as np
 from agentrl.config import Config, RewardConfig
 from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import ConfigError, RewardError
-from agentrl.policies.scripted_policy import RecordedPolicy
+from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import RecordedEpisode
 from agentrl.replay.episode_encoding import to_plain
 from agentrl.replay.frames.banded_png import cut_into_bands
@@ -248,13 +248,23 @@ async def _replayed(
         split=split, step=summary.step, group=0, member=summary.member, seed=summary.seed,
         label="rehearsal",
     )  # fmt: skip
-    policy = RecordedPolicy([turn.reply for turn in turns])
+    policy = ScriptedPolicy(_RecordedPlayer([turn.reply for turn in turns]))
     limits = EpisodeLimits(max_turns=len(turns), deadline_s=deadline_s)
 
     def act(runner: EnvRunner) -> Awaitable[Episode]:
         return run_episode(request, env_id, runner, policy, 0, limits)
 
     return await run_in_env(act, split)
+
+
+class _RecordedPlayer:
+    """Gives one recorded reply per turn."""
+
+    def __init__(self, replies: Sequence[str]) -> None:
+        self._replies = iter(replies)
+
+    def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
+        return next(self._replies)
 
 
 def first_difference(before: Episode, after: Episode) -> Rehearsal:

@@ -4,12 +4,14 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agentrl.config import ModelConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
+from agentrl.policies.models import tiny_model
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import adapter_for, check_family, check_weights
 
@@ -26,16 +28,14 @@ def check_model(model: ModelConfig) -> None:
             of a tiny model do not fit each other.
     """
     if model.path == "tiny":
-        from agentrl.policies.models import tiny_model
-
-        return tiny_model.check(model.tiny)
+        tiny_model.parse_sizes(model.tiny)
+        return
     folder = path_of(model.path, "model.path")
     if folder.is_dir():
         adapter_for(folder)
         check_weights(folder)
     elif not _HUB_ID.fullmatch(model.path) or Path(model.path).parent.is_dir():
         raise ConfigError(f"model.path={model.path}: no such folder")
-    return None
 
 
 def attention_heads(model: ModelConfig) -> int | None:
@@ -45,9 +45,7 @@ def attention_heads(model: ModelConfig) -> int | None:
         ConfigError: its configuration cannot be read.
     """
     if model.path == "tiny":
-        from agentrl.policies.models import tiny_model
-
-        return tiny_model.heads(model.tiny)
+        return tiny_model.parse_sizes(model.tiny).heads
     if is_on_hub(model):
         return None
     config = read_json(path_of(model.path, "model.path") / "config.json")
@@ -59,9 +57,7 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     """Path and sizes that identify a model's origin. Call `check_model` first."""
     if model.path != "tiny":
         return model.path, {}
-    from agentrl.policies.models import tiny_model
-
-    return model.path, tiny_model.all_sizes(model.tiny)
+    return model.path, asdict(tiny_model.parse_sizes(model.tiny))
 
 
 def is_on_hub(model: ModelConfig) -> bool:
@@ -116,14 +112,10 @@ def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
     """
     if model.path != "tiny":
         return path_of(model.path, "model.path")
-    from agentrl.policies.models import tiny_model
-
     return tiny_model.write_tokenizer(tiny_folder, **model.tiny)
 
 
 def _tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
-    from agentrl.policies.models import tiny_model
-
     if not folder.is_dir():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         tiny_model.build(partial, seed, **model.tiny).rename(folder)

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from agentrl.errors import ConfigError
-from agentrl.policies import torch_companions
 from agentrl.policies.models import tiny_tokenizer
 from agentrl.text import did_you_mean
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import Qwen2_5_VLConfig
 
 
@@ -65,13 +63,13 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     Raises:
         ConfigError: a size is unknown or does not fit the others.
     """
-    torch_companions.patch_broken_imports()
+    chosen = parse_sizes(sizes)
+    config = _write_settings(folder, chosen)
+    import torch
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLForConditionalGeneration
 
-    chosen = _sizes(sizes)
-    config = _write_settings(folder, chosen)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
         _initialize(model, chosen)
@@ -85,8 +83,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
 
 def write_tokenizer(folder: Path, **sizes: Any) -> Path:
     """Write all of a tiny model but its weights; see `build`."""
-    torch_companions.patch_broken_imports()
-    _write_settings(folder, _sizes(sizes))
+    _write_settings(folder, parse_sizes(sizes))
     return folder
 
 
@@ -100,34 +97,12 @@ def _write_settings(folder: Path, sizes: TinySizes) -> "Qwen2_5_VLConfig":
     return config
 
 
-def check(sizes: dict[str, Any]) -> None:
-    """Validate the sizes of a model.
+def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
+    """All sizes, with defaults for those not given.
 
     Raises:
         ConfigError: a size is unknown or does not fit the others.
     """
-    _sizes(sizes)
-
-
-def all_sizes(sizes: dict[str, Any]) -> dict[str, Any]:
-    """All sizes, with defaults for those not given.
-
-    Raises:
-        ConfigError: as `check`.
-    """
-    return dataclasses.asdict(_sizes(sizes))
-
-
-def heads(sizes: dict[str, Any]) -> int:
-    """Attention heads per layer of the language model.
-
-    Raises:
-        ConfigError: as `check`.
-    """
-    return _sizes(sizes).heads
-
-
-def _sizes(sizes: dict[str, Any]) -> TinySizes:
     known = [field.name for field in dataclasses.fields(TinySizes)]
     for name in sizes:
         if name not in known:
@@ -160,6 +135,9 @@ def _sizes(sizes: dict[str, Any]) -> TinySizes:
 
 
 def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
+    from agentrl.policies import torch_companions
+
+    torch_companions.patch_broken_imports()
     from transformers import Qwen2_5_VLConfig
 
     ids = tiny_tokenizer.ids(sizes.words)
@@ -209,20 +187,19 @@ def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
     )
 
 
-def _initialize(model: torch.nn.Module, sizes: TinySizes) -> None:
+def _initialize(model: "nn.Module", sizes: TinySizes) -> None:
     """Scale by fan-in, with smaller residual outputs, so that it learns from step 1."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() < 2:
-                continue
-            if "embed_tokens" in name:
-                weight.normal_(0, sizes.embedding_std)
-            elif "lm_head" in name:
-                weight.normal_(0, sizes.head_std)
-            else:
-                weight.normal_(0, weight[0].numel() ** -0.5)
-                if any(end in name for end in ("o_proj", "down_proj", "attn.proj")):
-                    weight.mul_((2 * sizes.layers) ** -0.5)
+    for name, weight in model.named_parameters():
+        if weight.dim() < 2:
+            continue
+        if "embed_tokens" in name:
+            weight.normal_(0, sizes.embedding_std)
+        elif "lm_head" in name:
+            weight.normal_(0, sizes.head_std)
+        else:
+            weight.normal_(0, weight[0].numel() ** -0.5)
+            if any(end in name for end in ("o_proj", "down_proj", "attn.proj")):
+                weight.mul_((2 * sizes.layers) ** -0.5)
 
 
 def _save_processor(folder: Path, sizes: TinySizes) -> None:
