@@ -5,12 +5,17 @@ import ipaddress
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from agentrl.errors import AgentRLError
 
 log = logging.getLogger(__name__)
 
-HEADERS: Final = {
+_HEADERS: Final = {
     # Load from this server only, forbid framing, and run no inline scripts.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -20,7 +25,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-TOKEN_HEADER = "x-agentrl-token"
+_TOKEN_HEADER = "x-agentrl-token"
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 """A name or an address (IPv6 in brackets), and a port."""
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -76,3 +81,37 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+async def guard_requests(
+    request: Request, answer: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """Answer a request that the application's guard accepts; middleware."""
+    guard: AccessGuard = request.app.state.guard
+    brought = request.query_params.get("token")
+    if brought is not None and guard.knows(brought) and not guard.is_loopback:
+        # Redirect to the page, which keeps the token for its changes; never to another host.
+        page = f"/{request.url.path.lstrip('/')}#token={brought}"
+        response: Response = RedirectResponse(page, 303)
+        response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")
+    elif (why := guard.refusal(request.headers, request.cookies)) is not None:
+        response = Response(f"{why}\n", 403, media_type="text/plain")
+    else:
+        response = await answer(request)
+    response.headers.update(_HEADERS)
+    response.headers.setdefault("Cache-Control", "no-cache")
+    return response
+
+
+class TokenMissing(AgentRLError):
+    """A request that changes something came without the token."""
+
+
+def check_token(guard: AccessGuard, request: Request) -> None:
+    """Require the token for a request that changes something.
+
+    Raises:
+        TokenMissing: the request does not bring it.
+    """
+    if not guard.knows(request.headers.get(_TOKEN_HEADER, "")):
+        raise TokenMissing("the token is missing: open the address that the server printed")

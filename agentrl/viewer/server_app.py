@@ -3,14 +3,14 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.dependencies.utils import get_flat_dependant
-from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
@@ -18,7 +18,7 @@ from agentrl.replay import Filter, Run
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import page_data
-from agentrl.viewer.access import HEADERS, TOKEN_HEADER, AccessGuard
+from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
 from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
@@ -65,7 +65,7 @@ def application(
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard, app.state.stage = guard, stage
     app.state.closing = threading.Event()
-    app.middleware("http")(_guarded)
+    app.middleware("http")(guard_requests)
     _add_refusals(app, run)
     _add_files(app, _static())
     _add_frames(app, run)
@@ -75,23 +75,6 @@ def application(
     _add_wall(app, app.state.wall, guard)
     _add_stage(app, stage, guard)
     return app
-
-
-async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    guard: AccessGuard = request.app.state.guard
-    brought = request.query_params.get("token")
-    if brought is not None and guard.knows(brought) and not guard.is_loopback:
-        # Redirect to the page, which keeps the token for its changes; never to another host.
-        page = f"/{request.url.path.lstrip('/')}#token={brought}"
-        response: Response = RedirectResponse(page, 303)
-        response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")
-    elif (why := guard.refusal(request.headers, request.cookies)) is not None:
-        response = Response(f"{why}\n", 403, media_type="text/plain")
-    else:
-        response = await answer(request)
-    response.headers.update(HEADERS)
-    response.headers.setdefault("Cache-Control", "no-cache")
-    return response
 
 
 def _add_refusals(app: FastAPI, run: Run) -> None:
@@ -276,7 +259,7 @@ def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
 
     @app.post("/api/phones/{name}/tap")
     def tap(name: str, x: float, y: float, request: Request) -> Response:
-        _check_token(guard, request)
+        check_token(guard, request)
         wall.tap(name, x, y)
         return _json({})
 
@@ -296,26 +279,17 @@ def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> N
 
     @app.post("/api/play/answer")
     def answer(request: Request, text: str | None = None) -> Response:
-        _check_token(guard, request)
+        check_token(guard, request)
         stage.answer(text)
         return _json({})
-
-
-class _NoToken(AgentRLError):
-    """A request that changes something came without the token."""
 
 
 class _UnknownParameter(AgentRLError):
     """A query parameter does not exist."""
 
 
-_STATUS = {_NoToken: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
+_STATUS = {TokenMissing: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
 """HTTP status by error; a phone may go offline while it is being used."""
-
-
-def _check_token(guard: AccessGuard, request: Request) -> None:
-    if not guard.knows(request.headers.get(TOKEN_HEADER, "")):
-        raise _NoToken("the token is missing: open the address that the server printed")
 
 
 def _add_news(app: FastAPI, run: Run) -> None:
