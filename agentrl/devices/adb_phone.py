@@ -30,7 +30,7 @@ from agentrl.devices.adb.app_commands import (
 )
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture import CAPTURES, Capture
-from agentrl.devices.capture.screen_size import DISPLAY, ScreenSize
+from agentrl.devices.capture.capture_method import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
 from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Window, dispatch_action

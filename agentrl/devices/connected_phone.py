@@ -33,7 +33,6 @@ class ConnectedPhone:
         deadlines: Deadlines | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Not connected before `reconnect`; see AdbPhone."""
         self.serial: str = serial
         self.deadlines: Deadlines = deadlines or Deadlines()
         self.transport = DeviceTransport(server, serial)

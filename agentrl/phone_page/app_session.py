@@ -20,7 +20,6 @@ class AppSession:
     """
 
     def __init__(self, app: App) -> None:
-        """Does not launch the app yet."""
         self.app = app
         self.running = False
         """Whether it was launched, and has neither stopped nor crashed since."""

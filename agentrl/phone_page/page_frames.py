@@ -45,7 +45,6 @@ class PaintedFrames:
     """
 
     def __init__(self) -> None:
-        """Nothing is shown yet."""
         self.number = 0
         """Number of the newest picture."""
         self._drawn = self._painted = 0

@@ -39,7 +39,6 @@ class PageSlot:
     """Tracks the one page that is connected at a time; a newer page replaces an older one."""
 
     def __init__(self) -> None:
-        """No page has connected yet."""
         self.link: PageLink | None = None
         self.visible = True
         """What the page reported last."""

@@ -54,7 +54,6 @@ class PageConnection:
     """Serves one page until either side closes; runs on the server's event loop."""
 
     def __init__(self, app: PagedApp, socket: WebSocket) -> None:
-        """A connection that has not been accepted yet."""
         self._app = app
         self._socket = socket
         self._loop = asyncio.get_running_loop()

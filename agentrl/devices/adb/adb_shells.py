@@ -26,15 +26,11 @@ class CommandShell(Protocol):
             DeviceError: the phone failed, or not all commands were run.
         """
 
-    def close(self) -> None:
-        """End a persistent shell; the next call starts a new one."""
-
 
 class OneShotShell:
     """A new shell for each call, so that no command affects a later one."""
 
     def __init__(self, transport: DeviceTransport) -> None:
-        """Nothing is started before the first call."""
         self._transport = transport
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
@@ -48,9 +44,6 @@ class OneShotShell:
                 return _results(self._transport, script)
         raise _ended(self._transport, script)
 
-    def close(self) -> None:
-        """Does nothing."""
-
 
 class PersistentShell:
     """A persistent shell, which saves opening a service and starting a shell for each call.
@@ -61,7 +54,6 @@ class PersistentShell:
     """
 
     def __init__(self, transport: DeviceTransport, one_shot_shell: OneShotShell) -> None:
-        """Nothing is started before the first call."""
         self._transport = transport
         self._per_call = one_shot_shell
         self._lock = threading.Lock()
@@ -86,7 +78,7 @@ class PersistentShell:
         raise _ended(self._transport, script)
 
     def close(self) -> None:
-        """See CommandShell.close; a running call ends with an error."""
+        """End the shell; the next call starts a new one, a running call ends with an error."""
         link = self._link
         if link is not None:
             link.close()

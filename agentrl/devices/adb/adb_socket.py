@@ -27,7 +27,6 @@ class Deadline:
     """The moment at which every wait of a call ends."""
 
     def __init__(self, seconds: float) -> None:
-        """Expires `seconds` from now."""
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 

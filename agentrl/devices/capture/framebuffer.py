@@ -38,7 +38,6 @@ class FramebufferCapture:
     """See Capture."""
 
     def __init__(self, transport: DeviceTransport) -> None:
-        """The buffer is allocated with the first frame and reused."""
         self._transport = transport
         self._buffer = bytearray()
 

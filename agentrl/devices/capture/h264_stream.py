@@ -141,7 +141,6 @@ class ScreenRecording:
     """One recording, from its start to its end, read by its own thread."""
 
     def __init__(self, link: AdbSocket) -> None:
-        """Start reading from a link on which `screenrecord` was opened."""
         self.ended = False
         self._link = link
         self._first = b""
@@ -215,7 +214,6 @@ class H264Decoder:
     """Decodes an H.264 elementary stream incrementally."""
 
     def __init__(self) -> None:
-        """Waits for a key frame."""
         import av
         from av.video.codeccontext import VideoCodecContext
 

@@ -27,7 +27,6 @@ class RawCapture:
     """The fastest capture that every phone supports, over a fast connection; see Capture."""
 
     def __init__(self, transport: DeviceTransport) -> None:
-        """The buffer is allocated with the first frame and reused."""
         self._transport = transport
         self._buffer = bytearray(_LONG_HEADER)
 
@@ -71,7 +70,6 @@ class PngCapture:
     """A compressed capture; see Capture."""
 
     def __init__(self, transport: DeviceTransport) -> None:
-        """Keeps nothing between frames."""
         self._transport = transport
 
     def frame(self, deadline: Deadline) -> Image:

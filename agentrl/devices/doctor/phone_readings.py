@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.devices.adb.shell_script import Command
-from agentrl.devices.capture.screen_size import DISPLAY, orientation_in
+from agentrl.devices.capture.capture_method import DISPLAY, orientation_in
 from agentrl.devices.device import CommandResult
 from agentrl.devices.guard.foreground import WINDOW, parse_front_package
 from agentrl.devices.input.input_commands import ADB_KEYBOARD

@@ -11,7 +11,6 @@ from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import (
     ExitCause,
     ExitEvidence,
-    SystemEdges,
     attribute_exit,
 )
 from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window
@@ -81,7 +80,6 @@ class AppGuard:
         allow: Iterable[str] = (),
         *,
         soon_s: float = 2.0,
-        edges: SystemEdges | None = None,
         may_rotate: bool = True,
     ) -> None:
         """Guard one app on one phone.
@@ -91,7 +89,6 @@ class AppGuard:
             package: the app, whose published state is read.
             allow: other packages that may be in front.
             soon_s: for how long an uncounted touch can be the cause of leaving the app.
-            edges: where touches go to the system; None uses the defaults.
             may_rotate: whether the app may rotate the screen. If it may not and the screen rotated
                 during an action, the position of the touch is meaningless.
         """
@@ -99,7 +96,6 @@ class AppGuard:
         self._device = device
         self._allowed = frozenset((package, *allow))
         self._soon_s = soon_s
-        self._edges = edges or SystemEdges()
         self._may_rotate = may_rotate
         self._last: Settled | None = None
 
@@ -230,7 +226,7 @@ class AppGuard:
         return None
 
     def _attribute(self, window: Window, evidence: ExitEvidence) -> tuple[ExitCause, str]:
-        return attribute_exit(window, evidence, soon_s=self._soon_s, edges=self._edges)
+        return attribute_exit(window, evidence, soon_s=self._soon_s)
 
     def _exit_event(self, window: Window, evidence: ExitEvidence) -> AppExit:
         by, why = self._attribute(window, evidence)

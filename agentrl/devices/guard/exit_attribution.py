@@ -33,16 +33,8 @@ _KEYS = frozenset((
 ))  # fmt: skip
 _ANR_S = 5.0
 """Android's input dispatching timeout: an unanswered touch raises the dialog after this time."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class SystemEdges:
-    """Margins of the screen where a touch goes to the system, as fractions of its sides."""
-
-    top: float = STATUS_BAR
-    bottom: float = 0.06
-    side: float = 0.03
-    """A swipe that begins here is the back gesture."""
+_TOP_EDGE, _BOTTOM_EDGE, _SIDE_EDGE = STATUS_BAR, 0.06, 0.03
+"""Margins of the screen that belong to the system; a swipe from the side is the back gesture."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -58,7 +50,7 @@ class ExitEvidence:
 
 
 def attribute_exit(
-    window: Window, evidence: ExitEvidence, *, soon_s: float, edges: SystemEdges | None = None
+    window: Window, evidence: ExitEvidence, *, soon_s: float
 ) -> tuple[ExitCause, str]:
     """Decide who brought a window to the front.
 
@@ -66,7 +58,6 @@ def attribute_exit(
         window: the window in front; it does not belong to the app.
         evidence: how it came there.
         soon_s: for how long after a touch that touch can be the cause.
-        edges: where touches go to the system; None uses the defaults.
 
     Returns:
         `agent` or `world`, and the reason.
@@ -80,7 +71,7 @@ def attribute_exit(
         return "world", f"a {window.kind} comes from outside"
     if window.kind == "anr":
         return _attribute_hang(evidence)
-    if window.kind != "crash" and (exit := _system_exit(action, edges or SystemEdges())):
+    if window.kind != "crash" and (exit := _system_exit(action)):
         return "agent", exit
     if handled:
         return "world", "the app had already counted the touch"
@@ -100,7 +91,7 @@ def _attribute_hang(evidence: ExitEvidence) -> tuple[ExitCause, str]:
     return "agent", "the app has not answered since the touch"
 
 
-def _system_exit(action: Action, edges: SystemEdges) -> str | None:
+def _system_exit(action: Action) -> str | None:
     """Why an action leaves any app, whatever the app does; None if it does not."""
     match action:
         case Key(name):
@@ -109,9 +100,9 @@ def _system_exit(action: Action, edges: SystemEdges) -> str | None:
         case Tap(x, y) | LongPress(x, y):
             sideways = False
         case Swipe(x, y) | Drag(x, y):
-            sideways = min(x, 1 - x) <= edges.side
+            sideways = min(x, 1 - x) <= _SIDE_EDGE
         case _:
             return None
-    if y <= edges.top or y >= 1 - edges.bottom:
+    if y <= _TOP_EDGE or y >= 1 - _BOTTOM_EDGE:
         return "the touch began in a system bar"
     return "the swipe came in from the edge" if sideways else None

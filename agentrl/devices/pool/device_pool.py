@@ -17,7 +17,6 @@ class Borrower(ABC):
     """Leases phones to the episodes of one event loop, from a pool here or elsewhere."""
 
     def __init__(self, lender: Lender) -> None:
-        """Nothing is leased yet."""
         self._lender = lender
         self._leases: dict[int, LeasedDevice] = {}
         self._tasks = BackgroundTasks()

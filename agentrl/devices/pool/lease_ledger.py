@@ -31,8 +31,8 @@ class DeviceStats:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class GrantedLease:
-    """A lease that was granted."""
+class PhoneAssignment:
+    """A phone leased to a caller in the queue."""
 
     phone: str
     token: int
@@ -132,7 +132,7 @@ class LeaseLedger:
         if position in self._queue:
             self._queue.remove(position)
 
-    def grant_free(self) -> list[GrantedLease]:
+    def grant_free(self) -> list[PhoneAssignment]:
         """Grant free phones to waiting callers."""
         entries = []
         while self._free and self._queue:
@@ -144,7 +144,7 @@ class LeaseLedger:
             row.leases += 1
             self._lent[self._token] = phone
             entries.append(
-                GrantedLease(phone=phone, token=self._token, position=self._queue.popleft())
+                PhoneAssignment(phone=phone, token=self._token, position=self._queue.popleft())
             )
         return entries
 
@@ -203,13 +203,8 @@ class LeaseLedger:
 
     def record_recovery(self, phone: str, steps: Iterable[str], *, answers: bool) -> None:
         """Record a recovery attempt; a phone that still does not answer is quarantined."""
-        row = self._rows[phone]
-        row.recoveries.update(steps)
-        if row.state is PhoneAvailability.RECOVERING:
-            if answers:
-                self._make_free(phone)
-            else:
-                self._quarantine(phone)
+        self._rows[phone].recoveries.update(steps)
+        self._readmit(phone, PhoneAvailability.RECOVERING, answers=answers)
 
     def mark_disconnected(self, phone: str) -> None:
         """Quarantine a free phone that was disconnected, due for a probe at once."""
@@ -235,11 +230,7 @@ class LeaseLedger:
 
     def record_probe(self, phone: str, *, answers: bool) -> None:
         """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
-        if self._rows[phone].state is PhoneAvailability.QUARANTINED:
-            if answers:
-                self._make_free(phone)
-            else:
-                self._quarantine(phone)
+        self._readmit(phone, PhoneAvailability.QUARANTINED, answers=answers)
 
     def count(self, state: PhoneAvailability) -> int:
         """Number of phones in a state."""
@@ -287,9 +278,14 @@ class LeaseLedger:
             self._free.append(phone)
         return phone
 
-    def _make_free(self, phone: str) -> None:
-        self._rows[phone].state = PhoneAvailability.FREE
-        self._free.append(phone)
+    def _readmit(self, phone: str, state: PhoneAvailability, *, answers: bool) -> None:
+        """Free a phone in that state if it answers, else (again) quarantine it."""
+        row = self._rows[phone]
+        if row.state is state and answers:
+            row.state = PhoneAvailability.FREE
+            self._free.append(phone)
+        elif row.state is state:
+            self._quarantine(phone)
 
     def _quarantine(self, phone: str) -> None:
         row = self._rows[phone]
