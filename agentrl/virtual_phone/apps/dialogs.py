@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import cv2
 import numpy as np
 
 from agentrl.types import Image
@@ -86,10 +85,10 @@ class Dialog:
         """The apps' area with the dialog on top, uint8[height, width, 3]."""
         width = area.shape[1]
         image = (area * _SHADE).astype(np.uint8)
-        _fill(image, _BOX, _PAPER)
+        drawing.fill(image, _BOX, _PAPER)
         drawing.write(image, self.text, (0.12, 0.44), width / 1100, _INK)
         for box, (text, _) in zip(_BUTTONS, self.buttons, strict=True):
-            _fill(image, box, _BUTTON)
+            drawing.fill(image, box, _BUTTON)
             drawing.write(image, text, (box[0] + 0.04, box[3] - 0.02), width / 1300, _INK)
         return image
 
@@ -101,13 +100,3 @@ class Dialog:
             for box, (label, _) in zip(_BUTTONS, self.buttons, strict=True)
         )
         return [text, *buttons]
-
-
-def _fill(
-    image: Image, box: tuple[float, float, float, float], color: tuple[int, int, int]
-) -> None:
-    height, width = image.shape[:2]
-    left, top, right, bottom = box
-    start = (round(left * width), round(top * height))
-    end = (round(right * width), round(bottom * height))
-    cv2.rectangle(image, start, end, color, cv2.FILLED)

@@ -33,6 +33,15 @@ def blank(width: int, height: int, color: tuple[int, int, int]) -> Image:
     return np.full((height, width, 3), color, np.uint8)
 
 
+def fill(image: Image, box: tuple[float, float, float, float], color: tuple[int, int, int]) -> None:
+    """Fill a box (left, top, right and bottom in [0, 1]) of an image."""
+    height, width = image.shape[:2]
+    left, top, right, bottom = box
+    start = (round(left * width), round(top * height))
+    end = (round(right * width), round(bottom * height))
+    cv2.rectangle(image, start, end, color, cv2.FILLED)
+
+
 def write(
     image: Image,
     text: str,
@@ -84,10 +93,8 @@ def home(width: int, height: int, names: Sequence[str]) -> Image:
     image = blank(width, height, _HOME)
     for index, name in enumerate(names):
         left, top, right, bottom = tile_bounds(index)
-        start = (round(left * width), round(top * height))
-        end = (round(right * width), round((bottom - _NAME) * height))
-        cv2.rectangle(image, start, end, _TILE, cv2.FILLED)
-        low = (start[0], round((bottom - _NAME_BASE) * height))
+        fill(image, (left, top, right, bottom - _NAME), _TILE)
+        low = (round(left * width), round((bottom - _NAME_BASE) * height))
         cv2.putText(image, name[:12], low, _FONT, width / 1800, _WHITE, 1, cv2.LINE_AA)
     return image
 
