@@ -81,7 +81,7 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             warm = config.warm_start
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
-                report.unchecked.append(f"length of {left:,} other demonstrations of {player!r}")
+                report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
     return report
 
 
@@ -131,7 +131,7 @@ def _check_recorded(
         if turn.parse_error is None
     ]
     report.measured["longest recorded reply"] = (
-        f"{max(lengths)} tokens of rollout.max_new_tokens={limit}"
+        f"{max(lengths)} tokens; rollout.max_new_tokens={limit}"
     )
 
 
@@ -197,7 +197,7 @@ def _measure(
     of = f"{len(episodes)} episodes of the player {player!r}"
     room = rollout.max_context - rollout.max_new_tokens
     report.measured["longest prompt"] = (
-        f"{prompt} tokens in {of}; {room} leave room for a reply (rollout.max_context)"
+        f"{prompt} tokens in {of}; at most {room} leave room for a reply (rollout.max_context)"
     )
     report.measured["longest reply"] = (
         f"{reply} tokens in {of}; rollout.max_new_tokens={rollout.max_new_tokens}"
