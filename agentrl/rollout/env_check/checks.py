@@ -27,7 +27,7 @@ from agentrl.rollout.env_check.random_play import (
     play_randomly,
 )
 from agentrl.rollout.env_components import load_player, open_translator
-from agentrl.text import quoted
+from agentrl.text import pluralize, quoted
 from agentrl.types import Image
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
@@ -133,7 +133,7 @@ def speed(twice: Twice) -> Finding:
     if not played.step_ms:
         return wrong("speed", "the episode had no step", "an episode needs at least one step")
     median, worst = float(np.median(played.step_ms)), max(played.step_ms)
-    detail = f"reset {played.reset_ms:.1f} ms, step {median:.2f} ms, slowest step {worst:.1f} ms"
+    detail = f"reset {played.reset_ms:.2f} ms, step {median:.2f} ms, slowest step {worst:.2f} ms"
     if worst > _SLOW_MS:
         return note("speed", detail, "speed it up, or raise rollout.concurrency to hide the wait")
     return ok("speed", detail)
@@ -147,7 +147,7 @@ def shown(twice: Twice) -> Finding:
     tokens = max(sum(_tokens(image) for image in seen.images) for seen in shown)
     longest = max(len(seen.text) for seen in shown)
     pictures = f"images {images} ({tokens} tokens for Qwen2.5-VL)" if images else "no images"
-    detail = f"{pictures}, text of at most {longest:,} characters"
+    detail = f"{pictures}, longest text {pluralize(longest, 'character')}"
     if not tokens and not longest:
         return wrong("shown to the model", "nothing", "the translator must return an image or text")
     if tokens > _MANY_TOKENS:
