@@ -36,7 +36,7 @@ Importing this package loads neither torch nor Ray; each name is resolved on fir
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from agentrl._version import __version__
 
 if TYPE_CHECKING:
     from agentrl import replay

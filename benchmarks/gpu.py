@@ -44,8 +44,9 @@ from trainer import sample, words
 from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
 from agentrl.policies import torch_companions
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.models import ModelAdapter, adapter_for, tiny_model, tiny_tokenizer
+from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.open_model import open_engine
+from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.logprob_model import is_vision

@@ -41,7 +41,8 @@ from trainer_trl import RELEASE, Theirs, relative
 
 from agentrl.config import AlgorithmConfig, Config
 from agentrl.policies import torch_companions
-from agentrl.policies.models import ModelAdapter, adapter_for, load_model, tiny_model
+from agentrl.policies.models import ModelAdapter, adapter_for, load_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, TrainingSample
 

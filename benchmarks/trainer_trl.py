@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer_step import WORDS, Size
 
 from agentrl.config import AlgorithmConfig, Config
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Message, TrainingSample
 

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.config import Config, LoraConfig
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
-from agentrl.policies.models import tiny_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Message, Prompt
 from agentrl.weight_sync import weight_files

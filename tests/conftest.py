@@ -65,7 +65,7 @@ def virtual_phone(adb_server: AdbServer) -> Iterator[Device]:
 @pytest.fixture(scope="session")
 def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny Qwen2.5-VL, built from seed 0; not to be written to."""
-    from agentrl.policies.models import tiny_model
+    from agentrl.policies.tiny import tiny_model
 
     return tiny_model.build(tmp_path_factory.mktemp("models") / "tiny", 0)
 

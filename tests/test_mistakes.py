@@ -12,7 +12,7 @@ from agentrl.cli import run
 from agentrl.cluster import ray_cluster
 from agentrl.config.sections import RENAMED
 from agentrl.errors import ConfigError
-from agentrl.policies.models import tiny_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
 from agentrl.training import plan
 from agentrl.types import Outcome

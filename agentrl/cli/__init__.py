@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from agentrl import __version__
+from agentrl._version import __version__
 from agentrl.cli import (
     algorithms,
     device_commands,

@@ -35,7 +35,7 @@ def serve_reward(
     from agentrl.config import RewardConfig, arguments
 
     try:
-        from agentrl.rollout.reward_server import serve
+        from agentrl.serving.reward_server import serve
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"serving needs {error.name}, not installed: pip install 'agentrl-screens[page]'"

@@ -10,8 +10,8 @@ from typing import Any
 import cv2
 
 from agentrl.config import History
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import Conversation, Exchange, PromptHistory
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation, Exchange, PromptHistory
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Engine, Sampling
 from agentrl.policies.policy import Answer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.endpoint import Endpoint, key_of
 from agentrl.policies.engines.engine import Engine
 from agentrl.policies.models.model_adapter import resize_image, target_size

@@ -8,8 +8,8 @@ import numpy as np
 from agentrl.config import History
 from agentrl.env import Player
 from agentrl.errors import ConfigError
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Reply

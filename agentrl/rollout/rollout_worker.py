@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentrl import config as configuration
 from agentrl.config import Config, parse_history
 from agentrl.devices import DevicePool
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
 from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy

@@ -12,8 +12,8 @@ import numpy as np
 from agentrl import event_loop
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat_encoder import ChatEncoder, chat_template
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder, chat_template
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within

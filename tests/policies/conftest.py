@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from agentrl.policies import torch_companions
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 
 torch_companions.patch_broken_imports()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.types import Prompt
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy, draw_seed, to_api_message

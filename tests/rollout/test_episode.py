@@ -6,7 +6,7 @@ import time
 import pytest
 
 from agentrl.config import EnvConfig
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.episode import EpisodeLimits, EpisodeRequest, run_episode

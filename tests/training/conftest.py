@@ -5,7 +5,8 @@ import pytest
 from hypothesis import settings
 
 from agentrl.config import Config
-from agentrl.policies.models import ModelAdapter, adapter_for, tiny_model
+from agentrl.policies.models import ModelAdapter, adapter_for
+from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 
 # On a machine that others use as well an example of a few tensors may take a second.

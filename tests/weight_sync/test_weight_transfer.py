@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 
 from agentrl.config import Config, LoraConfig
 from agentrl.errors import EngineError
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.vllm_engine import VLLMEngine
-from agentrl.policies.models import tiny_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import lora_adapters
 from agentrl.training.learner.learner import Learner
 from agentrl.weight_sync import weight_files

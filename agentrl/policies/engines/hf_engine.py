@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from agentrl.errors import EngineError, boundary
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.hf_decoding import generate_batch, prompt_digest
 from agentrl.policies.engines.weight_checks import check_digest, check_header

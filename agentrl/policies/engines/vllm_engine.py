@@ -17,7 +17,7 @@ from torch import nn
 from agentrl import extras
 from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies import torch_companions
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_environment import (
     LORA_RANKS,

@@ -11,9 +11,9 @@ from typing import Any
 from agentrl.config import ModelConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
-from agentrl.policies.models import tiny_model
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import adapter_for, check_family, check_weights
+from agentrl.policies.tiny import tiny_model
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _HUB_S = 10.0

@@ -9,8 +9,8 @@ import numpy as np
 from agentrl import env
 from agentrl.config import EnvConfig, WarmStartConfig, parse_history
 from agentrl.errors import ConfigError, EnvError, boundary
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run

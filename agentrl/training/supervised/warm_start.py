@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl import __version__, env, registry
 from agentrl import config as configuration
+from agentrl import env, registry
+from agentrl._version import __version__
 from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError, EnvError
 from agentrl.files import write_durably

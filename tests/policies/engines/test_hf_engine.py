@@ -10,11 +10,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
-from agentrl.policies.models import tiny_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.types import Prompt, Reply
 from agentrl.weight_sync import weight_files
 from tests.policies import families

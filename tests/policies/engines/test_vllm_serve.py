@@ -10,8 +10,8 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.hf_engine import HFEngine

@@ -15,7 +15,8 @@ from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, LearnerError
-from agentrl.policies.models import load_model, tiny_model
+from agentrl.policies.models import load_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.training import checkpoint_store
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner import learner_metrics, tensor_shards

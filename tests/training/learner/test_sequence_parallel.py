@@ -12,7 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from agentrl import config as configuration
 from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import adapter_for, load_model, tiny_model
+from agentrl.policies.models import adapter_for, load_model
+from agentrl.policies.tiny import tiny_model
 from agentrl.training import plan
 from agentrl.training.batching.batches import loss_inputs
 from agentrl.training.learner import sequence_parallel

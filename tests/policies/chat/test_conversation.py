@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agentrl.config import History, parse_history
 from agentrl.errors import ConfigError
-from agentrl.policies.chat_encoder import ChatEncoder
-from agentrl.policies.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
 from agentrl.types import Message
 from tests.policies.pictures import picture, screen
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
-from agentrl.policies.models import tiny_tokenizer
+from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.text import did_you_mean
 
 if TYPE_CHECKING:

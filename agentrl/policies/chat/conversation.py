@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from agentrl.config import History
 from agentrl.errors import ActionError
-from agentrl.policies.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.text import tag_content
 from agentrl.types import IMAGE, Image, Message, Prompt
 

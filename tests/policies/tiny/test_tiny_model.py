@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies import torch_companions
-from agentrl.policies.models import tiny_model
 from agentrl.policies.models.model_source import check_hub, check_model, resolve_model
-from agentrl.policies.models.tiny_tokenizer import ids, pieces
+from agentrl.policies.tiny import tiny_model
+from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
 
 
 def digests(folder: Path) -> dict[str, str]:

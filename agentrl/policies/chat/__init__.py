@@ -1,0 +1,1 @@
+"""Chat messages as token ids, and the conversation of one episode."""

@@ -1,0 +1,1 @@
+"""The built-in tiny vision-language model and its tokenizer."""

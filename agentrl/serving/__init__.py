@@ -1,0 +1,1 @@
+"""What is served to other programs: reward functions over HTTP."""
