@@ -169,9 +169,9 @@ async def _play(config: Config, folder: Path, player: str) -> list[Episode]:
     )
     worker = RolloutWorker(transports.without_learner(small), folder, None)
     played: list[Episode] = []
-    end = time.monotonic() + _BUDGET_S
     try:
         await worker.start()
+        end = time.monotonic() + _BUDGET_S
         while len(played) < count and time.monotonic() < end:
             some = seeds.demonstration_seeds(config.seed, count)[len(played) :][:at_once]
             requests = requests_of_step("demo" if is_warm else "train", 0, some, 1)
