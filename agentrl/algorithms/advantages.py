@@ -31,7 +31,7 @@ def compute_advantages(played: Trajectories, config: AlgorithmConfig) -> Advanta
     found = ESTIMATORS[config.estimator](played, config)
     advantages, returns = found if isinstance(found, tuple) else (found, None)
     if config.whiten:
-        advantages = estimators.whitened(advantages, played.tokens)
+        advantages = estimators.whitened(advantages, played.token_mask)
     return AdvantageResult(advantages=advantages, returns=returns)
 
 
@@ -46,7 +46,7 @@ def _of_episodes(
 
 def _turn_grpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     found = estimators.turn_grpo(
-        played.turn_rewards, played.turns, played.group, played.valid, config.discount
+        played.turn_rewards, played.turn_mask, played.group, played.valid, config.discount
     )
     return played.to_tokens(found)
 
@@ -57,7 +57,7 @@ def _gigpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
 
 def _state_grpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     """Compare turns at equal states if every turn of a group has a state key, else episodes."""
-    has_unknown = ((played.states < 0) & played.turns & played.valid[:, None]).any(-1)
+    has_unknown = ((played.states < 0) & played.turn_mask & played.valid[:, None]).any(-1)
     fall_back = torch.isin(played.group, played.group[has_unknown])
     states = _by_state(played, config, 0.0, 1.0)
     episodes = played.to_tokens(estimators.grpo(played.returns, played.group, played.valid))
@@ -69,7 +69,7 @@ def _by_state(
 ) -> Tensor:
     found = estimators.gigpo(
         played.turn_rewards,
-        played.turns,
+        played.turn_mask,
         played.states,
         played.group,
         played.valid,
@@ -82,19 +82,19 @@ def _by_state(
 
 def _reinforce_pp(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return estimators.reinforce_pp(
-        played.rewards, played.tokens, played.valid, _discounts(played, config)
+        played.rewards, played.token_mask, played.valid, _discounts(played, config)
     )
 
 
 def _reinforce_pp_baseline(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return estimators.reinforce_pp_baseline(
-        played.returns, played.tokens, played.group, played.valid
+        played.returns, played.token_mask, played.group, played.valid
     )
 
 
 def _remax(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return estimators.remax(
-        played.rewards, played.tokens, played.valid, played.greedy, _discounts(played, config)
+        played.rewards, played.token_mask, played.valid, played.greedy, _discounts(played, config)
     )
 
 
@@ -102,7 +102,7 @@ def _gae(played: Trajectories, config: AlgorithmConfig) -> tuple[Tensor, Tensor]
     return estimators.gae(
         played.rewards,
         played.values,
-        played.tokens,
+        played.token_mask,
         played.last_values,
         _discounts(played, config),
         config.gae_lambda,
@@ -113,8 +113,8 @@ def _turn_gae(played: Trajectories, config: AlgorithmConfig) -> tuple[Tensor, Te
     return estimators.turn_gae(
         played.rewards,
         played.values,
-        played.tokens,
-        played.turn,
+        played.token_mask,
+        played.turn_index,
         played.last_values,
         config.discount,
         config.turn_gae_lambda,
@@ -127,7 +127,7 @@ def _prime(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     return estimators.prime(
         played.rewards,
         played.implicit,
-        played.tokens,
+        played.token_mask,
         played.group,
         played.valid,
         _discounts(played, config),
@@ -173,7 +173,7 @@ def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], config: Algorith
 
 def state_match_fraction(played: Trajectories) -> float:
     """Fraction of valid turns whose state another turn of the group has, too; 0 without turns."""
-    valid = played.turns & played.valid[:, None]
+    valid = played.turn_mask & played.valid[:, None]
     has_state = valid & (played.states >= 0)
     if not has_state.any():
         return 0.0

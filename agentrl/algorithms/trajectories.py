@@ -36,15 +36,15 @@ class Trajectories:
     """int64[E], equal for siblings."""
     valid: Tensor
     """bool[E], False for void episodes, which an infrastructure fault ended."""
-    turns: Tensor
-    """bool[E, T]"""
+    turn_mask: Tensor
+    """bool[E, T], True for the turns of an episode."""
     turn_rewards: Tensor
     """float64[E, T]"""
     states: Tensor
     """int64[E, T], equal for equal states of a group; -1 without a state key."""
-    tokens: Tensor
+    token_mask: Tensor
     """bool[E, N], True for the sampled tokens of valid episodes."""
-    turn: Tensor
+    turn_index: Tensor
     """int64[E, N], the turn of each token."""
     rewards: Tensor
     """float64[E, N]: a turn's reward is on its last token."""
@@ -64,17 +64,17 @@ class Trajectories:
 
     def discounts(self, turn: float, token: float) -> Tensor:
         """float64[E, N]: `turn` after a turn's last token, `token` after the others."""
-        last = last_of_turns(self.tokens, self.turn)
+        last = last_of_turns(self.token_mask, self.turn_index)
         both = torch.tensor([token, turn], dtype=torch.float64)
         return both[last.long()]
 
     def to_tokens(self, values: Tensor) -> Tensor:
         """Expand one number per episode, [E], or per turn, [E, T], to [E, N]."""
         if values.dim() == 1:
-            return values[:, None] * self.tokens
+            return values[:, None] * self.token_mask
         if not values.shape[1]:
             return torch.zeros_like(self.rewards)
-        return values.gather(1, self.turn) * self.tokens
+        return values.gather(1, self.turn_index) * self.token_mask
 
 
 def build_trajectories(
@@ -117,11 +117,11 @@ def build_trajectories(
     return Trajectories(
         group=torch.repeat_interleave(torch.arange(len(groups)), group_sizes),
         valid=valid,
-        turns=_padded([torch.ones(len(own), dtype=torch.bool) for own in sizes]),
+        turn_mask=_padded([torch.ones(len(own), dtype=torch.bool) for own in sizes]),
         turn_rewards=_padded(turn_rewards),
         states=_states(groups),
-        tokens=tokens & valid[:, None],
-        turn=_padded(turn),
+        token_mask=tokens & valid[:, None],
+        turn_index=_padded(turn),
         rewards=_padded(rewards),
         values=_padded([_numbers(s.values) for s in scores], tokens.shape[1]),
         last_values=_numbers(

@@ -238,11 +238,11 @@ def test_tokens_outside_the_mask_have_no_influence(groups, estimator, noise):
     """Law 3: whatever stands where none was."""
     played = build_trajectories(groups, scores(groups), [0.25] * len(groups))
     names = ("rewards", "values", "implicit")
-    filled = {n: torch.where(played.tokens, getattr(played, n), noise) for n in names}
+    filled = {n: torch.where(played.token_mask, getattr(played, n), noise) for n in names}
     expected = compute_advantages(played, config(estimator))
     found = compute_advantages(dataclasses.replace(played, **filled), config(estimator))
     assert torch.equal(found.advantages, expected.advantages)
-    assert not found.advantages[~played.tokens].any()
+    assert not found.advantages[~played.token_mask].any()
     if expected.returns is not None:
         assert torch.equal(found.returns, expected.returns)
 
@@ -282,7 +282,7 @@ def test_void_episodes_get_zero_and_do_not_affect_others(groups, estimator):
 @settings(max_examples=30)
 def test_whitened_advantages_have_mean_0_over_a_step(groups, estimator):
     played = build_trajectories(groups, scores(groups), [0.25] * len(groups))
-    found = compute_advantages(played, config(estimator, whiten=True)).advantages[played.tokens]
+    found = compute_advantages(played, config(estimator, whiten=True)).advantages[played.token_mask]
     if len(found):
         assert found.mean().item() == pytest.approx(0, abs=1e-6)
 

@@ -71,15 +71,15 @@ def build_training_samples(
     own = _by_episode(sequences, scores, len(episodes), settings)
     played = build_trajectories(groups, own, greedy, kl_coefficient)
     result = compute_advantages(played, settings)
-    versions = _versions(episodes, played.tokens, version)
+    versions = _versions(episodes, played.token_mask, version)
     fresh = _fresh(versions, version, settings.max_staleness)
     # Stale tokens are recorded with the advantage that they count with: 0.
     advantages = torch.where(fresh, result.advantages, 0.0)
     metrics = {
         "state_match_fraction": state_match_fraction(played),
         "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
-        "stale": _mean(~fresh[played.tokens]),
-        "lag": _mean(version - versions[played.tokens]),
+        "stale": _mean(~fresh[played.token_mask]),
+        "lag": _mean(version - versions[played.token_mask]),
     }
     gradients, loss = _episode_gradients(groups, sequences, scores, settings)
     samples = build_samples(
