@@ -34,10 +34,10 @@ from agentrl.training.supervised.supervised_dataset import (
     SupervisedDataset,
     rerender_demonstrations,
 )
-from agentrl.training.trainer.publisher import Publisher
 from agentrl.training.trainer.step_player import RolloutPrefetcher, StepEpisodes, StepPlayer
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
+from agentrl.weight_sync.publisher import Publisher
 from agentrl.weight_sync.transports import WeightTransport
 
 log = logging.getLogger(__name__)
