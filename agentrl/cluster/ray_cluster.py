@@ -127,7 +127,7 @@ def short_reason(error: Exception) -> str:
     return last.partition(" Some common causes")[0]
 
 
-def joined_gpus() -> int | None:
+def cluster_gpus() -> int | None:
     """The number of GPUs of the cluster; None if this process has not joined one."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():

@@ -144,7 +144,7 @@ def open_endpoint(rollout: RolloutConfig) -> Endpoint:
     )
 
 
-async def served_model(rollout: RolloutConfig) -> str:
+async def served_model_name(rollout: RolloutConfig) -> str:
     """The name of the served model; requests a first reply.
 
     Raises:

@@ -24,7 +24,7 @@ class ScriptedPolicy:
         encoder: of the model that learns from them; without one, answers have no token ids.
         history: the part of the conversation in each prompt; None includes all.
         scale: resizes images if there is no encoder; None keeps them.
-        most_tokens: maximum tokens of a reply that a model learns from; None for no limit.
+        max_tokens: maximum tokens of a reply that a model learns from; None for no limit.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class ScriptedPolicy:
         encoder: ChatEncoder | None = None,
         history: History | None = None,
         scale: Callable[[Image], Image] | None = None,
-        most_tokens: int | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         self.player, self.encoder = player, encoder
-        self.history, self.scale, self.most_tokens = history, scale, most_tokens
+        self.history, self.scale, self.max_tokens = history, scale, max_tokens
 
     def start_episode(self, instructions: str, seed: int) -> "ScriptedSession":
         """Start an episode, with a seed for the player's randomness."""
@@ -54,7 +54,7 @@ class ScriptedSession:
 
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
         self._player, self._encoder, self._scale = policy.player, policy.encoder, policy.scale
-        self._most_tokens = policy.most_tokens
+        self._max_tokens = policy.max_tokens
         self._rng = np.random.default_rng(seed)
         self._worker = Worker("player")  # a hanging player must not block the others
         self._conversation = (
@@ -71,9 +71,7 @@ class ScriptedSession:
         if self._conversation is None or self._encoder is None:
             shown = tuple(map(self._scale, message.images)) if self._scale else message.images
             return answer_without_tokens(text, shown)
-        return encode_as_sampled(
-            self._conversation, self._encoder, message, text, self._most_tokens
-        )
+        return encode_as_sampled(self._conversation, self._encoder, message, text, self._max_tokens)
 
     def close(self) -> None:
         """End the player's thread."""
@@ -85,7 +83,7 @@ def encode_as_sampled(
     encoder: ChatEncoder,
     message: Message,
     text: str,
-    most_tokens: int | None = None,
+    max_tokens: int | None = None,
 ) -> Answer:
     """Encode a reply as if a model had sampled it, with version 0 and probability 1.
 
@@ -94,29 +92,29 @@ def encode_as_sampled(
         encoder: of the model that learns from it.
         message: the message that is answered.
         text: the reply.
-        most_tokens: maximum tokens of the reply; None for no limit.
+        max_tokens: maximum tokens of the reply; None for no limit.
 
     Raises:
         ConfigError: it is longer than the model's own replies may be.
         ValueError: the number of `<image>` placeholders and of images differ.
     """
     prompt = conversation.observe(message)
-    ids = reply_ids_within(most_tokens, encoder, text)
+    ids = reply_ids_within(max_tokens, encoder, text)
     conversation.answer(ids)
     reply = Reply(token_ids=ids, logprobs=(0.0,) * len(ids), version=0)
     return Answer(prompt=prompt, reply=reply, text=text)
 
 
-def reply_ids_within(most_tokens: int | None, encoder: ChatEncoder, text: str) -> tuple[int, ...]:
+def reply_ids_within(max_tokens: int | None, encoder: ChatEncoder, text: str) -> tuple[int, ...]:
     """The ids of a reply that a model is to learn.
 
     Raises:
         ConfigError: it is longer than the model's own replies may be.
     """
     ids = encoder.reply_ids(text)
-    if most_tokens is not None and len(ids) > most_tokens:
+    if max_tokens is not None and len(ids) > max_tokens:
         raise ConfigError(
-            f"rollout.max_new_tokens={most_tokens}: the warm start trains on {quoted(text)}, which "
+            f"rollout.max_new_tokens={max_tokens}: the warm start trains on {quoted(text)}, which "
             f"has {len(ids)} tokens; set max_new_tokens somewhat above that"
         )
     return ids

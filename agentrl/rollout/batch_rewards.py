@@ -50,7 +50,7 @@ def inputs_of(episode: Episode) -> RewardInputs:
     }
 
 
-def answer_to_batch(function: Callable[..., Any]) -> BatchFunction:
+def batch_from_single(function: Callable[..., Any]) -> BatchFunction:
     """Adapt a function of one answer, with veRL's signature, to a batch function.
 
     Args:

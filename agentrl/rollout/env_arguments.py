@@ -17,7 +17,7 @@ from agentrl.errors import ConfigError, describe_error
 from agentrl.text import did_you_mean
 
 Split = Literal["train", "eval", "demo"]
-_OF_GYMNASIUM = ("max_episode_steps", "render_mode")
+_MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
 """Arguments of `gymnasium.make` itself."""
 _ALLOW = "allow"
 
@@ -41,16 +41,16 @@ def make_env(
     kwargs: dict[str, Any] = {**env_kwargs(config), **place}
     if render_mode is not None:
         kwargs.setdefault("render_mode", render_mode)
-    made = env.make(config.id, **kwargs, disable_env_checker=True)
+    instance = env.make(config.id, **kwargs, disable_env_checker=True)
     for wrapper in config.wrappers:
-        made = _wrapped(made, wrapper)
-    return made
+        instance = _wrap(instance, wrapper)
+    return instance
 
 
-def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
-    kind = registry.load(config.wrapper)
+def _wrap(instance: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
+    cls = registry.load(config.wrapper)
     try:
-        wrapped: gymnasium.Env[Any, Any] = kind(made, **config.kwargs)
+        wrapped: gymnasium.Env[Any, Any] = cls(instance, **config.kwargs)
     except Exception as error:
         raise ConfigError(
             f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}: "
@@ -59,7 +59,7 @@ def _wrapped(made: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasi
     return wrapped
 
 
-def configured_game(config: EnvConfig) -> env.EnvRegistration:
+def env_registration(config: EnvConfig) -> env.EnvRegistration:
     """The registered environment, with the translator and players of the configuration.
 
     Raises:
@@ -82,7 +82,7 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     return {**shared_arguments(config, config.translator_kwargs), **config.kwargs}
 
 
-def env_config_of(config: EnvConfig, evaluation: EvalConfig, split: Split) -> EnvConfig:
+def env_config_for(config: EnvConfig, evaluation: EvalConfig, split: Split) -> EnvConfig:
     """The environment of a split: held-out episodes may have their own settings (`eval.kwargs`)."""
     if split != "eval" or not evaluation.kwargs:
         return config
@@ -95,11 +95,11 @@ def with_allowed_apps(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     Raises:
         ConfigError: there are such packages, but the environment does not take them.
     """
-    game = configured_game(config)
-    if game.app is None or not allow:
+    spec = env_registration(config)
+    if spec.app is None or not allow:
         return config
-    kind = environment_class(game)
-    if _ALLOW not in named_parameters(kind) and not _takes_any(kind):
+    cls = environment_class(spec)
+    if _ALLOW not in named_parameters(cls) and not _takes_any_keyword(cls):
         raise ConfigError(
             f"devices.allow={list(allow)}: {config.id} does not guard its phone (its constructor "
             f"takes no `{_ALLOW}`); leave the setting out"
@@ -111,7 +111,7 @@ def baseline_players(config: EnvConfig, evaluation: EvalConfig) -> list[str]:
     """The scripted players that the model is compared with."""
     if evaluation.baselines is not None:
         return evaluation.baselines
-    players = configured_game(config).players
+    players = env_registration(config).players
     return [name for name in ("random", "expert") if name in players]
 
 
@@ -123,7 +123,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
 
     Args:
         config: the environment.
-        section: of its arguments, for error messages.
+        section: name of the section, for error messages.
 
     Returns:
         The number of distinct episodes, if `check_kwargs` returns it; else None.
@@ -131,33 +131,35 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
     Raises:
         ConfigError: as `env_kwargs`; or its constructor does not take an argument, or lacks one.
     """
-    game = configured_game(config)
-    if game.app is not None and "device" in config.kwargs:
+    spec = env_registration(config)
+    if spec.app is not None and "device" in config.kwargs:
         raise ConfigError(
             f"{section}.device={config.kwargs['device']}: each episode gets one of the phones of "
             "devices.source; name your phone there"
         )
-    if game.app is not None and _ALLOW in config.kwargs:
+    if spec.app is not None and _ALLOW in config.kwargs:
         raise ConfigError(f"{section}.{_ALLOW}: set devices.allow instead")
-    kind = environment_class(game)
-    taken = named_parameters(kind)
+    cls = environment_class(spec)
+    taken = named_parameters(cls)
     for name in config.kwargs:
-        if name not in (*taken, *_OF_GYMNASIUM) and not _takes_any(kind):
+        if name not in (*taken, *_MAKE_ARGUMENTS) and not _takes_any_keyword(cls):
             raise ConfigError(
                 f"{section}.{name}: {config.id} takes no such argument"
                 f"{did_you_mean(name, taken)}. It takes: {', '.join(taken) or 'none'}"
             )
-    given = {"device", *(gymnasium.spec(game.id).kwargs or {}), *env_kwargs(config)}
-    needed = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
-    if lacking := [name for name in needed if name not in given]:
-        raise ConfigError(f"{section}: {config.id} requires {', '.join(lacking)}")
-    if (check := getattr(kind, "check_kwargs", None)) is None:
+    given = {"device", *(gymnasium.spec(spec.id).kwargs or {}), *env_kwargs(config)}
+    required = [name for name, parameter in taken.items() if parameter.default is parameter.empty]
+    if missing := [name for name in required if name not in given]:
+        raise ConfigError(f"{section}: {config.id} requires {', '.join(missing)}")
+    if (check := getattr(cls, "check_kwargs", None)) is None:
         return None
     try:
-        found = check(**{k: v for k, v in env_kwargs(config).items() if k not in _OF_GYMNASIUM})
+        episodes = check(
+            **{k: v for k, v in env_kwargs(config).items() if k not in _MAKE_ARGUMENTS}
+        )
     except ConfigError as error:
         raise ConfigError(f"{section}: {error}") from error
-    return found if type(found) is int else None
+    return episodes if type(episodes) is int else None
 
 
 def shared_arguments(config: EnvConfig, section: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,11 +167,11 @@ def shared_arguments(config: EnvConfig, section: Mapping[str, Any]) -> dict[str,
 
     The generic translator shares none: equal names of an environment mean something else.
     """
-    game = configured_game(config)
-    if game.translator == env.TRANSLATOR:
+    spec = env_registration(config)
+    if spec.translator == env.TRANSLATOR:
         return {}
-    both = set(named_parameters(environment_class(game))) & set(
-        named_parameters(registry.load(game.translator))
+    both = set(named_parameters(environment_class(spec))) & set(
+        named_parameters(registry.load(spec.translator))
     )
     for name in both & config.kwargs.keys() & config.translator_kwargs.keys():
         if config.kwargs[name] != config.translator_kwargs[name]:
@@ -181,23 +183,23 @@ def shared_arguments(config: EnvConfig, section: Mapping[str, Any]) -> dict[str,
     return {name: section[name] for name in section if name in both}
 
 
-def environment_class(game: env.EnvRegistration) -> Any:
+def environment_class(spec: env.EnvRegistration) -> Any:
     """The class or function that makes an environment."""
-    return game.entry_point if callable(game.entry_point) else registry.load(game.entry_point)
+    return spec.entry_point if callable(spec.entry_point) else registry.load(spec.entry_point)
 
 
-def named_parameters(kind: Any) -> dict[str, inspect.Parameter]:
+def named_parameters(cls: Any) -> dict[str, inspect.Parameter]:
     """The named parameters of a class or function; empty if its signature is unknown."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: p for name, p in _signature(kind).items() if p.kind in by_name}
+    return {name: p for name, p in _signature(cls).items() if p.kind in by_name}
 
 
-def _takes_any(kind: Any) -> bool:
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in _signature(kind).values())
+def _takes_any_keyword(cls: Any) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in _signature(cls).values())
 
 
-def _signature(kind: Any) -> Mapping[str, inspect.Parameter]:
+def _signature(cls: Any) -> Mapping[str, inspect.Parameter]:
     try:
-        return inspect.signature(kind).parameters
+        return inspect.signature(cls).parameters
     except (TypeError, ValueError):  # a compiled function may have no signature
         return {"anything": inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)}

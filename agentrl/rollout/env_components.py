@@ -13,7 +13,7 @@ from agentrl.config import EnvConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.rollout.env_arguments import (
-    configured_game,
+    env_registration,
     make_env,
     named_parameters,
     shared_arguments,
@@ -33,9 +33,9 @@ def open_translator(config: EnvConfig) -> env.Translator:
         ConfigError: there is no such environment, its sections contradict each other, or the
             translator rejects its arguments.
     """
-    game = configured_game(config)
+    spec = env_registration(config)
     given = {**shared_arguments(config, config.kwargs), **config.translator_kwargs}
-    return env.translator_for(game, {**_space_for(registry.load(game.translator), config), **given})
+    return env.translator_for(spec, {**_space_for(registry.load(spec.translator), config), **given})
 
 
 def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
@@ -60,22 +60,22 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         ConfigError: the environment has no such player, or no player takes a setting of
             `env.player_kwargs`.
     """
-    players = configured_game(config).players
+    players = env_registration(config).players
     if name not in players:
         raise ConfigError(
             f"{config.id} has no player {name!r}{did_you_mean(name, players)}. "
             f"It has: {', '.join(sorted(players)) or 'none'}."
         )
-    kind = registry.load(players[name])
+    cls = registry.load(players[name])
     _check_player(config, players)
     given = {
-        **_space_for(kind, config),
+        **_space_for(cls, config),
         **config.kwargs,
         **config.translator_kwargs,
         **config.player_kwargs,
     }
     try:
-        player: env.Player = kind(**{k: given[k] for k in named_parameters(kind) if k in given})
+        player: env.Player = cls(**{k: given[k] for k in named_parameters(cls) if k in given})
     except ConfigError:
         raise
     except Exception as error:
@@ -87,22 +87,22 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
 
 def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
     """Check that each setting of `env.player_kwargs` is an argument of some player."""
-    taken = {
+    accepted = {
         argument
         for player in players.values()
         for argument in named_parameters(registry.load(player))
     }
     for name in config.player_kwargs:
-        if name not in taken:
+        if name not in accepted:
             raise ConfigError(
                 f"env.player_kwargs.{name}: no player of {config.id} takes it"
-                f"{did_you_mean(name, taken)}. They take: {', '.join(sorted(taken))}"
+                f"{did_you_mean(name, accepted)}. They take: {', '.join(sorted(accepted))}"
             )
 
 
-def _space_for(kind: Any, config: EnvConfig) -> dict[str, Any]:
+def _space_for(cls: Any, config: EnvConfig) -> dict[str, Any]:
     """The `action_space` argument, if a translator or player takes one."""
-    return {_SPACE: read_action_space(config)} if _SPACE in named_parameters(kind) else {}
+    return {_SPACE: read_action_space(config)} if _SPACE in named_parameters(cls) else {}
 
 
 def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
@@ -111,7 +111,7 @@ def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
     Raises:
         ConfigError: it cannot be made, or is played on a phone.
     """
-    if configured_game(config).app is not None:
+    if env_registration(config).app is not None:
         raise ConfigError(
             f"{config.id} is played on a phone, so its action space is unknown until one is "
             "connected: it needs its own translator and players"
@@ -121,16 +121,16 @@ def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
         default=str,
     )
     if key not in _spaces:
-        _spaces[key] = _tried(config)
+        _spaces[key] = _read_space(config)
     return _spaces[key]
 
 
-def _tried(config: EnvConfig) -> "gymnasium.Space[Any]":
+def _read_space(config: EnvConfig) -> "gymnasium.Space[Any]":
     try:
         if config.processes:
             return action_space_in_process(config)
-        with closing(make_env(config)) as made:
-            return made.action_space
+        with closing(make_env(config)) as instance:
+            return instance.action_space
     except ConfigError:
         raise
     except BaseException as error:

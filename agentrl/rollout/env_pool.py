@@ -12,7 +12,7 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.env_arguments import Split, configured_game, env_config_of, with_allowed_apps
+from agentrl.rollout.env_arguments import Split, env_config_for, env_registration, with_allowed_apps
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.phone_pool import SharedPhones, SharedPool, open_phone_pool
@@ -21,9 +21,9 @@ from agentrl.virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)
 
-KeepFrame = Callable[[Image], str] | None
+SaveFrame = Callable[[Image], str] | None
 PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
-EnvConfigOf = Callable[[Split], EnvConfig]
+ConfigOfSplit = Callable[[Split], EnvConfig]
 
 
 class EnvPool(Protocol):
@@ -31,15 +31,15 @@ class EnvPool(Protocol):
 
     count: int
     """Maximum number of concurrent episodes."""
-    count_at_least: int
+    min_count: int
     """Number of concurrent episodes that do not depend on phones lent to other processes."""
 
-    async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
+    async def run_in_env(self, play: PlayEpisode, split: Split = "train") -> Episode:
         """Play one episode with exclusive use of an environment.
 
         Args:
-            act: plays it.
-            split: of the episode; held-out ones may have their own settings (`eval.kwargs`).
+            play: plays the episode.
+            split: split of the episode; held-out ones may have their own settings (`eval.kwargs`).
 
         Raises:
             NoDevice: no phone is left, or repeatedly none became free in time.
@@ -53,41 +53,41 @@ class PhoneEnvPool:
     """One environment per lease of a phone.
 
     Args:
-        settings: the environment's configuration, by split.
-        pool: of phones; closed with this.
-        keep_frame: see EnvRunner.
+        config_of_split: returns the environment configuration of a split.
+        pool: phone pool; closed together with this pool.
+        save_frame: see EnvRunner.
         lease_s: how long an episode waits for a phone.
         count: maximum number of concurrent episodes.
-        sharers: number of processes that play on these phones.
+        num_processes: number of processes that play on these phones.
         on_close: called when the phones are closed.
         live: receives what each phone shows, for the live view.
     """
 
     def __init__(
         self,
-        settings: EnvConfigOf,
+        config_of_split: ConfigOfSplit,
         pool: Borrower,
-        keep_frame: KeepFrame,
+        save_frame: SaveFrame,
         lease_s: float,
         count: int,
-        sharers: int = 1,
+        num_processes: int = 1,
         on_close: Callable[[], None] = lambda: None,
         live: LivePhones | None = None,
     ) -> None:
         self.pool = pool
         self._live = live
         self.count = count if pool.grows else min(count, len(pool))
-        self.count_at_least = max(1, min(count, len(pool) // sharers))
-        self._settings = settings
-        self._keep_frame = keep_frame
+        self.min_count = max(1, min(count, len(pool) // num_processes))
+        self._config_of_split = config_of_split
+        self._save_frame = save_frame
         self._lease_s = lease_s
         self._on_close = on_close
 
-    async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
-        """See EnvPool.run_in_env; an episode that its phone spoils counts as a failure of it."""
+    async def run_in_env(self, play: PlayEpisode, split: Split = "train") -> Episode:
+        """See EnvPool.run_in_env; a device failure is counted against the phone."""
         for _ in range(len(self.pool)):
             try:
-                return await self._visit(act, split)
+                return await self._play_on_leased_phone(play, split)
             except PoolEmpty:
                 raise
             except NoDevice as error:  # retry: another episode may end, or a phone may return
@@ -95,38 +95,40 @@ class PhoneEnvPool:
                 busy = error
         raise busy
 
-    async def _visit(self, act: PlayEpisode, split: Split) -> Episode:
+    async def _play_on_leased_phone(self, play: PlayEpisode, split: Split) -> Episode:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
-                config = self._settings(split)
-                runner = EnvRunner(config, self._keeper(lease.serial), lease.serial, lease.token)
+                config = self._config_of_split(split)
+                runner = EnvRunner(
+                    config, self._frame_saver(lease.serial), lease.serial, lease.token
+                )
                 try:
-                    episode = await act(runner)
+                    episode = await play(runner)
                 finally:
                     runner.close()
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 if episode.outcome is Outcome.DEVICE_ERROR:
-                    left = (episode.error or "").startswith(AppLeft.__name__)
-                    raise (AppLeft if left else DeviceError)(episode.error)
+                    is_app_left = (episode.error or "").startswith(AppLeft.__name__)
+                    raise (AppLeft if is_app_left else DeviceError)(episode.error)
         except DeviceError:
             if episode is None:
                 raise
         return episode
 
-    def _keeper(self, serial: str) -> KeepFrame:
+    def _frame_saver(self, serial: str) -> SaveFrame:
         """Stores the frames of one phone, and passes their ids to the live view."""
-        keep, live = self._keep_frame, self._live
-        if keep is None or live is None:
-            return keep
+        save, live = self._save_frame, self._live
+        if save is None or live is None:
+            return save
 
-        def keep_and_show(image: Image) -> str:
-            frame = keep(image)
+        def save_and_show(image: Image) -> str:
+            frame = save(image)
             live.frame(serial, frame)
             return frame
 
-        return keep_and_show
+        return save_and_show
 
     def close(self) -> None:
         """Close the pool, and the phones that were started."""
@@ -138,36 +140,36 @@ class LocalEnvPool:
     """Environments without a phone, each reused for many episodes.
 
     Args:
-        settings: the environment's configuration, by split.
-        keep_frame: see EnvRunner.
+        config_of_split: returns the environment configuration of a split.
+        save_frame: see EnvRunner.
         count: maximum number of concurrent episodes.
-        processes: that run the environments; None runs them in threads of this process.
-        deadline_s: of one call to an environment in another process.
+        processes: worker processes for the environments; None runs them in threads of this one.
+        deadline_s: deadline of a call to an environment in another process.
     """
 
     def __init__(
         self,
-        settings: EnvConfigOf,
-        keep_frame: KeepFrame,
+        config_of_split: ConfigOfSplit,
+        save_frame: SaveFrame,
         count: int,
         processes: EnvProcesses | None = None,
         deadline_s: float = 60.0,
     ) -> None:
-        self.count = self.count_at_least = count
+        self.count = self.min_count = count
         self._processes = processes
         self._deadline_s = deadline_s
-        self._settings = settings
-        self._keep_frame = keep_frame
+        self._config_of_split = config_of_split
+        self._save_frame = save_frame
         self._free: dict[Split, list[EnvRunner]] = defaultdict(list)
         self._slots = asyncio.Semaphore(count)
 
-    async def run_in_env(self, act: PlayEpisode, split: Split = "train") -> Episode:
+    async def run_in_env(self, play: PlayEpisode, split: Split = "train") -> Episode:
         """See EnvPool.run_in_env; an environment that failed is closed and replaced."""
         async with self._slots:
             free = self._free[split]
             runner = free.pop() if free else self._open(split)
             try:
-                episode = await act(runner)
+                episode = await play(runner)
             except BaseException:
                 runner.close()
                 raise
@@ -178,11 +180,11 @@ class LocalEnvPool:
             return episode
 
     def _open(self, split: Split) -> EnvRunner:
-        config, processes = self._settings(split), self._processes
+        config, processes = self._config_of_split(split), self._processes
         if processes is None:
-            return EnvRunner(config, self._keep_frame)
+            return EnvRunner(config, self._save_frame)
         make = partial(processes.make, deadline_s=self._deadline_s)
-        return EnvRunner(config, self._keep_frame, make=make)
+        return EnvRunner(config, self._save_frame, make=make)
 
     def close(self) -> None:
         """Close all environments."""
@@ -195,7 +197,7 @@ class LocalEnvPool:
 
 def open_env_pool(
     config: Config,
-    keep_frame: KeepFrame,
+    save_frame: SaveFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
     live: LivePhones | None = None,
@@ -204,7 +206,7 @@ def open_env_pool(
 
     Args:
         config: the job.
-        keep_frame: see EnvRunner.
+        save_frame: see EnvRunner.
         share: (k, n): this process is the k-th of n that play.
         phones: the shared pool of all processes; None if there is one process.
         live: receives what each phone shows, for the live view.
@@ -214,19 +216,19 @@ def open_env_pool(
     """
     _, n = share
     count = max(1, config.rollout.concurrency // n)
-    game = configured_game(config.env)
-    if game.app is None:
+    spec = env_registration(config.env)
+    if spec.app is None:
         processes = EnvProcesses(config.env.processes) if config.env.processes else None
         deadline_s = config.rollout.deadline_s
         return LocalEnvPool(
-            lambda split: env_config_of(config.env, config.eval, split),
-            keep_frame,
+            lambda split: env_config_for(config.env, config.eval, split),
+            save_frame,
             count,
             processes,
             deadline_s,
         )
     assert n == 1 or phones is not None, "several processes share one pool"
-    pager = PageAssigner([AppSpec(app=game.app)], config.devices.app)
+    pager = PageAssigner([AppSpec(app=spec.app)], config.devices.app)
     try:
         pool = (
             open_phone_pool(config.devices, config.env.id, config.seed, pager.wrap)
@@ -237,12 +239,12 @@ def open_env_pool(
         pager.close()
         raise
 
-    def settings(split: Split) -> EnvConfig:
+    def config_of_split(split: Split) -> EnvConfig:
         return with_allowed_apps(
-            env_config_of(config.env, config.eval, split), config.devices.allow
+            env_config_for(config.env, config.eval, split), config.devices.allow
         )
 
     lease_s = config.rollout.deadline_s
     return PhoneEnvPool(
-        settings, pool, keep_frame, lease_s, count, n, on_close=pager.close, live=live
+        config_of_split, pool, save_frame, lease_s, count, n, on_close=pager.close, live=live
     )

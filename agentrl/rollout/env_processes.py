@@ -27,7 +27,7 @@ from agentrl.rollout.remote_env import RemoteEnv, is_up
 _START_S = 60.0
 _ANSWER_S = 2.0
 """For a process to show that it does not hang."""
-_LOOK_S = 1.0
+_PARENT_CHECK_S = 1.0
 """How often a process checks that its parent is alive."""
 
 
@@ -56,25 +56,25 @@ class EnvProcesses:
         with self._lock:
             url = self._url(next(self._turns), config)
         mode = {} if render_mode is None else {"render_mode": render_mode}
-        return _ProcessEnv(self, url, {**mode, **env_kwargs(config)}, deadline_s, self._token)
+        return EnvInProcess(self, url, {**mode, **env_kwargs(config)}, deadline_s, self._token)
 
-    def end_hung(self, url: str) -> None:
+    def kill_if_hung(self, url: str) -> None:
         """Kill a process that does not respond; one in which a single environment hangs goes on."""
         if is_up(url, _ANSWER_S):
             return
         with self._lock:
-            for known in self._processes:
-                if known is not None and known[1] == url:
-                    known[0].kill()
-                    known[0].wait()  # otherwise the next environment may be sent to it
+            for running in self._processes:
+                if running is not None and running[1] == url:
+                    running[0].kill()
+                    running[0].wait()  # otherwise the next environment may be sent to it
 
     def _url(self, index: int, config: EnvConfig) -> str:
-        known = self._processes[index]
-        if known is None or known[0].poll() is not None:
-            if known is not None:
-                _end(known[0])
-            known = self._processes[index] = self._start(config)
-        return known[1]
+        running = self._processes[index]
+        if running is None or running[0].poll() is not None:
+            if running is not None:
+                _kill(running[0])
+            running = self._processes[index] = self._start(config)
+        return running[1]
 
     def _start(self, config: EnvConfig) -> "tuple[subprocess.Popen[bytes], str]":
         process = subprocess.Popen(
@@ -96,16 +96,16 @@ class EnvProcesses:
             if not url:
                 raise EnvError(f"{config.id}: its process ended with code {process.wait()}")
         except BaseException:
-            _end(process)
+            _kill(process)
             raise
         return process, url
 
     def close(self) -> None:
         """Kill the processes, and all environments in them."""
         with self._lock:
-            for index, known in enumerate(self._processes):
-                if known is not None:
-                    _end(known[0])
+            for index, running in enumerate(self._processes):
+                if running is not None:
+                    _kill(running[0])
                     self._processes[index] = None
 
 
@@ -117,13 +117,13 @@ def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
     """
     processes = EnvProcesses(1)
     try:
-        with closing(processes.make(config, None, _START_S)) as made:
-            return made.action_space
+        with closing(processes.make(config, None, _START_S)) as environment:
+            return environment.action_space
     finally:
         processes.close()
 
 
-class _ProcessEnv(RemoteEnv):
+class EnvInProcess(RemoteEnv):
     """An environment in one of the processes, which is killed if it hangs altogether."""
 
     def __init__(self, owner: EnvProcesses, url: str, *arguments: Any) -> None:
@@ -134,11 +134,11 @@ class _ProcessEnv(RemoteEnv):
         try:
             return super()._answer(what, body)
         except TimeoutError:
-            self._owner.end_hung(self._url)
+            self._owner.kill_if_hung(self._url)
             raise
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _kill(process: "subprocess.Popen[bytes]") -> None:
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -149,7 +149,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def _serve(spec: dict[str, Any], url_pipe: int) -> None:
     """Serve one kind of environment until the parent ends."""
     sys.path += [entry for entry in spec["path"] if entry not in sys.path]
-    config = _config_of(spec["env"])
+    config = _parse_env_config(spec["env"])
 
     def make(**kwargs: Any) -> "gymnasium.Env[Any, Any]":
         try:
@@ -162,11 +162,11 @@ def _serve(spec: dict[str, Any], url_pipe: int) -> None:
     os.write(url_pipe, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
     while os.getppid() == spec["parent"]:
         # Another child of the parent may keep the pipe open, so the parent's id is checked too.
-        if select.select([0], [], [], _LOOK_S)[0] and not os.read(0, 4096):
+        if select.select([0], [], [], _PARENT_CHECK_S)[0] and not os.read(0, 4096):
             return
 
 
-def _config_of(tree: dict[str, Any]) -> EnvConfig:
+def _parse_env_config(tree: dict[str, Any]) -> EnvConfig:
     wrappers: Sequence[dict[str, Any]] = tree.pop("wrappers")
     return EnvConfig(**tree, wrappers=[WrapperConfig(**wrapper) for wrapper in wrappers])
 

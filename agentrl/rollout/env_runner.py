@@ -55,18 +55,18 @@ class ActionResult:
     """The result of the step; None if no action was taken."""
 
 
-def plain(value: Any) -> Any:
+def to_builtin(value: Any) -> Any:
     """The same value with numpy types converted to Python's, so that JSON can express it."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_builtin(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_builtin(v) for v in value]
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value
 
 
-def _checked(info: Any) -> Mapping[str, Any]:
+def _check_info(info: Any) -> Mapping[str, Any]:
     """An environment's info as plain values, with the entries that the framework reads checked.
 
     Raises:
@@ -75,7 +75,7 @@ def _checked(info: Any) -> Mapping[str, Any]:
     """
     if not isinstance(info, Mapping):
         raise TypeError(f"info is {type(info).__name__}, not a dictionary")
-    checked: dict[str, Any] = plain(info)
+    checked: dict[str, Any] = to_builtin(info)
     if not isinstance(checked.get("state_key"), str | None):
         raise TypeError(f"info['state_key'] is {checked['state_key']!r:.80}, not a string or None")
     metrics = checked.get("metrics", {})
@@ -95,18 +95,18 @@ def _is_hidden(info: Mapping[str, Any]) -> bool:
     return isinstance(guard, Mapping) and bool(guard.get("no_frame"))
 
 
-def _seconds(timings: Any) -> Mapping[str, float]:
+def _numeric_timings(timings: Any) -> Mapping[str, float]:
     """The numbers in an environment's `timings`; ignores an attribute of another kind."""
     if not isinstance(timings, Mapping):
         return {}
     return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
 
 
-def _key_of(seen: Observation, look: Callable[[Image], Image] | None = None) -> str:
-    """A digest of an observation; `look` makes it the same for images that look alike."""
-    digest = hashlib.blake2b(seen.text.encode("utf-8", "replace"), digest_size=16)
-    for image in seen.images:
-        digest.update(str(image.shape).encode() + (look(image) if look else image).tobytes())
+def _state_key(observation: Observation, coarsen: Callable[[Image], Image] | None = None) -> str:
+    """A digest of an observation; `coarsen` makes it the same for images that look alike."""
+    digest = hashlib.blake2b(observation.text.encode("utf-8", "replace"), digest_size=16)
+    for image in observation.images:
+        digest.update(str(image.shape).encode() + (coarsen(image) if coarsen else image).tobytes())
     return digest.hexdigest()
 
 
@@ -137,7 +137,7 @@ class EnvRunner:
 
     Args:
         config: the environment.
-        keep_frame: stores a full frame and returns its id; None stores none.
+        save_frame: stores a full frame and returns its id; None stores none.
         device: the serial of its phone; None for an environment without one.
         lease: the lease token that the environment is given as its `device`.
         make: makes the environment, in its render mode.
@@ -146,7 +146,7 @@ class EnvRunner:
     def __init__(
         self,
         config: EnvConfig,
-        keep_frame: Callable[[Image], str] | None,
+        save_frame: Callable[[Image], str] | None,
         device: str | None = None,
         lease: str | None = None,
         make: MakeEnv = make_env,
@@ -154,10 +154,10 @@ class EnvRunner:
         self.translator = open_translator(config)
         self.instructions = instructions_for(config, self.translator)
         self.device = device
-        self._place = {} if lease is None else {"device": lease}
+        self._device_kwargs = {} if lease is None else {"device": lease}
         self._make = make
         self._config = config
-        self._keep_frame = keep_frame
+        self._save_frame = save_frame
         self._env: Any = None
         self._worker = Worker(f"runner-{device or 'env'}")
 
@@ -183,11 +183,11 @@ class EnvRunner:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
-                self._env = self._make(self._config, mode, **self._place)
+                self._env = self._make(self._config, mode, **self._device_kwargs)
                 if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
                     attach_env(self._env)
             observation, info = self._env.reset(seed=seed)
-            return self._sight(observation, info)
+            return self._step_result(observation, info)
 
     def _act(self, reply: str) -> "ActionResult":
         unreadable = None
@@ -207,9 +207,11 @@ class EnvRunner:
                 raise EnvError(
                     f"{self._config.id}.step({action!r}): {describe_error(error)}"
                 ) from error
-            return self._sight(observation, info, float(reward), bool(terminated), bool(truncated))
+            return self._step_result(
+                observation, info, float(reward), bool(terminated), bool(truncated)
+            )
 
-    def _sight(
+    def _step_result(
         self,
         observation: Any,
         info: Mapping[str, Any],
@@ -218,18 +220,18 @@ class EnvRunner:
         truncated: bool = False,
     ) -> StepResult:
         translated = self.translator.to_observation(observation, info)
-        checked = _checked(info)
+        checked = _check_info(info)
         if self._config.state_key != "info":
-            look = coarse_screen if self._config.state_key == "screen" else None
-            checked = {**checked, "state_key": _key_of(translated, look)}
+            coarsen = coarse_screen if self._config.state_key == "screen" else None
+            checked = {**checked, "state_key": _state_key(translated, coarsen)}
         hidden = _is_hidden(checked)
-        keep = None if hidden else self._keep_frame
+        save = None if hidden else self._save_frame
         return StepResult(
             observation=translated,
             info=checked,
-            frames=tuple(map(keep, translated.images)) if keep else (),
+            frames=tuple(map(save, translated.images)) if save else (),
             hidden=hidden,
-            timings=_seconds(getattr(self._env.unwrapped, "timings", {})),
+            timings=_numeric_timings(getattr(self._env.unwrapped, "timings", {})),
             reward=reward,
             terminated=terminated,
             truncated=truncated,

@@ -21,7 +21,7 @@ from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
 from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 
-_GOLDEN = 0x9E3779B97F4A7C15
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -55,7 +55,7 @@ class EpisodeRequest:
         parts = (run_seed, self.step, self.group, self.member, self.attempt, split)
         mixed = 0
         for part in parts:
-            mixed = (mixed * 1_000_003 ^ (part + 1) * _GOLDEN) & (2**63 - 1)
+            mixed = (mixed * 1_000_003 ^ (part + 1) * _GOLDEN_RATIO) & (2**63 - 1)
         return mixed
 
 
@@ -93,20 +93,20 @@ async def run_episode(
     policy: Policy,
     seed: int,
     limits: EpisodeLimits,
-    keep_model_frame: Callable[[Image], str] | None = None,
+    save_model_frame: Callable[[Image], str] | None = None,
     on_turn: Callable[[Turn], None] | None = None,
     on_end: Callable[[Observation], None] | None = None,
 ) -> Episode:
     """Play one episode until it ends; failures of phone or environment become its outcome.
 
     Args:
-        request: which episode.
-        env_id: of the environment, for the record.
+        request: the episode to play.
+        env_id: environment id, for the record.
         runner: runs the environment.
         policy: the player.
-        seed: of the player's own randomness.
-        limits: of turns and seconds.
-        keep_model_frame: stores images as the model saw them, instead of full frames.
+        seed: seed of the player's own randomness.
+        limits: maximum number of turns, and deadline.
+        save_model_frame: stores images as the model saw them, instead of full frames.
         on_turn: called with each turn when it ends.
         on_end: called with the final observation, unless the player has replied to it.
 
@@ -118,8 +118,8 @@ async def run_episode(
     error = None
     try:
         async with asyncio.timeout(limits.deadline_s):
-            outcome = await _turns(
-                request, runner, session, limits, history, keep_model_frame, on_turn
+            outcome = await _play_turns(
+                request, runner, session, limits, history, save_model_frame, on_turn
             )
     except TimeoutError:
         outcome, error = Outcome.TIMEOUT, f"not finished within {limits.deadline_s:g} s"
@@ -164,37 +164,37 @@ def _episode(
     )
 
 
-async def _turns(
+async def _play_turns(
     request: EpisodeRequest,
     runner: EnvRunner,
     session: PolicySession,
     limits: EpisodeLimits,
     history: _History,
-    keep_model_frame: Callable[[Image], str] | None,
+    save_model_frame: Callable[[Image], str] | None,
     on_turn: Callable[[Turn], None] | None,
 ) -> Outcome:
-    sight = await runner.reset(request.seed)
-    history.reset_info = sight.info
-    history.last = sight
+    step = await runner.reset(request.seed)
+    history.reset_info = step.info
+    history.last = step
     while len(history.turns) < limits.max_turns:
         started = time.perf_counter()
-        message = await runner.message(sight.observation)
-        history.answered = sight.observation
+        message = await runner.message(step.observation)
+        history.answered = step.observation
         with boundary(EnvError, "the player's answer"):
-            answer = await session.answer(message, sight.info)
+            answer = await session.answer(message, step.info)
         if answer is None:
             if not history.turns:
                 raise ConfigError(NO_ROOM)
             return Outcome.TRUNCATED
         generated = time.perf_counter()
-        if keep_model_frame and not sight.hidden:
-            new = answer.prompt.images[len(answer.prompt.images) - len(sight.observation.images) :]
-            sight = _unchanged(sight, tuple(map(keep_model_frame, new)))
-        move = await runner.act(answer.text)
-        after = move.after or _unchanged(sight, sight.frames)
-        took = {"generate": generated - started, "act": time.perf_counter() - generated}
-        timings = {**after.timings, **took}
-        history.turns.append(_turn(message, answer, move, sight, after, timings))
+        if save_model_frame and not step.hidden:
+            new = answer.prompt.images[len(answer.prompt.images) - len(step.observation.images) :]
+            step = _without_step(step, tuple(map(save_model_frame, new)))
+        result = await runner.act(answer.text)
+        after = result.after or _without_step(step, step.frames)
+        durations = {"generate": generated - started, "act": time.perf_counter() - generated}
+        timings = {**after.timings, **durations}
+        history.turns.append(_turn(message, answer, result, step, after, timings))
         history.last = after
         if on_turn is not None:
             on_turn(history.turns[-1])
@@ -202,21 +202,21 @@ async def _turns(
             return Outcome.TERMINATED
         if after.truncated:
             return Outcome.TRUNCATED
-        sight = after
+        step = after
     return Outcome.TRUNCATED
 
 
-def _unchanged(sight: StepResult, frames: tuple[str, ...]) -> StepResult:
+def _without_step(step: StepResult, frames: tuple[str, ...]) -> StepResult:
     """The same state without a step: no reward, not ended."""
     return StepResult(
-        observation=sight.observation, info=sight.info, frames=frames, hidden=sight.hidden
+        observation=step.observation, info=step.info, frames=frames, hidden=step.hidden
     )
 
 
 def _turn(
     message: Message,
     answer: Answer,
-    move: ActionResult,
+    result: ActionResult,
     before: StepResult,
     after: StepResult,
     timings: Mapping[str, float],
@@ -231,8 +231,8 @@ def _turn(
         images=answer.prompt.images,
         shown="" if before.hidden else message.text,
         frames=before.frames,
-        action=None if move.unreadable else move.action,
-        parse_error=move.unreadable,
+        action=None if result.unreadable else result.action,
+        parse_error=result.unreadable,
         env_reward=after.reward,
         state_key=before.info.get("state_key"),
         info=after.info,

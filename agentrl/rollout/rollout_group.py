@@ -33,17 +33,17 @@ _PHONE_POOL = "the shared phone pool"
 
 def _on_all(
     method: Callable[Concatenate[RolloutWorker, P], Awaitable[None]],
-) -> Callable[Concatenate["RolloutGroup", P], Awaitable[None]]:
+) -> Callable[Concatenate["RolloutWorkerGroup", P], Awaitable[None]]:
     """The same call on every worker."""
 
     @functools.wraps(method)
-    async def call(group: "RolloutGroup", /, *args: P.args, **kwargs: P.kwargs) -> None:
+    async def call(group: "RolloutWorkerGroup", /, *args: P.args, **kwargs: P.kwargs) -> None:
         await group.call_all(method.__name__, *args, **kwargs)
 
     return call
 
 
-class RolloutGroup:
+class RolloutWorkerGroup:
     """Rollout workers in Ray actors; episode groups are distributed round-robin."""
 
     def __init__(
@@ -212,7 +212,7 @@ class RolloutActor:
         await self._rollouts.close()
 
 
-AnyRollouts = RolloutWorker | RolloutGroup
+AnyRollouts = RolloutWorker | RolloutWorkerGroup
 """What the training loop sees of rollouts, wherever they run."""
 
 
@@ -257,7 +257,7 @@ async def _open_ray(config: Config, folder: Path, run: Path | None, version: int
     phones = (
         await _open_phones(tree, here, config.rollout.start_deadline_s) if shares_phones else None
     )
-    handle = RolloutGroup(
+    handle = RolloutWorkerGroup(
         [
             remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
             for k in range(count)

@@ -20,7 +20,7 @@ from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
-from agentrl.rollout.env_arguments import Split, configured_game, env_config_of
+from agentrl.rollout.env_arguments import Split, env_config_for, env_registration
 from agentrl.rollout.env_components import load_player
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
@@ -96,7 +96,7 @@ class RolloutWorker:
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
-        if self._run is not None and configured_game(self._config.env).app is not None:
+        if self._run is not None and env_registration(self._config.env).app is not None:
             self._live = LivePhones(self._run, f"rollout{self._share[0]}")
             self._exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
@@ -108,7 +108,7 @@ class RolloutWorker:
             self._live.kept = partial(phone_states, pool)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
-        return self.env_pool.count_at_least
+        return self.env_pool.min_count
 
     async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
@@ -258,7 +258,7 @@ class RolloutWorker:
                     limits=EpisodeLimits(
                         max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
                     ),
-                    keep_model_frame=keep,
+                    save_model_frame=keep,
                     on_turn=on_turn_shown,
                     on_end=on_end,
                 )
@@ -302,11 +302,11 @@ class RolloutWorker:
         """
         if player is not None:
             return ScriptedPolicy(
-                load_player(env_config_of(self._config.env, self._config.eval, split), player),
+                load_player(env_config_for(self._config.env, self._config.eval, split), player),
                 encoder=self._encoder,
                 history=parse_history(self._config.env.history),
                 scale=open_scaler(self._config.model),
-                most_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
+                max_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
             )
         rollout = self._config.rollout
         history = parse_history(self._config.env.history)

@@ -12,7 +12,7 @@ from agentrl import registry
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, describe_error
-from agentrl.rollout.batch_rewards import OVERALL, BatchReward, answer_to_batch, finite, inputs_of
+from agentrl.rollout.batch_rewards import OVERALL, BatchReward, batch_from_single, finite, inputs_of
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
@@ -70,13 +70,13 @@ def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
     Raises:
         ConfigError: see RewardFunctions.
     """
-    function, is_batch = open_function(config)
+    function, is_batch = load_reward_function(config)
     if is_batch:
         return _per_batch(name, BatchReward(f"reward {name}", function, deadline_s))
     return _per_episode(name, function)
 
 
-def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
+def load_reward_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
     """A configured function bound to its kwargs, and whether it takes batches.
 
     Raises:
@@ -92,7 +92,7 @@ def open_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
         function = functools.partial(function, **config.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is not a function")
-    return answer_to_batch(function) if kind == "answer" else function, kind != "episode"
+    return batch_from_single(function) if kind == "answer" else function, kind != "episode"
 
 
 def _made(config: RewardConfig, kind: type) -> Any:

@@ -25,7 +25,7 @@ from agentrl.config import RewardConfig
 from agentrl.data import image_loading
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.rollout.batch_rewards import BatchFunction, RewardInputs, score_batch
-from agentrl.rollout.scoring import open_function
+from agentrl.rollout.scoring import load_reward_function
 from agentrl.text import printable
 from agentrl.worker_threads import Worker
 
@@ -163,7 +163,7 @@ def serve(
     Raises:
         ConfigError: it is not a batch function, or the host is not loopback and has no token.
     """
-    function, is_batch = open_function(config)
+    function, is_batch = load_reward_function(config)
     if not is_batch:
         raise ConfigError(
             f"{config.function} takes an episode, which cannot be sent; only a batch function can "

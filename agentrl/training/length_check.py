@@ -18,7 +18,7 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_arguments import configured_game
+from agentrl.rollout.env_arguments import env_registration
 from agentrl.rollout.episode import NO_ROOM
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import seeds
@@ -138,12 +138,12 @@ def _check_recorded(
 def _choose_player(environment: EnvConfig, warm: WarmStartConfig | None) -> str | None:
     if warm is not None and warm.player:
         return warm.player
-    players = configured_game(environment).players
+    players = env_registration(environment).players
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 
 def _is_playable_here(environment: EnvConfig, devices: DevicesConfig) -> bool:
-    if configured_game(environment).app is None:
+    if env_registration(environment).app is None:
         return True
     sources = [devices.source] if isinstance(devices.source, str) else devices.source
     return all(source.startswith("virtual") for source in sources)
@@ -151,7 +151,7 @@ def _is_playable_here(environment: EnvConfig, devices: DevicesConfig) -> bool:
 
 async def _play(config: Config, folder: Path, player: str) -> list[Episode]:
     """As many of the job's demonstrations, or episodes like them, as fit into the time."""
-    warm, on_phone = config.warm_start, configured_game(config.env).app is not None
+    warm, on_phone = config.warm_start, env_registration(config.env).app is not None
     at_once = _ON_PHONES_AT_ONCE if on_phone else _AT_ONCE
     is_warm = warm is not None and warm.player is not None
     count = min(warm.episodes if warm and is_warm else _OTHER_EPISODES, _MAX_EPISODES)

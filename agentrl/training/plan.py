@@ -17,8 +17,8 @@ from agentrl.policies.open_model import check_engine
 from agentrl.rollout.env_arguments import (
     baseline_players,
     check_env_kwargs,
-    configured_game,
-    env_config_of,
+    env_config_for,
+    env_registration,
     with_allowed_apps,
 )
 from agentrl.rollout.env_components import instructions_for, load_player, open_translator
@@ -109,7 +109,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
     unverified = check_logins(config.logging)
     to_play = config if warm_start_pending else replace(config, warm_start=None)
     lengths = check_lengths(to_play, demonstrations.episodes)
-    game = configured_game(config.env)
+    game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
         "config": configuration.to_dict(config),
@@ -171,7 +171,7 @@ def _check_ranks(train: TrainConfig, rollout: RolloutConfig) -> None:
             f"train.ranks={ranks} needs rollout.launcher=ray: "
             "the local launcher trains in this process alone"
         )
-    if os.environ.get("RAY_ADDRESS") or ray_cluster.joined_gpus() is not None:
+    if os.environ.get("RAY_ADDRESS") or ray_cluster.cluster_gpus() is not None:
         return
     gpus = transports.num_gpus(rollout)
     if gpus and ranks > gpus:
@@ -218,7 +218,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
     trained = check_env_kwargs(config.env)
     held_out = trained
     if config.eval.kwargs:
-        held_out = check_env_kwargs(env_config_of(config.env, config.eval, "eval"), "eval.kwargs")
+        held_out = check_env_kwargs(env_config_for(config.env, config.eval, "eval"), "eval.kwargs")
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
             "eval.episodes=%s: only %s distinct episodes are held out; they are played repeatedly",
@@ -231,7 +231,7 @@ def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | 
         load_player(config.env, name)
     RewardFunctions(config.rewards)
     check_seeds(config)
-    if configured_game(config.env).app is not None:
+    if env_registration(config.env).app is not None:
         if config.env.processes:
             raise ConfigError(
                 f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "

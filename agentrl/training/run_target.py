@@ -11,7 +11,7 @@ from agentrl.config import Config, ModelConfig, RolloutConfig
 from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
-from agentrl.policies.open_model import served_model
+from agentrl.policies.open_model import served_model_name
 from agentrl.training import checkpoint_store
 from agentrl.training.run_folder import RunFolder
 
@@ -79,7 +79,7 @@ def with_served_model(rollout: RolloutConfig) -> RolloutConfig:
             models and none is named.
         EngineError: the server fails.
     """
-    endpoint = replace(rollout.endpoint, model=event_loop.run(served_model(rollout)))
+    endpoint = replace(rollout.endpoint, model=event_loop.run(served_model_name(rollout)))
     return replace(rollout, endpoint=endpoint)
 
 

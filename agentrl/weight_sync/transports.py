@@ -155,7 +155,7 @@ def workers_per_engine(rollout: RolloutConfig) -> int:
 def num_gpus(rollout: RolloutConfig) -> int | None:
     """Number of GPUs of the job; None for a cluster that has not been joined yet."""
     if rollout.launcher == "ray":
-        if (count := ray_cluster.joined_gpus()) is not None:
+        if (count := ray_cluster.cluster_gpus()) is not None:
             return count
         if os.environ.get("RAY_ADDRESS"):
             return None

@@ -107,9 +107,9 @@ async def test_a_scripted_answer_is_encoded_as_if_sampled(encoder: ChatEncoder) 
 async def test_a_scripted_reply_longer_than_the_models_is_a_config_error(encoder):
     said = await ScriptedPolicy(Counter()).start_episode("", 0).answer(screen(0), {"turn": 0})
     ids = encoder.reply_ids(said.text)
-    enough = ScriptedPolicy(Counter(), encoder, most_tokens=len(ids)).start_episode("play", 3)
+    enough = ScriptedPolicy(Counter(), encoder, max_tokens=len(ids)).start_episode("play", 3)
     assert (await enough.answer(screen(0), {"turn": 0})).reply.token_ids == ids
-    short = ScriptedPolicy(Counter(), encoder, most_tokens=len(ids) - 1).start_episode("play", 3)
+    short = ScriptedPolicy(Counter(), encoder, max_tokens=len(ids) - 1).start_episode("play", 3)
     with pytest.raises(ConfigError, match=f"max_new_tokens={len(ids) - 1}: .* {len(ids)} tokens"):
         await short.answer(screen(0), {"turn": 0})
 

@@ -15,7 +15,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_group import RolloutGroup, collect_deadline_s, open_rollouts
+from agentrl.rollout.rollout_group import RolloutWorkerGroup, collect_deadline_s, open_rollouts
 
 slow = pytest.mark.slow
 PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
@@ -125,7 +125,7 @@ async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(
         countdown().rollout,
         start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
     )  # fmt: skip
-    impatient = RolloutGroup(rollouts._actors, hasty, publish_deadline_s=PATIENCE_S)
+    impatient = RolloutWorkerGroup(rollouts._actors, hasty, publish_deadline_s=PATIENCE_S)
     os.kill(processes[1][0], signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):

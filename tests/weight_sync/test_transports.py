@@ -103,7 +103,7 @@ def test_impossible_transfers_are_rejected_before_any_work(with_gpus, gpus, conf
 
 def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ray_cluster.joined_gpus() is None
+    assert ray_cluster.cluster_gpus() is None
     with pytest.raises(ConfigError, match="needs a GPU"):
         WeightTransport.of(job("nccl")).check()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")

@@ -11,7 +11,7 @@ from threading import Thread
 from agentrl.config import EnvConfig
 from agentrl.errors import AgentRLError, describe_error
 from agentrl.findings import Finding, wrong
-from agentrl.rollout.env_arguments import configured_game
+from agentrl.rollout.env_arguments import env_registration
 from agentrl.rollout.env_check import checks
 from agentrl.rollout.env_check.random_play import play_randomly
 
@@ -57,7 +57,7 @@ def _trials(
         "two instances": partial(checks.copies, config, few),
         "another process": partial(checks.elsewhere, config, few, deadline_s),
     }
-    for name in configured_game(config).players:
+    for name in env_registration(config).players:
         found[f"player {name}"] = partial(checks.player, config, name)
     return found
 

@@ -18,7 +18,7 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
-from agentrl.rollout.env_arguments import configured_game, make_env
+from agentrl.rollout.env_arguments import env_registration, make_env
 from agentrl.rollout.env_check.random_play import (
     SEED,
     RandomEpisode,
@@ -170,7 +170,7 @@ def replies(config: EnvConfig) -> Finding:
     translator, rng = open_translator(config), np.random.default_rng(SEED)
     with closing(make_env(config)) as made:
         space, info = made.action_space, made.reset(seed=SEED)[1]
-    said = [load_player(config, name).reply(info, rng) for name in configured_game(config).players]
+    said = [load_player(config, name).reply(info, rng) for name in env_registration(config).players]
     actions, worst = 0, 0.0
     for reply in _fuzz(said, rng):
         started = time.perf_counter()

@@ -20,7 +20,7 @@ from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError, EnvError
 from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_arguments import configured_game, environment_class
+from agentrl.rollout.env_arguments import env_registration, environment_class
 from agentrl.rollout.env_components import instructions_for, open_translator
 from agentrl.rollout.rollout_group import AnyRollouts
 from agentrl.training import seeds
@@ -80,7 +80,7 @@ def _code(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
     These are the folders of the environment's modules, the files that its arguments name (such as
     a data set), our own model and training code, and the files of a model that is a local folder.
     """
-    game = configured_game(config)
+    game = env_registration(config)
     named = [game.translator, game.players.get(warm.player or ""), game.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(environment_class(game).__module__)
