@@ -48,8 +48,8 @@ from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.packing import pack_micro_batches
+from agentrl.training.learner.backbone import is_vision
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.logprob_model import is_vision
 from agentrl.types import Prompt, TrainingSample
 
 TEXT = {

@@ -139,7 +139,7 @@ TESTS = [
     ("3", "every estimator",
      "algorithms/test_advantages.py::test_tokens_outside_the_mask_have_no_influence"),
     ("3", "every loss: it receives only sampled tokens",
-     "training/batching/test_batches.py::test_turns_that_extend_each_other_become_one_sample"),
+     "training/batching/test_collate.py::test_turns_that_extend_each_other_become_one_sample"),
     ("4", EPISODES,
      "algorithms/test_advantages.py::test_shifting_all_rewards_of_a_group_changes_no_advantage"),
     ("4", f"{TURNS}, discount 1",
@@ -160,7 +160,7 @@ TESTS = [
     ("6", "a whole run on virtual phones",
      "training/trainer/test_phone_run.py::test_what_was_sampled_is_what_is_trained"),
     ("6", "every batch",
-     "training/batching/test_batches.py::"
+     "training/batching/test_collate.py::"
      "test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
     ("void episodes", "every estimator",
      "algorithms/test_advantages.py::test_void_episodes_get_zero_and_do_not_affect_others"),

@@ -10,7 +10,7 @@ from torch import Tensor
 from agentrl.algorithms.advantages import AdvantageResult
 from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.packing import token_sequences
+from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import (
     ScoreTokens,
@@ -162,7 +162,7 @@ def training_samples(
     def row(values: Sequence[float]) -> Tensor:
         return torch.tensor([*[[0.0] * len(values)] * index, values], dtype=torch.float64)
 
-    sequences = token_sequences(played, index)
+    sequences = split_into_sequences(played, index)
     result = AdvantageResult(
         advantages=row(advantages), returns=None if returns is None else row(returns)
     )

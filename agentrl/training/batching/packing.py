@@ -13,7 +13,7 @@ from agentrl.training.batching.prefix_tree import PrefixTree, Tokens
 from agentrl.types import Episode, Image, TokenSequence, Turn
 
 
-def token_sequences(episode: Episode, index: int = 0) -> list[TokenSequence]:
+def split_into_sequences(episode: Episode, index: int = 0) -> list[TokenSequence]:
     """Split an episode into runs of turns whose prompts extend each other.
 
     With the history layout `concat` an episode is one sequence; with a window of turns, one per

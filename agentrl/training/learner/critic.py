@@ -1,22 +1,55 @@
-"""The critic: state values, from a model and an optimizer of its own (PPO)."""
+"""The critic of PPO: the value model, its loss and its optimizer steps.
+
+Shapes: N sampled tokens of the batch, S samples.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agentrl.config import AlgorithmConfig
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.batches import loss_inputs
+from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner_metrics import MetricAccumulator
-from agentrl.training.learner.logprob_model import ValueModel
 from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
-from agentrl.types import TokenSequence, TrainingSample
+from agentrl.types import Batch, TokenSequence, TrainingSample
+
+
+class ValueModel(Backbone):
+    """A critic: a model of its own with a scalar head, one value per state.
+
+    Args:
+        policy: a Hugging Face model; its output head is dropped.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__(policy)
+        size = self.policy.config.get_text_config().hidden_size
+        self.head = nn.Linear(size, 1, device=self.policy.device, dtype=self.policy.dtype)
+        # Zeros: the outputs of a random head would be noise in every advantage.
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.policy.lm_head = nn.Identity()
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """float32[N] values before the sampled tokens, and float32[S] after each last token."""
+        values = self.head(self.hidden(batch)).squeeze(-1).float()
+        if self.slice is None:
+            return values[batch.logit_positions], values[batch.last_positions]
+        positions = torch.cat([batch.logit_positions, batch.last_positions])
+        mine, own = self.slice.mine(positions, batch.token_ids.shape[1])
+        found = self.slice.joined(values[own], mine)
+        # Copies: FSDP does not support views as outputs of a forward pass.
+        return found[: len(batch.logit_positions)].clone(), found[
+            len(batch.logit_positions) :
+        ].clone()
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:

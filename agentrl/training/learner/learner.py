@@ -15,7 +15,7 @@ from agentrl.algorithms.kl import ESTIMATES, k3
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import LearnerError
-from agentrl.training.batching.batches import loss_inputs
+from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.learner import learner_state
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
@@ -27,7 +27,7 @@ from agentrl.training.learner.micro_batches import (
     weighted,
 )
 from agentrl.training.learner.optimizer import learning_rate
-from agentrl.training.learner.parallel import join
+from agentrl.training.learner.process_group import join
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
 from agentrl.weight_sync.weight_transfer import Link, WeightSender

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.policies.models import adapter_for
 from agentrl.training.batching.packing import Packing
-from agentrl.training.learner.critic import Critic
+from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
 from agentrl.training.learner.learner_metrics import MetricAccumulator
-from agentrl.training.learner.logprob_model import LogprobModel, ValueModel
+from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import shard_microbatches, weighted
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import TokenSequence
 

@@ -20,7 +20,7 @@ from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import qlora
-from agentrl.training.learner.logprob_model import is_vision
+from agentrl.training.learner.backbone import is_vision
 from agentrl.weight_sync import weight_files
 
 _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."

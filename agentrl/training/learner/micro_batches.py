@@ -10,9 +10,9 @@ from torch import Tensor
 
 from agentrl.algorithms.losses import token_weights
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching import batches, prefix_tree
+from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_micro_batches
-from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.process_group import Rank
 from agentrl.types import Batch, TokenSequence
 
 S = TypeVar("S", bound=TokenSequence)
@@ -73,9 +73,9 @@ def shard_microbatches(
         mine = start + rank.group
         is_real = 1.0 if mine < len(packed) else 0.0
         rows = packed[min(mine, len(packed) - 1)]
-        indices = batches.order_in(rows)
+        indices = collate.order_in(rows)
         yield MicroBatch(
-            batch=batches.build_batch(
+            batch=collate.build_batch(
                 plain, rows, model_adapter, weights=weights, device=rank.device
             ),
             indices=indices,
@@ -137,4 +137,4 @@ def single_batch(
         for index, sequence in enumerate(sequences)
     ]
     (rows,) = prefix_tree.pack_rows(trees, longest * len(sequences), fill=False)
-    return batches.build_batch(sequences, rows, model_adapter, device=device)
+    return collate.build_batch(sequences, rows, model_adapter, device=device)

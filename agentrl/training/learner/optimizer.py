@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.config import OptimConfig
-from agentrl.training.learner.parallel import Rank, local, spread
+from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.sharding import local, spread
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 

@@ -13,8 +13,9 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
-from agentrl.training.learner.logprob_model import Backbone, is_vision
-from agentrl.training.learner.parallel import Rank, local, reshard, scatter, shard, spread, whole
+from agentrl.training.learner.backbone import Backbone, is_vision
+from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.sharding import local, reshard, scatter, shard, spread, whole
 from agentrl.weight_sync import weight_files
 
 _PREFIX = "policy."

@@ -15,7 +15,7 @@ from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.env_components import instructions_for, open_translator
-from agentrl.training.batching.packing import token_sequences
+from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn
@@ -138,7 +138,7 @@ class SupervisedDataset:
         num_turns = 0
         for demonstration in demonstrations:
             episode, before = _only_actions(demonstration.episode)
-            samples = token_sequences(episode)
+            samples = split_into_sequences(episode)
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player
             num_turns += len(before)

@@ -18,7 +18,7 @@ from agentrl.algorithms.advantages import (
 from agentrl.algorithms.kl import ESTIMATES
 from agentrl.algorithms.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.config import AlgorithmConfig
-from agentrl.training.batching.packing import token_sequences
+from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 
@@ -100,7 +100,7 @@ def _sequences(episodes: Sequence[ScoredEpisode]) -> list[TokenSequence]:
     return [
         sequence
         for index, scored in enumerate(episodes)
-        for sequence in token_sequences(scored.episode, index)
+        for sequence in split_into_sequences(scored.episode, index)
     ]
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.batching.batches import build_batch, loss_inputs, order_in
+from agentrl.training.batching.collate import build_batch, loss_inputs, order_in
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches
 from agentrl.training.learner.learner import Learner

@@ -13,10 +13,10 @@ from agentrl.algorithms import losses
 from agentrl.algorithms.kl import ESTIMATES
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import AlgorithmConfig
-from agentrl.training.batching.batches import loss_inputs
+from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.micro_batches import shard_microbatches, weighted
-from agentrl.training.learner.parallel import Rank
+from agentrl.training.learner.process_group import Rank
 from agentrl.types import TrainingSample
 
 WORDS = 6

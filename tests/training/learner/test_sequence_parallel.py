@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training import plan
-from agentrl.training.batching.batches import loss_inputs
+from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.learner import sequence_parallel
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.micro_batches import single_batch

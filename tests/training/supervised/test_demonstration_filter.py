@@ -21,7 +21,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_components import load_player
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import plan, seeds
-from agentrl.training.batching.packing import token_sequences
+from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.evaluation.play_episode import PlayInterface, play
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import demonstration_filter, warm_start
@@ -87,7 +87,7 @@ def same(one: TokenSequence, other: TokenSequence) -> None:
 
 
 def samples(episode: Episode) -> list[TokenSequence]:
-    return token_sequences(episode)
+    return split_into_sequences(episode)
 
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:

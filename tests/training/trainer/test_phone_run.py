@@ -17,7 +17,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
 from agentrl.training import checkpoint_store, seeds
-from agentrl.training.batching.packing import token_sequences
+from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.learner import tensor_shards
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
@@ -215,7 +215,7 @@ def test_what_was_sampled_is_what_is_trained(killed_and_resumed):
     for summary in episodes:
         episode = recorded.episode(summary.id).episode
         assert episode.outcome in (Outcome.TERMINATED, Outcome.TRUNCATED)
-        samples = token_sequences(episode)
+        samples = split_into_sequences(episode)
         assert len(samples) == len(episode.turns)  # window:1 starts over with every screen
         for turn, sample in zip(episode.turns, samples, strict=True):
             assert sample.token_ids == turn.prompt_ids + turn.reply_ids
@@ -261,7 +261,7 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
             prefix = before.prompt_ids + before.reply_ids
             assert turn.prompt_ids[: len(prefix)] == prefix
         episode = recorded.episode(summary.id).episode
-        (sample,) = token_sequences(episode)
+        (sample,) = split_into_sequences(episode)
         assert sample.token_ids == turns[-1].prompt_ids + turns[-1].reply_ids
         trained = [sample.token_ids[place] for place in sample.sampled_positions]
         assert tuple(trained) == tuple(token for turn in turns for token in turn.reply_ids)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.training.batching.batches import build_batch
+from agentrl.training.batching.collate import build_batch
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.types import Outcome

@@ -1,0 +1,114 @@
+"""Sharding of a module's parameters (FSDP2), and gathering of full tensors."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from agentrl.training.learner.process_group import Rank
+
+_LAYERWISE = 100_000_000
+"""Models with at least this many parameters are sharded layer by layer; below, the model as a
+whole is faster."""
+
+
+def shard(
+    root: nn.Module,
+    layers: Iterator[nn.Module],
+    rank: Rank,
+    dtype: torch.dtype,
+    offload: bool = False,
+) -> None:
+    """Shard a module's parameters over the ranks, in place.
+
+    Args:
+        root: the module that forward passes call.
+        layers: its repeated blocks; gathered one at a time if the model is large.
+        rank: this rank.
+        dtype: of the computation; master weights and gradients keep the module's.
+        offload: whether shards stay in CPU memory.
+    """
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
+    here = {p for p in root.parameters() if not p.is_floating_point()}  # in 4 bits
+    modules = [root]
+    if sum(p.numel() for p in root.parameters()) >= _LAYERWISE:
+        modules = [*layers, root]
+    for module in modules:
+        wrapped = fully_shard(
+            module,
+            mesh=rank.mesh,
+            mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
+            offload_policy=away,
+            ignored_params=here,
+            reshard_after_forward=rank.world_size > 1 and module is not root,
+        )
+        # Losses are already weighted over the global batch: gradients are summed, not averaged.
+        wrapped.set_gradient_divide_factor(1.0)
+        if rank.device.type == "cpu":
+            wrapped.set_force_sum_reduction_for_comms(True)
+    # The first gather may move the shards to padded storage; later ones leave them in place.
+    root.unshard()  # type: ignore[operator]
+    root.reshard()  # type: ignore[operator]
+
+
+def reshard(root: nn.Module) -> None:
+    """Free what a forward pass gathered, if no backward pass follows to do so."""
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's shard, sharing its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def whole(shard: Tensor, like: Tensor) -> Tensor:
+    """The full tensor on the CPU, gathered from every rank's shard; a collective call.
+
+    Args:
+        shard: this rank's.
+        like: a parameter that is sharded in the same way.
+    """
+    found = spread(shard.detach(), like)
+    return (found.full_tensor() if isinstance(found, DTensor) else found).cpu().clone()
+
+
+def spread(shard: Tensor, like: Tensor) -> Tensor:
+    """A shard as a DTensor of the full tensor, sharing its memory.
+
+    Args:
+        shard: this rank's.
+        like: a parameter that is sharded in the same way; a plain tensor returns the shard.
+    """
+    if not isinstance(like, DTensor):
+        return shard
+    return DTensor.from_local(
+        shard, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
+    )
+
+
+@torch.no_grad()
+def scatter(full: Tensor, shard: Tensor, like: Tensor) -> None:
+    """Write this rank's part of a full tensor into its shard.
+
+    Args:
+        full: of the shape of `like`, the same on every rank.
+        shard: this rank's, overwritten.
+        like: a parameter that is sharded in the same way.
+    """
+    if isinstance(like, DTensor):
+        full = full.to(device=shard.device, dtype=shard.dtype)
+        part = distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
+        full = part.to_local()
+    shard.copy_(full)
