@@ -130,7 +130,7 @@ def env(adb_server: object) -> Iterator[NumberGame]:
 
 def played(env: NumberGame, truth: str, seed: int = 5) -> tuple[list[float], list[dict[str, Any]]]:
     """The expert's rewards and infos, with another source of truth."""
-    env._facts = FactSource(truth, env.level)
+    env._fact_source = FactSource(truth, env.level)
     rng, translator, player = np.random.default_rng(0), NumberGameTranslator(), NumberGameExpert()
     rewards, infos, over = [], [env.reset(seed=seed)[1]], False
     while not over:
