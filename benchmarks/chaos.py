@@ -230,7 +230,7 @@ async def _play(
                 score=RewardFunctions(config.rewards).score,
                 concurrency=env_pool.count,
                 max_refills=10**6,
-                done=done,
+                on_episode_end=done,
                 progress=CollectionProgress(),
                 scorers=scorers,
             )

@@ -26,7 +26,7 @@ class Accuracy:
         ConfigError: math-verify is not installed.
     """
 
-    most = 16
+    max_batch_size = 16
     """Few enough that a call ends within `rollout.reward_deadline_s` even if all are unsettled."""
     words = False
     """Whether a true answer that is not math is compared as text."""

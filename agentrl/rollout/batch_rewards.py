@@ -23,8 +23,8 @@ RewardRow = dict[str, float]
 
 BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
-_MOST = 64
-"""Maximum number of episodes per call, unless the function has an attribute `most`."""
+_MAX_BATCH_SIZE = 64
+"""Maximum number of episodes per call, unless the function has an attribute `max_batch_size`."""
 
 
 def inputs_of(episode: Episode) -> RewardInputs:
@@ -51,7 +51,7 @@ def inputs_of(episode: Episode) -> RewardInputs:
 
 
 def batch_from_single(function: Callable[..., Any]) -> BatchFunction:
-    """Adapt a function of one answer, with veRL's signature, to a batch function.
+    """Adapt a function that scores a single answer, with veRL's signature, to a batch function.
 
     Args:
         function: takes `data_source`, `solution_str` (the last reply), `ground_truth` and,
@@ -65,12 +65,12 @@ def batch_from_single(function: Callable[..., Any]) -> BatchFunction:
     )
 
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
-        return [_row_of(function, episode, takes_extra_info) for episode in inputs]
+        return [_score_row(function, episode, takes_extra_info) for episode in inputs]
 
     return batch
 
 
-def _row_of(
+def _score_row(
     function: Callable[..., Any], inputs: RewardInputs, takes_extra: bool
 ) -> dict[str, Any]:
     counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
@@ -94,20 +94,23 @@ class BatchReward:
 
     Args:
         name: for messages.
-        function: takes a list of inputs and returns a row for each; its attribute `most`, if it
-            has one, is the maximum batch size.
+        function: takes a list of inputs and returns a row for each; its attribute
+            `max_batch_size`, if it has one, limits the batch size.
         deadline_s: for one episode, from its arrival. A call that takes longer is abandoned and
             does not delay others.
     """
 
     def __init__(self, name: str, function: BatchFunction, deadline_s: float) -> None:
         self._name, self._function, self._deadline_s = name, function, deadline_s
-        self._most = int(getattr(function, "most", _MOST))
+        self._max_batch_size = int(
+            # `most` is its old name.
+            getattr(function, "max_batch_size", getattr(function, "most", _MAX_BATCH_SIZE))
+        )
         self._lock = threading.Lock()
         self._waiting: list[tuple[RewardInputs, Future[RewardRow]]] = []
         self._thread: threading.Thread | None = None
 
-    def row(self, inputs: RewardInputs) -> RewardRow:
+    def score(self, inputs: RewardInputs) -> RewardRow:
         """The function's scores of one episode.
 
         Raises:
@@ -122,7 +125,7 @@ class BatchReward:
             return answer.result(self._deadline_s)
         except TimeoutError:
             with self._lock:
-                self._give_up(answer)
+                self._abandon(answer)
             raise RewardError(f"{self._name}: no result within {self._deadline_s:g} s") from None
 
     def _start(self) -> None:
@@ -130,7 +133,7 @@ class BatchReward:
         self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
         self._thread.start()
 
-    def _give_up(self, mine: Future[RewardRow]) -> None:
+    def _abandon(self, mine: Future[RewardRow]) -> None:
         self._waiting = [(inputs, answer) for inputs, answer in self._waiting if answer is not mine]
         self._thread = None
         if self._waiting:
@@ -141,20 +144,21 @@ class BatchReward:
             with self._lock:
                 if self._thread is not threading.current_thread():
                     return  # abandoned: another thread has taken over
-                taken, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                if not taken:
+                size = self._max_batch_size
+                batch, self._waiting = self._waiting[:size], self._waiting[size:]
+                if not batch:
                     self._thread = None
                     return
-            self._answer(taken)
+            self._score_batch(batch)
 
-    def _answer(self, taken: Sequence[tuple[RewardInputs, "Future[RewardRow]"]]) -> None:
+    def _score_batch(self, batch: Sequence[tuple[RewardInputs, "Future[RewardRow]"]]) -> None:
         try:
-            rows = score_batch(self._name, self._function, [inputs for inputs, _ in taken])
+            rows = score_batch(self._name, self._function, [inputs for inputs, _ in batch])
         except AgentRLError as error:
-            for _, answer in taken:
+            for _, answer in batch:
                 answer.set_exception(error)
             return
-        for (_, answer), row in zip(taken, rows, strict=True):
+        for (_, answer), row in zip(batch, rows, strict=True):
             if isinstance(row, RewardError):
                 answer.set_exception(row)
             else:
@@ -170,7 +174,7 @@ def score_batch(
     episode does not affect the others.
 
     Args:
-        name: of the function, for messages.
+        name: name of the function, for messages.
         function: is called with the inputs.
         inputs: one for each episode.
 
@@ -178,30 +182,30 @@ def score_batch(
         AgentRLError: the function raised it deliberately; it applies to all episodes.
     """
     try:
-        found: Any = function(inputs)
-        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
-            raise TypeError(f"returned {type(found).__name__}, not a list of dictionaries")
-        if len(found) != len(inputs):
-            raise ValueError(f"returned {len(found)} rows for {len(inputs)} episodes")
+        rows: Any = function(inputs)
+        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+            raise TypeError(f"returned {type(rows).__name__}, not a list of dictionaries")
+        if len(rows) != len(inputs):
+            raise ValueError(f"returned {len(rows)} rows for {len(inputs)} episodes")
     except AgentRLError:
         raise
     except BaseException as error:  # in our own thread, where it would otherwise be lost
         if len(inputs) == 1:
             return [RewardError(f"{name}: {describe_error(error)}")]
         return [row for episode in inputs for row in score_batch(name, function, [episode])]
-    return [_checked(name, row) for row in found]
+    return [_check_row(name, row) for row in rows]
 
 
-def _checked(name: str, row: Any) -> RewardRow | RewardError:
+def _check_row(name: str, row: Any) -> RewardRow | RewardError:
     try:
         if isinstance(row, Mapping) and row.keys() == {"error"}:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
-        return _plain(row)
+        return _to_floats(row)
     except BaseException as error:  # a user's function may return anything
         return RewardError(f"{name}: {describe_error(error)}")
 
 
-def _plain(row: Any) -> RewardRow:
+def _to_floats(row: Any) -> RewardRow:
     """A row as plain numbers.
 
     Raises:
@@ -220,7 +224,7 @@ def finite(name: str, value: Any) -> float:
     """A value as a finite float.
 
     Args:
-        name: of the value, for messages.
+        name: name of the value, for messages.
         value: a number of any library.
 
     Raises:

@@ -84,12 +84,13 @@ class Collector:
         score: scores an episode; may raise RewardError.
         concurrency: maximum number of episodes in flight.
         max_refills: maximum number of void episodes that are replaced, per call.
-        done: called with each episode when it ends, including void ones.
+        on_episode_end: called with each episode when it ends, including void ones.
         progress: is updated after each episode.
         scorers: the scoring threads, one per episode: one that hangs is abandoned and delays no
             other.
-        score_s: deadline for scoring one episode.
-        must_score: an episode that cannot be scored ends the collection instead of being void.
+        score_deadline_s: deadline for scoring one episode.
+        raise_on_reward_error: whether an episode that cannot be scored ends the collection,
+            instead of being void.
     """
 
     def __init__(
@@ -98,21 +99,21 @@ class Collector:
         score: Callable[[Episode], ScoredEpisode],
         concurrency: int,
         max_refills: int,
-        done: Callable[[EpisodeRequest, ScoredEpisode], None],
+        on_episode_end: Callable[[EpisodeRequest, ScoredEpisode], None],
         progress: CollectionProgress,
         scorers: Workers,
-        score_s: float = 60.0,
-        must_score: bool = False,
+        score_deadline_s: float = 60.0,
+        raise_on_reward_error: bool = False,
     ) -> None:
         self._play = play
         self._score = score
         self._concurrency = concurrency
         self._max_refills = max_refills
-        self._done = done
+        self._on_episode_end = on_episode_end
         self._progress = progress
         self._scorers = scorers
-        self._score_s = score_s
-        self._must_score = must_score
+        self._score_deadline_s = score_deadline_s
+        self._raise_on_reward_error = raise_on_reward_error
         self._logged: set[str] = set()
 
     async def collect(self, requests: Sequence[EpisodeRequest]) -> list[ScoredEpisode]:
@@ -124,27 +125,27 @@ class Collector:
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
-            RewardError: an episode cannot be scored, with `must_score`.
+            RewardError: an episode cannot be scored, with `raise_on_reward_error`.
         """
-        waiting = deque(enumerate(requests))
+        pending = deque(enumerate(requests))
         results: dict[int, ScoredEpisode] = {}
         refills = self._max_refills
 
         async def worker() -> None:
             nonlocal refills
-            while waiting:
-                index, request = waiting.popleft()
+            while pending:
+                index, request = pending.popleft()
                 scored, failure = await self._scored(await self._play(request))
                 self._count(scored)
-                self._done(request, scored)
-                if failure is not None and self._must_score:
+                self._on_episode_end(request, scored)
+                if failure is not None and self._raise_on_reward_error:
                     raise RewardError(
                         f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the "
                         "episode would be replaced instead"
                     )
                 if scored.episode.outcome.void and refills > 0:
                     refills -= 1
-                    waiting.append((index, replace(request, attempt=request.attempt + 1)))
+                    pending.append((index, replace(request, attempt=request.attempt + 1)))
                 else:
                     results[index] = scored
 
@@ -166,12 +167,14 @@ class Collector:
 
     async def _scored(self, episode: Episode) -> tuple[ScoredEpisode, RewardError | None]:
         try:
-            async with asyncio.timeout(self._score_s):
+            async with asyncio.timeout(self._score_deadline_s):
                 return await self._scorers.call(self._score, episode), None
         except RewardError as error:
             failure = error
         except TimeoutError:
-            failure = RewardError(f"no reward within rollout.reward_deadline_s={self._score_s:g} s")
+            failure = RewardError(
+                f"no reward within rollout.reward_deadline_s={self._score_deadline_s:g} s"
+            )
         message = str(failure)
         if message not in self._logged:  # a broken reward fails in the same way in every episode
             self._logged.add(message)

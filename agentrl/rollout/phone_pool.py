@@ -27,7 +27,7 @@ from agentrl.replay.live_phones import LivePhone, LivePhones
 log = logging.getLogger(__name__)
 _ANSWER_S = 30.0
 """For the pool's actor to answer, in addition to the time that a caller waits for a phone."""
-_BEATS = 3
+_HEARTBEATS_PER_LEASE = 3
 """Number of heartbeats within `devices.lease_s`."""
 
 
@@ -41,11 +41,11 @@ def open_phone_pool(
     """Open the phones for use in this process.
 
     Args:
-        settings: the phones and how to connect to them.
+        settings: device settings.
         env_id: the environment, whose app the phones need.
-        run_seed: of the whole run.
+        run_seed: seed of the run.
         wrap: see `agentrl.devices.open_source`.
-        lease_s: after which a lease expires unless it is renewed.
+        lease_s: seconds after which a lease expires unless it is renewed.
 
     Raises:
         ConfigError: a phone cannot be reached.
@@ -134,15 +134,15 @@ class PhonePoolActor:
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
         """See PoolManager.acquire."""
-        return await self._opened.manager.acquire(deadline_s)
+        return await self._started_pool.manager.acquire(deadline_s)
 
     async def release(self, token: int, ending: LeaseEnd) -> None:
         """See PoolManager.release."""
-        await self._opened.manager.release(token, ending)
+        await self._started_pool.manager.release(token, ending)
 
     async def renew(self, tokens: Sequence[int]) -> list[int]:
         """See PoolManager.renew."""
-        return self._opened.manager.renew(tokens)
+        return self._started_pool.manager.renew(tokens)
 
     async def close(self) -> None:
         """Close the pool, and the phones that were started."""
@@ -152,7 +152,7 @@ class PhonePoolActor:
             await asyncio.to_thread(self._pool.close)
 
     @property
-    def _opened(self) -> DevicePool:
+    def _started_pool(self) -> DevicePool:
         assert self._pool is not None, "it was started"
         return self._pool
 
@@ -190,7 +190,7 @@ class SharedPool(Borrower):
         self._devices: dict[str, LeasableDevice] = {}
         self._closing = threading.Event()
         # In a thread: a busy event loop must not let leases expire.
-        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
 
     def __len__(self) -> int:
         return self._phones.count
@@ -227,15 +227,15 @@ class SharedPool(Borrower):
 
         sent_s = time.monotonic()  # the owner counts from a later moment
         call = self._phones.actor.renew.remote(list(leases))
-        kept: list[int] = ray.get(call, timeout=self._lease_s)
-        for token in kept:
+        renewed: list[int] = ray.get(call, timeout=self._lease_s)
+        for token in renewed:
             leases[token].until_s = sent_s + self._lease_s
-        return kept
+        return renewed
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         import ray.exceptions
 
-        while not self._closing.wait(self._lease_s / _BEATS):
+        while not self._closing.wait(self._lease_s / _HEARTBEATS_PER_LEASE):
             leases = dict(self._leases)
             try:
                 if leases:
@@ -254,13 +254,13 @@ class _RemoteLender:
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
         call = self._actor.acquire.remote(deadline_s)
-        waiting = asyncio.ensure_future(
+        pending = asyncio.ensure_future(
             ray_cluster.await_result(call, "the shared phone pool", deadline_s + _ANSWER_S)
         )
         try:
-            grant: LeaseGrant = await asyncio.shield(waiting)
+            grant: LeaseGrant = await asyncio.shield(pending)
         except asyncio.CancelledError:
-            waiting.add_done_callback(self._refuse)
+            pending.add_done_callback(self._return_unclaimed)
             raise
         return grant
 
@@ -268,7 +268,7 @@ class _RemoteLender:
         call = self._actor.release.remote(token, ending)
         await ray_cluster.await_result(call, "the shared phone pool", _ANSWER_S)
 
-    def _refuse(self, waiting: "asyncio.Future[LeaseGrant]") -> None:
+    def _return_unclaimed(self, pending: "asyncio.Future[LeaseGrant]") -> None:
         """Return a phone that arrives after its borrower has been canceled."""
-        if not waiting.cancelled() and waiting.exception() is None:
-            self._actor.release.remote(waiting.result().token, LeaseEnd())
+        if not pending.cancelled() and pending.exception() is None:
+            self._actor.release.remote(pending.result().token, LeaseEnd())

@@ -31,7 +31,7 @@ _CLOSE_S = 30.0
 _PHONE_POOL = "the shared phone pool"
 
 
-def _on_all(
+def _on_all_workers(
     method: Callable[Concatenate[RolloutWorker, P], Awaitable[None]],
 ) -> Callable[Concatenate["RolloutWorkerGroup", P], Awaitable[None]]:
     """The same call on every worker."""
@@ -71,7 +71,7 @@ class RolloutWorkerGroup:
         self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
         """See RolloutWorker.collect."""
-        shares = {k: share for k, share in enumerate(self._deal(requests)) if share}
+        shares = {k: share for k, share in enumerate(self._distribute(requests)) if share}
         played = await asyncio.gather(
             *(self._collect(k, share, player, greedy) for k, share in shares.items())
         )
@@ -80,7 +80,7 @@ class RolloutWorkerGroup:
             found |= zip(share, episodes, strict=True)
         return [found[request] for request in requests]
 
-    def _deal(self, requests: Sequence[EpisodeRequest]) -> list[list[EpisodeRequest]]:
+    def _distribute(self, requests: Sequence[EpisodeRequest]) -> list[list[EpisodeRequest]]:
         count = len(self._actors)
         return [[t for t in requests if t.group % count == k] for k in range(count)]
 
@@ -93,11 +93,11 @@ class RolloutWorkerGroup:
         )
         return episodes
 
-    load_weights = _on_all(RolloutWorker.load_weights)
-    load_adapter = _on_all(RolloutWorker.load_adapter)
-    begin_weight_update = _on_all(RolloutWorker.begin_weight_update)
-    finish_weight_update = _on_all(RolloutWorker.finish_weight_update)
-    sleep = _on_all(RolloutWorker.sleep)
+    load_weights = _on_all_workers(RolloutWorker.load_weights)
+    load_adapter = _on_all_workers(RolloutWorker.load_adapter)
+    begin_weight_update = _on_all_workers(RolloutWorker.begin_weight_update)
+    finish_weight_update = _on_all_workers(RolloutWorker.finish_weight_update)
+    sleep = _on_all_workers(RolloutWorker.sleep)
 
     def link(self) -> Link:
         """A link from any process of the cluster to all actors."""
@@ -111,21 +111,23 @@ class RolloutWorkerGroup:
 
     async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
-        seen = [
+        progress = [
             await self._call(k, self._start_s, "get_progress") for k in range(len(self._actors))
         ]
-        return sum(seen, start=CollectionProgress())
+        return sum(progress, start=CollectionProgress())
 
     async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
-        reference = self._actors[number].do.remote(method, *arguments)
+        reference = self._actors[number].call.remote(method, *arguments)
         return await ray_cluster.await_result(reference, f"rollout actor {number}", deadline_s)
 
     async def close(self) -> None:
         """Close the engines and phones, then the actors, and last the shared phone pool."""
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
-        await asyncio.gather(*(_end(*one, min(_CLOSE_S, self._start_s)) for one in actors))
+        await asyncio.gather(
+            *(_close_and_kill(*one, min(_CLOSE_S, self._start_s)) for one in actors)
+        )
         if self._phones is not None:
-            await _end(self._phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
+            await _close_and_kill(self._phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
 class RayLink(Link):
@@ -133,19 +135,19 @@ class RayLink(Link):
 
     Args:
         actors: their handles.
-        workers_each: see Link.
+        workers_per_engine: see Link.
         deadline_s: for each call.
     """
 
-    def __init__(self, actors: Sequence[Any], workers_each: int, deadline_s: float) -> None:
-        super().__init__(len(actors), workers_each)
+    def __init__(self, actors: Sequence[Any], workers_per_engine: int, deadline_s: float) -> None:
+        super().__init__(len(actors), workers_per_engine)
         self._actors, self._deadline_s = list(actors), deadline_s
 
     def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
         async def call_all() -> None:
             calls = [
                 ray_cluster.await_result(
-                    actor.do.remote("call_weight_transfer", method, *given),
+                    actor.call.remote("call_weight_transfer", method, *given),
                     f"engine {k}",
                     self._deadline_s,
                 )
@@ -156,7 +158,7 @@ class RayLink(Link):
         asyncio.run(call_all())
 
 
-async def _end(actor: Any, who: str, deadline_s: float) -> None:
+async def _close_and_kill(actor: Any, who: str, deadline_s: float) -> None:
     import ray
 
     try:
@@ -203,7 +205,7 @@ class RolloutActor:
         settings = configuration.from_dict(tree)
         self._rollouts = RolloutWorker(settings, folder, run, share, phones, version)
 
-    async def do(self, method: str, *arguments: Any) -> Any:
+    async def call(self, method: str, *arguments: Any) -> Any:
         """One of the methods of `RolloutWorker`."""
         return await getattr(self._rollouts, method)(*arguments)
 
@@ -223,10 +225,10 @@ async def open_rollouts(
 
     Args:
         config: the job.
-        folder: of the model; None if only scripted players or a server's model play, which always
+        folder: model folder; None if only scripted players or a server's model play, which always
             happens in this process.
         run: the run's folder; None records nothing.
-        version: of the weights in `folder`: how many training steps they have had.
+        version: version of the weights in `folder`, in training steps.
 
     Raises:
         ConfigError: Ray is not installed, a phone cannot be reached, or `train.weight_transfer` is
@@ -283,6 +285,6 @@ async def _open_phones(tree: dict[str, Any], run: Path | None, start_s: float) -
     try:
         count, grows = await ray_cluster.await_result(actor.start.remote(), _PHONE_POOL, start_s)
     except BaseException:
-        await _end(actor, _PHONE_POOL, min(_CLOSE_S, start_s))
+        await _close_and_kill(actor, _PHONE_POOL, min(_CLOSE_S, start_s))
         raise
     return SharedPhones(actor=actor, count=count, grows=grows)

@@ -39,12 +39,12 @@ class RolloutWorker:
 
     Args:
         config: the job.
-        folder: of the model's configuration, tokenizer and first weights; None if only scripted
+        folder: the model's configuration, tokenizer and initial weights; None if only scripted
             players or a server's model play, and nothing is trained on their episodes here.
         run: the run's folder, in which episodes are recorded; None records nothing.
         share: (k, n): this is the k-th of n workers that share phones and concurrency.
         phones: the pool shared by the workers; None if this process has its own phones.
-        version: of the weights in `folder`: how many training steps they have had.
+        version: version of the weights in `folder`, in training steps.
     """
 
     def __init__(
@@ -206,11 +206,11 @@ class RolloutWorker:
             score=self._scorer.score,
             concurrency=self.env_pool.count,
             max_refills=self._config.rollout.max_refills,
-            done=self._record,
+            on_episode_end=self._record,
             progress=self.progress,
             scorers=self._scorers,
-            score_s=self._config.rollout.reward_deadline_s,
-            must_score=self._config.rollout.reward_failure == "error",
+            score_deadline_s=self._config.rollout.reward_deadline_s,
+            raise_on_reward_error=self._config.rollout.reward_failure == "error",
         )
         return await collector.collect(requests)
 
@@ -247,8 +247,8 @@ class RolloutWorker:
         rollout = self._config.rollout
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
-        async def act(runner: EnvRunner) -> Episode:
-            with self._shown_live(runner, request, on_turn) as on_turn_shown:
+        async def play(runner: EnvRunner) -> Episode:
+            with self._show_live(runner, request, on_turn) as show_turn:
                 return await run_episode(
                     request=request,
                     env_id=self._config.env.id,
@@ -259,14 +259,14 @@ class RolloutWorker:
                         max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
                     ),
                     save_model_frame=keep,
-                    on_turn=on_turn_shown,
+                    on_turn=show_turn,
                     on_end=on_end,
                 )
 
-        return await self.env_pool.run_in_env(act, request.split)
+        return await self.env_pool.run_in_env(play, request.split)
 
     @contextmanager
-    def _shown_live(
+    def _show_live(
         self, runner: EnvRunner, request: EpisodeRequest, on_turn: Callable[[Turn], None] | None
     ) -> Iterator[Callable[[Turn], None] | None]:
         """Show in the live view what is played on a phone, turn by turn."""

@@ -16,7 +16,7 @@ from agentrl.rollout.batch_rewards import OVERALL, BatchReward, batch_from_singl
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]
-_LARGEST = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 Component = Callable[[Episode], dict[str, tuple[float, ...]]]
 """Returns the reward per turn under the component's own name, and further values for the record."""
 
@@ -34,12 +34,12 @@ class RewardFunctions:
     """
 
     def __init__(self, rewards: Sequence[RewardConfig], deadline_s: float = 60.0) -> None:
-        self._parts: list[tuple[str, Component, float]] = []
+        self._components: list[tuple[str, Component, float]] = []
         for config in rewards:
-            name = _own_name(config.function, [part[0] for part in self._parts])
-            self._parts.append((name, _component(name, config, deadline_s), config.weight))
-        if not self._parts:
-            self._parts.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
+            name = _unique_name(config.function, [part[0] for part in self._components])
+            self._components.append((name, _component(name, config, deadline_s), config.weight))
+        if not self._components:
+            self._components.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
 
     def score(self, episode: Episode) -> ScoredEpisode:
         """All components and their weighted sum; a void episode has no reward.
@@ -53,13 +53,13 @@ class RewardFunctions:
             )
         components: dict[str, tuple[float, ...]] = {}
         totals = [0.0] * len(episode.turns)
-        for name, component, weight in self._parts:
+        for name, component, weight in self._components:
             with boundary(RewardError, f"reward {name}"):
                 values = component(episode)
             components |= values
             totals = [t + weight * c for t, c in zip(totals, values[name], strict=True)]
         # The learner computes in float32.
-        if not all(abs(total) <= _LARGEST for total in (*totals, sum(totals))):
+        if not all(abs(total) <= _FLOAT32_MAX for total in (*totals, sum(totals))):
             raise RewardError(f"the rewards {totals} add up to {sum(totals)}: too large")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
@@ -84,19 +84,19 @@ def load_reward_function(config: RewardConfig) -> tuple[Callable[..., Any], bool
     """
     function = registry.load(config.function)
     if inspect.isclass(function):
-        function = _made(config, function)
-        kind = _kind(config, function)
+        function = _construct(config, function)
+        kind = _detect_kind(config, function)
     elif callable(function):
-        kind = _kind(config, function)
-        _check_takes(config, function, (None,) * (3 if kind == "answer" else 1))
+        kind = _detect_kind(config, function)
+        _check_signature(config, function, (None,) * (3 if kind == "answer" else 1))
         function = functools.partial(function, **config.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is not a function")
     return batch_from_single(function) if kind == "answer" else function, kind != "episode"
 
 
-def _made(config: RewardConfig, kind: type) -> Any:
-    _check_takes(config, kind, ())
+def _construct(config: RewardConfig, kind: type) -> Any:
+    _check_signature(config, kind, ())
     try:
         return kind(**config.kwargs)
     except ConfigError:
@@ -107,7 +107,7 @@ def _made(config: RewardConfig, kind: type) -> Any:
         ) from error
 
 
-def _kind(config: RewardConfig, function: Any) -> str:
+def _detect_kind(config: RewardConfig, function: Any) -> str:
     """The configured kind of a function, or the one that its first parameter's name implies."""
     if config.kind != "auto":
         return config.kind
@@ -119,7 +119,7 @@ def _per_batch(name: str, reward: BatchReward) -> Component:
     """`overall` under the function's own name, other components as `NAME/component`."""
 
     def component(episode: Episode) -> dict[str, tuple[float, ...]]:
-        row = reward.row(inputs_of(episode))
+        row = reward.score(inputs_of(episode))
         before = (0.0,) * (len(episode.turns) - 1)
         return {
             name if key == OVERALL else f"{name}/{key}": (*before, value)
@@ -136,14 +136,14 @@ def _per_episode(name: str, function: RewardFunction) -> Component:
     return component
 
 
-def _own_name(function: str, taken: Sequence[str]) -> str:
+def _unique_name(function: str, taken: Sequence[str]) -> str:
     """The function's name; numbered from 2 if other components have it."""
     stem = function.rpartition(":")[2]
     names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
 
 
-def _check_takes(config: RewardConfig, function: Any, given: Sequence[None]) -> None:
+def _check_signature(config: RewardConfig, function: Any, given: Sequence[None]) -> None:
     try:
         inspect.signature(function).bind(*given, **config.kwargs)
     except (TypeError, ValueError) as error:

@@ -22,16 +22,16 @@ class Link(ABC):
 
     Args:
         engines: number of engines.
-        workers_each: worker processes per engine, each with a part of the weights.
+        workers_per_engine: worker processes per engine, each with a part of the weights.
     """
 
-    def __init__(self, engines: int, workers_each: int) -> None:
-        self._engines, self._workers_each = engines, workers_each
+    def __init__(self, engines: int, workers_per_engine: int) -> None:
+        self._engines, self._workers_per_engine = engines, workers_per_engine
 
     @property
     def workers(self) -> int:
         """Worker processes of all engines together."""
-        return self._engines * self._workers_each
+        return self._engines * self._workers_per_engine
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect each engine to the learner; for NCCL, engines get consecutive ranks."""
@@ -39,7 +39,7 @@ class Link(ABC):
         infos = [dict(init_info) for _ in range(self._engines)]
         if first is not None:
             for k, info in enumerate(infos):
-                info["rank_offset"] = first + k * self._workers_each
+                info["rank_offset"] = first + k * self._workers_per_engine
         self._call("init_weight_transfer_engine", [(info,) for info in infos])
 
     def start_weight_update(self) -> None:
@@ -68,14 +68,14 @@ class LocalLink(Link):
 
     Args:
         call: the engine's `call`.
-        workers_each: see `Link`.
+        workers_per_engine: see `Link`.
         deadline_s: for each call.
     """
 
     def __init__(
-        self, call: Callable[..., Awaitable[None]], workers_each: int, deadline_s: float
+        self, call: Callable[..., Awaitable[None]], workers_per_engine: int, deadline_s: float
     ) -> None:
-        super().__init__(1, workers_each)
+        super().__init__(1, workers_per_engine)
         self._engine, self._deadline_s = call, deadline_s
         self._loop = asyncio.get_running_loop()
 
@@ -107,8 +107,8 @@ class WeightSender:
         kind: `shared`, `ipc` or `nccl`.
         model: the source of the weights.
         link: connects rank 0 to the engines.
-        rank: this rank.
-        host: this machine's address, for `nccl`.
+        rank: rank of this process.
+        host: address of this machine, for `nccl`.
     """
 
     def __init__(self, kind: str, model: SourceModel, link: Link, *, rank: int, host: str) -> None:

@@ -180,9 +180,9 @@ def test_episodes_that_end_while_it_is_busy_are_scored_together():
 
     reward = BatchReward("slow_first", slow_first, 20.0)
     with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(reward.row, {"n": 0})
+        first = pool.submit(reward.score, {"n": 0})
         assert entered.wait(10)
-        others = [pool.submit(reward.row, {"n": n}) for n in range(1, 6)]
+        others = [pool.submit(reward.score, {"n": n}) for n in range(1, 6)]
         until(lambda: len(reward._waiting) == 5)
         release.set()
         assert [f.result()["overall"] for f in (first, *others)] == [0, 1, 2, 3, 4, 5]
@@ -209,9 +209,9 @@ def test_one_bad_episode_does_not_affect_the_rest_of_its_batch():
 
     reward = BatchReward("picky", picky, 20.0)
     with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(reward.row, {"n": 1})
+        first = pool.submit(reward.score, {"n": 1})
         assert entered.wait(10)
-        others = [pool.submit(reward.row, {"n": n}) for n in (0, 2, 4)]
+        others = [pool.submit(reward.score, {"n": n}) for n in (0, 2, 4)]
         until(lambda: len(reward._waiting) == 3)
         release.set()
         assert first.result() == {"overall": 1.0}
@@ -239,8 +239,8 @@ def hangs_once():
 def test_call_that_hangs_is_abandoned_and_does_not_delay_the_next(hangs_once):
     reward = BatchReward("hangs_once", hangs_once, 0.3)
     with pytest.raises(RewardError, match=r"no result within 0.3 s"):
-        reward.row({})
-    assert reward.row({}) == {"overall": 1.0}
+        reward.score({})
+    assert reward.score({}) == {"overall": 1.0}
 
 
 def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_without_harm(hangs_once):
@@ -249,10 +249,10 @@ def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_withou
 
     reward = BatchReward("hangs_once", hangs_once, 4.0)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(reward.row, inputs())
+        first = pool.submit(reward.score, inputs())
         until(lambda: hangs_once.calls)
         time.sleep(2.0)  # so that those who come now have time left when the first is given up
-        others = [pool.submit(reward.row, inputs()) for _ in range(3)]
+        others = [pool.submit(reward.score, inputs()) for _ in range(3)]
         with pytest.raises(RewardError, match="no result within"):
             first.result()
         assert [other.result() for other in others] == [{"overall": 1.0}] * 3
@@ -260,7 +260,7 @@ def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_withou
 
 def test_batch_size_is_limited_by_the_function():
     class OneByOne:
-        most = 1
+        max_batch_size = 1
 
         def __call__(self, reward_inputs):
             time.sleep(0.2)
@@ -268,7 +268,7 @@ def test_batch_size_is_limited_by_the_function():
 
     reward = BatchReward("one by one", OneByOne(), 10.0)
     with ThreadPoolExecutor() as pool:
-        assert {row["overall"] for row in pool.map(reward.row, [{}] * 4)} == {1.0}
+        assert {row["overall"] for row in pool.map(reward.score, [{}] * 4)} == {1.0}
 
 
 async def test_failure_ends_the_job_if_configured():
@@ -277,20 +277,20 @@ async def test_failure_ends_the_job_if_configured():
     async def play(request):
         return answered(request=request)
 
-    def collector(must_score):
+    def collector():
         return Collector(
             play=play,
             score=batch("raises").score,
             concurrency=1,
             max_refills=0,
-            done=lambda request, scored: done.append(scored.episode.outcome),
+            on_episode_end=lambda request, scored: done.append(scored.episode.outcome),
             progress=CollectionProgress(),
             scorers=Workers("s"),
-            must_score=must_score,
+            raise_on_reward_error=True,
         )
 
     with pytest.raises(RewardError, match="reward_failure=void"):
-        await collector(True).collect([TICKET])
+        await collector().collect([TICKET])
     assert done == [Outcome.ENV_ERROR]  # and it was recorded before
 
 

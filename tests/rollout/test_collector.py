@@ -47,18 +47,18 @@ def episode_of(request, outcome=Outcome.TERMINATED, turns=1):
     )
 
 
-def collector(play, *, concurrency=4, max_refills=4, done=lambda t, s: None, score=None):
+def collector(play, *, concurrency=4, max_refills=4, on_episode_end=lambda t, s: None, score=None):
     progress = CollectionProgress()
-    made = Collector(
+    tested = Collector(
         play,
         score or RewardFunctions([]).score,
         concurrency,
         max_refills,
-        done,
+        on_episode_end,
         progress,
         Workers("s"),
     )
-    return made, progress
+    return tested, progress
 
 
 async def test_episodes_return_in_the_order_of_their_requests():
@@ -67,8 +67,8 @@ async def test_episodes_return_in_the_order_of_their_requests():
         return episode_of(request)
 
     requests = requests_of_step("train", 1, [5, 6], 4)
-    made, progress = collector(play, concurrency=8)
-    episodes = await made.collect(requests)
+    tested, progress = collector(play, concurrency=8)
+    episodes = await tested.collect(requests)
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
     assert (progress.episodes, progress.turns, progress.tokens) == (8, 8, 16)
 
@@ -90,8 +90,8 @@ async def test_no_more_episodes_are_in_flight_than_allowed_and_none_waits_for_an
         running -= 1
         return episode_of(request)
 
-    made, _ = collector(play, concurrency=3)
-    await asyncio.wait_for(made.collect(requests_of_step("train", 1, [5], 10)), 5)
+    tested, _ = collector(play, concurrency=3)
+    await asyncio.wait_for(tested.collect(requests_of_step("train", 1, [5], 10)), 5)
     assert peak == 3
 
 
@@ -102,8 +102,8 @@ async def test_void_episode_is_recorded_and_played_again():
         broken = request.member == 1 and request.attempt == 0
         return episode_of(request, Outcome.DEVICE_ERROR if broken else Outcome.TERMINATED)
 
-    made, progress = collector(play, done=lambda t, s: seen.append(s.episode.id))
-    episodes = await made.collect(requests_of_step("train", 1, [5], 3))
+    tested, progress = collector(play, on_episode_end=lambda t, s: seen.append(s.episode.id))
+    episodes = await tested.collect(requests_of_step("train", 1, [5], 3))
     assert not any(e.episode.outcome.void for e in episodes)
     assert episodes[1].episode.id.endswith("m01-r1")
     assert len(seen) == len(set(seen)) == 4
@@ -114,8 +114,8 @@ async def test_refills_are_bounded():
     async def play(request):
         return episode_of(request, Outcome.TIMEOUT if request.member == 1 else Outcome.TERMINATED)
 
-    made, progress = collector(play, max_refills=2)
-    episodes = await made.collect(requests_of_step("train", 1, [5], 3))
+    tested, progress = collector(play, max_refills=2)
+    episodes = await tested.collect(requests_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [False, True, False]
     assert progress.episodes == 5
 
@@ -124,9 +124,9 @@ async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause()
     async def play(request):
         return episode_of(request, Outcome.DEVICE_ERROR)
 
-    made, _ = collector(play, max_refills=0)
+    tested, _ = collector(play, max_refills=0)
     with pytest.raises(WorldError, match=r"3 of 3 episodes are void .*: 3 x DeviceOffline: broken"):
-        await made.collect(requests_of_step("train", 1, [5], 3))
+        await tested.collect(requests_of_step("train", 1, [5], 3))
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0, 3.0]])
@@ -141,8 +141,8 @@ async def test_invalid_reward_voids_the_episode(value):
             episode = replace(episode, reset_info={"value": value})
         return scorer.score(episode)
 
-    made, _ = collector(play, max_refills=0, score=score)
-    episodes = await made.collect(requests_of_step("train", 1, [5], 2))
+    tested, _ = collector(play, max_refills=0, score=score)
+    episodes = await tested.collect(requests_of_step("train", 1, [5], 2))
     assert [e.episode.outcome for e in episodes] == [Outcome.ENV_ERROR, Outcome.TERMINATED]
     assert episodes[0].rewards == (0.0, 0.0)
     assert "RewardError" in episodes[0].episode.error
@@ -157,8 +157,8 @@ async def test_identical_failures_are_logged_once(caplog):
             raise RewardError("reward format: no key 'changed'")
         return RewardFunctions([]).score(episode)
 
-    made, _ = collector(play, max_refills=2, score=score)
-    await made.collect(requests_of_step("train", 1, [5], 8))
+    tested, _ = collector(play, max_refills=2, score=score)
+    await tested.collect(requests_of_step("train", 1, [5], 8))
     assert caplog.text.count("no key 'changed'") == 1
 
 
@@ -172,8 +172,10 @@ async def test_reward_that_hangs_voids_only_its_own_episode():
         return slow.score(episode) if episode.member == 0 else RewardFunctions([]).score(episode)
 
     progress = CollectionProgress()
-    made = Collector(play, score, 2, 0, lambda t, s: None, progress, Workers("s"), score_s=0.2)
-    episodes = await made.collect(requests_of_step("train", 1, [5], 3))
+    tested = Collector(
+        play, score, 2, 0, lambda t, s: None, progress, Workers("s"), score_deadline_s=0.2
+    )
+    episodes = await tested.collect(requests_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [True, False, False]
     assert "no reward within rollout.reward_deadline_s=0.2 s" in episodes[0].episode.error
 

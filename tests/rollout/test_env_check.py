@@ -150,7 +150,7 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
     [("end", "ended its process with exit code 0"), ("lock", "no other thread could run")],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
-    monkeypatch.setattr("agentrl.rollout.env_check._SPARE_S", 12.0)
+    monkeypatch.setattr("agentrl.rollout.env_check._START_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
     made, last = check_environment_isolated(config, 10, 8.0)
     assert made.state == "ok"

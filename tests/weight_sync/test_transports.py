@@ -123,8 +123,8 @@ def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
 class RecordingLink(Link):
     """Records the calls to each engine."""
 
-    def __init__(self, engines, workers_each):
-        super().__init__(engines, workers_each)
+    def __init__(self, engines, workers_per_engine):
+        super().__init__(engines, workers_per_engine)
         self.calls = []
 
     def _call(self, method, arguments):

@@ -15,7 +15,7 @@ from agentrl.rollout.env_arguments import env_registration
 from agentrl.rollout.env_check import checks
 from agentrl.rollout.env_check.random_play import play_randomly
 
-_SPARE_S = 30.0
+_START_S = 30.0
 """For the process to start, in addition to the deadline of a check."""
 
 
@@ -32,43 +32,43 @@ def check_environment(
         steps: maximum length of an episode with random actions.
         deadline_s: of each check; exceeding it is a finding.
     """
-    first = _within(deadline_s, "construction", partial(checks.made, config))
+    first = _run_check(deadline_s, "construction", partial(checks.check_creation, config))
     yield first
     if first.state == "wrong":
         return
-    for what, find in _trials(config, steps, deadline_s).items():
-        yield _within(deadline_s, what, find)
+    for what, check in _all_checks(config, steps, deadline_s).items():
+        yield _run_check(deadline_s, what, check)
 
 
-def _trials(
+def _all_checks(
     config: EnvConfig, steps: int, deadline_s: float
 ) -> Mapping[str, Callable[[], Finding]]:
-    few = min(steps, 10)
-    twice = cache(lambda: (play_randomly(config, steps), play_randomly(config, steps)))
+    short = min(steps, 10)
+    play_twice = cache(lambda: (play_randomly(config, steps), play_randomly(config, steps)))
     found: dict[str, Callable[[], Finding]] = {
-        "gymnasium's checker": partial(checks.gymnasium, config),
-        "seeds": partial(checks.seeds, config, twice),
-        "info": partial(checks.infos, config, twice),
-        "reset after episode": partial(checks.again, config),
-        "speed": partial(checks.speed, twice),
-        "shown to the model": partial(checks.shown, twice),
-        "instructions": partial(checks.words, config),
-        "replies": partial(checks.replies, config),
-        "two instances": partial(checks.copies, config, few),
-        "another process": partial(checks.elsewhere, config, few, deadline_s),
+        "gymnasium's checker": partial(checks.check_gymnasium, config),
+        "seeds": partial(checks.check_seeds, config, play_twice),
+        "info": partial(checks.check_info, config, play_twice),
+        "reset after episode": partial(checks.check_reset, config),
+        "speed": partial(checks.check_speed, play_twice),
+        "shown to the model": partial(checks.check_observation, play_twice),
+        "instructions": partial(checks.check_instructions, config),
+        "replies": partial(checks.check_replies, config),
+        "two instances": partial(checks.check_instances, config, short),
+        "another process": partial(checks.check_other_process, config, short, deadline_s),
     }
     for name in env_registration(config).players:
-        found[f"player {name}"] = partial(checks.player, config, name)
+        found[f"player {name}"] = partial(checks.check_player, config, name)
     return found
 
 
-def _within(deadline_s: float, what: str, find: Callable[[], Finding]) -> Finding:
+def _run_check(deadline_s: float, what: str, check: Callable[[], Finding]) -> Finding:
     """The finding of a check, or that it took too long; a thread that hangs is abandoned."""
     found: list[Finding] = []
 
     def work() -> None:
         try:
-            found.append(find())
+            found.append(check())
         except BaseException as error:
             is_ours = isinstance(error, AgentRLError)
             fix = "correct what the message names" if is_ours else "the code must not raise here"
@@ -86,14 +86,14 @@ def check_environment_isolated(
 ) -> Iterator[Finding]:
     """As `check_environment`; also finds one that ends its process or never releases the GIL."""
     context = get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_send_findings, args=(config, steps, deadline_s, theirs))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_findings, args=(config, steps, deadline_s, sender))
     child.start()
-    theirs.close()
+    sender.close()
     last = "construction"
     try:
-        while ours.poll(deadline_s + _SPARE_S):
-            found: Finding | Exception | None = ours.recv()
+        while receiver.poll(deadline_s + _START_S):
+            found: Finding | Exception | None = receiver.recv()
             if found is None:
                 return
             if isinstance(found, Exception):
@@ -109,7 +109,7 @@ def check_environment_isolated(
     finally:
         child.kill()
         child.join()
-        ours.close()
+        receiver.close()
 
 
 def _send_findings(config: EnvConfig, steps: int, deadline_s: float, answer: Connection) -> None:

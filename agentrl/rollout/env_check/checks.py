@@ -38,25 +38,25 @@ _MANY_TOKENS = 2000
 _LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
-Twice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
+PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 """Plays the same episode twice; the result is cached."""
 
 
-def made(config: EnvConfig) -> Finding:
+def check_creation(config: EnvConfig) -> Finding:
     """The environment exists and can be constructed."""
-    with closing(make_env(config)) as made:
-        kind = type(made.unwrapped).__name__
-        spaces = f"actions {made.action_space}, observations {_short(made.observation_space)}"
+    with closing(make_env(config)) as env:
+        kind = type(env.unwrapped).__name__
+        spaces = f"actions {env.action_space}, observations {_short(env.observation_space)}"
         return ok("construction", f"{kind}: {spaces}")
 
 
-def gymnasium(config: EnvConfig) -> Finding:
+def check_gymnasium(config: EnvConfig) -> Finding:
     """Gymnasium's own checker passes."""
-    with closing(make_env(config)) as made, warnings.catch_warnings(record=True) as caught:
+    with closing(make_env(config)) as env, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             # The render check needs a new environment for every render mode.
-            check_env(made.unwrapped, skip_render_check=True)
+            check_env(env.unwrapped, skip_render_check=True)
         except Exception as error:
             message = _short(describe_error(error))
             return wrong("gymnasium's checker", message, "see gymnasium.Env's documentation")
@@ -67,9 +67,9 @@ def gymnasium(config: EnvConfig) -> Finding:
     return ok("gymnasium's checker", "passes")
 
 
-def seeds(config: EnvConfig, twice: Twice) -> Finding:
+def check_seeds(config: EnvConfig, play_twice: PlayTwice) -> Finding:
     """Equal seeds give equal episodes, and different seeds different ones."""
-    one, other = twice()
+    one, other = play_twice()
     if place := difference(one, other):
         return wrong(
             "seeds",
@@ -84,9 +84,9 @@ def seeds(config: EnvConfig, twice: Twice) -> Finding:
     return ok("seeds", f"equal seeds give equal episodes ({len(one.rewards)} steps), others differ")
 
 
-def infos(config: EnvConfig, twice: Twice) -> Finding:
+def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
     """Info is plain data, deterministic, and has a `state_key`."""
-    one, other = twice()
+    one, other = play_twice()
     for place, (a, b) in enumerate(zip(one.infos, other.infos, strict=False)):
         json.dumps(a, default=_plain)
         if differs := [k for k in a if k in b and not equal_values(a[k], b[k])]:
@@ -105,20 +105,20 @@ def infos(config: EnvConfig, twice: Twice) -> Finding:
     return ok("info", f"{', '.join(known) or 'the state key is taken from the observation'}")
 
 
-def again(config: EnvConfig) -> Finding:
+def check_reset(config: EnvConfig) -> Finding:
     """The environment can be reset after an episode ends."""
-    with closing(make_env(config)) as made:
-        made.action_space.seed(SEED)
-        made.reset(seed=SEED)
+    with closing(make_env(config)) as env:
+        env.action_space.seed(SEED)
+        env.reset(seed=SEED)
         for step in range(1, config.max_turns + 1):
-            _, reward, terminated, truncated, _ = made.step(made.action_space.sample())
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
             if not math.isfinite(float(reward)):
                 return wrong(
                     "reset after episode", f"reward {reward} at step {step}", "it must be finite"
                 )
             if terminated or truncated:
-                made.reset(seed=SEED + 1)
-                made.step(made.action_space.sample())
+                env.reset(seed=SEED + 1)
+                env.step(env.action_space.sample())
                 return ok("reset after episode", f"works; a random episode took {step} steps")
     return note(
         "reset after episode",
@@ -127,9 +127,9 @@ def again(config: EnvConfig) -> Finding:
     )
 
 
-def speed(twice: Twice) -> Finding:
+def check_speed(play_twice: PlayTwice) -> Finding:
     """The duration of a reset and a step."""
-    played, _ = twice()
+    played, _ = play_twice()
     if not played.step_ms:
         return wrong("speed", "the episode had no step", "an episode needs at least one step")
     median, worst = float(np.median(played.step_ms)), max(played.step_ms)
@@ -139,13 +139,13 @@ def speed(twice: Twice) -> Finding:
     return ok("speed", detail)
 
 
-def shown(twice: Twice) -> Finding:
+def check_observation(play_twice: PlayTwice) -> Finding:
     """What the model sees, and how many tokens it takes."""
-    shown = twice()[0].shown
-    sizes = {image.shape[:2] for seen in shown for image in seen.images}
+    views = play_twice()[0].translated
+    sizes = {image.shape[:2] for view in views for image in view.images}
     images = ", ".join(f"{width}x{height}" for height, width in sorted(sizes))
-    tokens = max(sum(_tokens(image) for image in seen.images) for seen in shown)
-    longest = max(len(seen.text) for seen in shown)
+    tokens = max(sum(_tokens(image) for image in view.images) for view in views)
+    longest = max(len(view.text) for view in views)
     pictures = f"images {images} ({tokens} tokens for Qwen2.5-VL)" if images else "no images"
     detail = f"{pictures}, longest text {pluralize(longest, 'character')}"
     if not tokens and not longest:
@@ -157,7 +157,7 @@ def shown(twice: Twice) -> Finding:
     return ok("shown to the model", detail)
 
 
-def words(config: EnvConfig) -> Finding:
+def check_instructions(config: EnvConfig) -> Finding:
     """The translator has instructions."""
     text = open_translator(config).instructions()
     if not text:
@@ -165,14 +165,16 @@ def words(config: EnvConfig) -> Finding:
     return ok("instructions", _short(text, 100))
 
 
-def replies(config: EnvConfig) -> Finding:
+def check_replies(config: EnvConfig) -> Finding:
     """Any reply is either an action of the action space or an ActionError."""
     translator, rng = open_translator(config), np.random.default_rng(SEED)
-    with closing(make_env(config)) as made:
-        space, info = made.action_space, made.reset(seed=SEED)[1]
-    said = [load_player(config, name).reply(info, rng) for name in env_registration(config).players]
+    with closing(make_env(config)) as env:
+        space, info = env.action_space, env.reset(seed=SEED)[1]
+    known = [
+        load_player(config, name).reply(info, rng) for name in env_registration(config).players
+    ]
     actions, worst = 0, 0.0
-    for reply in _fuzz(said, rng):
+    for reply in _fuzz(known, rng):
         started = time.perf_counter()
         try:
             action = translator.to_action(reply)
@@ -200,36 +202,36 @@ def replies(config: EnvConfig) -> Finding:
     )
 
 
-def copies(config: EnvConfig, steps: int) -> Finding:
+def check_instances(config: EnvConfig, steps: int) -> Finding:
     """Several instances in threads of one process do not affect each other."""
     alone = play_randomly(config, steps)
-    copies: list[RandomEpisode] = []
-    threads = [Thread(target=lambda: copies.append(play_randomly(config, steps))) for _ in range(2)]
+    runs: list[RandomEpisode] = []
+    threads = [Thread(target=lambda: runs.append(play_randomly(config, steps))) for _ in range(2)]
     for thread in threads:
         thread.daemon = True
         thread.start()
     for thread in threads:
         thread.join()
-    if len(copies) < len(threads) or any(difference(alone, copy) for copy in copies):
+    if len(runs) < len(threads) or any(difference(alone, run) for run in runs):
         return wrong(
             "two instances", "two at once differ from one alone", "they must share no state"
         )
     return ok("two instances", "two in threads behave like one alone")
 
 
-def elsewhere(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
+def check_other_process(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
     """The configuration can be pickled, and another process gives the same episode."""
     pickle.dumps(config)
     context = get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_play_elsewhere, args=(config, steps, theirs), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_play_and_send, args=(config, steps, sender), daemon=True)
     child.start()
-    theirs.close()
+    sender.close()
     try:
-        if not ours.poll(deadline_s):
-            late = f"not finished within {deadline_s:g} s"
-            return wrong("another process", late, "no call may block")
-        played = ours.recv()
+        if not receiver.poll(deadline_s):
+            message = f"not finished within {deadline_s:g} s"
+            return wrong("another process", message, "no call may block")
+        played = receiver.recv()
     except EOFError:
         return wrong(
             "another process", "cannot be constructed", "env.id must be module:Name or file.py:Name"
@@ -248,20 +250,20 @@ def elsewhere(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
     return ok("another process", "gives the same episode")
 
 
-def _play_elsewhere(config: EnvConfig, steps: int, answer: Any) -> None:
+def _play_and_send(config: EnvConfig, steps: int, answer: Any) -> None:
     try:
         answer.send(play_randomly(config, steps))
     except Exception as error:
         answer.send(describe_error(error))
 
 
-def player(config: EnvConfig, name: str) -> Finding:
+def check_player(config: EnvConfig, name: str) -> Finding:
     """A scripted player's replies are valid actions, and its episode ends."""
     what = f"player {name}"
     translator, player = open_translator(config), load_player(config, name)
     rng, total = np.random.default_rng([SEED, 1]), 0.0  # not the environment's random numbers
-    with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
-        _, info = made.reset(seed=SEED)
+    with closing(make_env(config, getattr(translator, "render_mode", None))) as env:
+        _, info = env.reset(seed=SEED)
         for step in range(1, config.max_turns + 1):
             reply = player.reply(info, rng)
             try:
@@ -270,7 +272,7 @@ def player(config: EnvConfig, name: str) -> Finding:
                 return wrong(
                     what, f"replied {quoted(reply, 60)}: {error}", "use the translator's format"
                 )
-            _, reward, terminated, truncated, info = made.step(action)
+            _, reward, terminated, truncated, info = env.step(action)
             total += float(reward)
             if not math.isfinite(total):
                 return wrong(what, f"reward {reward} at step {step}", "it must be finite")
@@ -283,7 +285,7 @@ def player(config: EnvConfig, name: str) -> Finding:
     )
 
 
-def _fuzz(said: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
+def _fuzz(known: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
     """Replies of players, parts of them, and random pieces of every action syntax."""
     pieces = (
         *("<action>", "</action>", "<tool_call>", "</tool_call>", "<think>", "</think>"),
@@ -291,12 +293,12 @@ def _fuzz(said: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
         *('"\\q"', '"left"x', '"a\n"'),
         *('{"name": "', '", "arguments": {', "up", "left", "\x00", "\u202e", "\U0001d7d9", " "),
     )
-    yield from said
-    for number in range(_FUZZ - len(said)):
+    yield from known
+    for number in range(_FUZZ - len(known)):
         inside = "".join(map(str, rng.choice(pieces, size=int(rng.integers(0, 12)))))
-        whole = said[number % len(said)] if said else ""
-        cut = int(rng.integers(len(whole) + 1))
-        kinds = (inside, f"<action>{inside}</action>", whole[:cut] + inside + whole[cut:])
+        reply = known[number % len(known)] if known else ""
+        cut = int(rng.integers(len(reply) + 1))
+        kinds = (inside, f"<action>{inside}</action>", reply[:cut] + inside + reply[cut:])
         yield kinds[number % 3]
 
 

@@ -25,7 +25,7 @@ class RandomEpisode:
     observations: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     infos: list[Mapping[str, Any]] = field(default_factory=list)
-    shown: list[Observation] = field(default_factory=list)
+    translated: list[Observation] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
     reset_ms: float = 0.0
     step_ms: list[float] = field(default_factory=list)
@@ -35,20 +35,20 @@ def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpis
     """Play some steps with random actions, which depend only on the seed."""
     translator = open_translator(config)
     played = RandomEpisode()
-    with closing(make_env(config, getattr(translator, "render_mode", None))) as made:
+    with closing(make_env(config, getattr(translator, "render_mode", None))) as instance:
         if (attach_env := getattr(translator, "attach_env", None)) is not None:
-            attach_env(made)
-        actions = deepcopy(made.action_space)  # instances of a class may share theirs
+            attach_env(instance)
+        actions = deepcopy(instance.action_space)  # instances of a class may share theirs
         actions.seed(seed)
         started = time.perf_counter()
-        observation, info = made.reset(seed=seed)
+        observation, info = instance.reset(seed=seed)
         played.reset_ms = 1000 * (time.perf_counter() - started)
-        _keep(played, translator, observation, info)
+        _append(played, translator, observation, info)
         for _ in range(steps):
             started = time.perf_counter()
-            observation, reward, terminated, truncated, info = made.step(actions.sample())
+            observation, reward, terminated, truncated, info = instance.step(actions.sample())
             played.step_ms.append(1000 * (time.perf_counter() - started))
-            _keep(played, translator, observation, info)
+            _append(played, translator, observation, info)
             played.rewards.append(float(reward))
             played.ends.append(bool(terminated or truncated))
             if terminated or truncated:
@@ -56,12 +56,12 @@ def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpis
     return played
 
 
-def _keep(
+def _append(
     played: RandomEpisode, translator: env.Translator, observation: Any, info: Mapping[str, Any]
 ) -> None:
     played.observations.append(observation)
     played.infos.append(dict(info))
-    played.shown.append(translator.to_observation(observation, info))
+    played.translated.append(translator.to_observation(observation, info))
 
 
 def difference(one: RandomEpisode, other: RandomEpisode) -> str:
