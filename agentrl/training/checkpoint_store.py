@@ -3,7 +3,7 @@
 ::
 
     RUN/checkpoints/
-        step-00010/learner/       weights, optimizers, counters, random state: see `shards`
+        step-00010/learner/       weights, optimizers, counters, random state: see `tensor_shards`
         step-00010/trainer.json   state of the training loop
         step-00010/best           marks a step that evaluated best so far; the latest mark counts
 """
@@ -113,7 +113,7 @@ def best(run: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def named(run: Path, name: str) -> Path:
+def by_name(run: Path, name: str) -> Path:
     """A checkpoint of a run by name.
 
     Args:
@@ -173,7 +173,7 @@ def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a checkpoint belongs to a run's model, without reading its weights.
 
     Args:
-        checkpoint: as returned by `named`.
+        checkpoint: as returned by `by_name`.
         source: the folder of the model that the run started from.
         lora: the run's adapter configuration.
 
@@ -189,7 +189,7 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
     """Export a checkpoint as an ordinary Hugging Face folder.
 
     Args:
-        checkpoint: as returned by `named`.
+        checkpoint: as returned by `by_name`.
         source: the folder of the model that the run started from, with its configuration,
             tokenizer and processor.
         folder: to write.
@@ -203,9 +203,9 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
 
     from agentrl.training.learner import lora_adapters
 
-    masters = lora_adapters.merged(_kept(checkpoint, weight_files.read(source)), lora)
+    weights = lora_adapters.merge(_policy_weights(checkpoint, weight_files.read(source)), lora)
     weight_files.export(
-        source, folder, {n: t.to(getattr(torch, dtype)) for n, t in masters.items()}
+        source, folder, {n: t.to(getattr(torch, dtype)) for n, t in weights.items()}
     )
 
 
@@ -213,7 +213,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
     """Export only the adapters of a checkpoint, in PEFT's format.
 
     Args:
-        checkpoint: as returned by `named`.
+        checkpoint: as returned by `by_name`.
         source: the folder of the model that the run started from, and the adapters belong to.
         folder: to write.
         model: the run's model configuration.
@@ -225,31 +225,33 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
 
     from agentrl.training.learner import lora_adapters, qlora
 
-    began = weight_files.read(source)
-    kept = _kept(checkpoint, began)
-    for name, tensor in kept.items():
-        first = began.get(lora_adapters.plain_name(name) or "")
-        if first is not None and model.lora.base == "nf4" and lora_adapters.is_below(name):
-            first = qlora.rounded(first.to(getattr(torch, model.dtype)))
+    start_weights = weight_files.read(source)
+    weights = _policy_weights(checkpoint, start_weights)
+    for name, tensor in weights.items():
+        first = start_weights.get(lora_adapters.base_name(name) or "")
+        if first is not None and model.lora.base == "nf4" and lora_adapters.is_base_weight(name):
+            first = qlora.quantize_roundtrip(first.to(getattr(torch, model.dtype)))
         if first is not None and not first.to(tensor.dtype).equal(tensor):
             raise ConfigError(
                 "this run has changed more than its adapters: its warm start was merged into the "
                 "base weights (warm_start.cache). Leave out --adapter"
             )
     base = str(source.absolute()) if model.path == "tiny" else model.path
-    lora_adapters.write(folder, kept, model.lora, base)
+    lora_adapters.write(folder, weights, model.lora, base)
 
 
-def _kept(checkpoint: Path, began: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _policy_weights(checkpoint: Path, start_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The policy's master weights in a checkpoint, by their names in the trained model.
 
     Args:
-        checkpoint: as returned by `named`.
-        began: the weights that the run started from.
+        checkpoint: as returned by `by_name`.
+        start_weights: the weights that the run started from.
     """
     from agentrl.training.learner import learner_state, lora_adapters, qlora, tensor_shards
 
     def shape(name: str) -> Sequence[int]:
-        return began[lora_adapters.plain_name(name) or ""].shape
+        return start_weights[lora_adapters.base_name(name) or ""].shape
 
-    return qlora.opened(tensor_shards.read(checkpoint / _LEARNER, learner_state.POLICY), shape)
+    return qlora.dequantize_tensors(
+        tensor_shards.read(checkpoint / _LEARNER, learner_state.POLICY), shape
+    )

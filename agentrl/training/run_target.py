@@ -41,7 +41,7 @@ def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
         raise ConfigError(
             f"checkpoint={name}: only runs have checkpoints; give a run's folder (runs/NAME)"
         )
-    return checkpoint_store.named(run, name)
+    return checkpoint_store.by_name(run, name)
 
 
 def model_of_run(model: ModelConfig, run: Path, kept: Path | None) -> ModelConfig:
@@ -149,7 +149,7 @@ def export_checkpoint(
         raise ConfigError(
             f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
-    kept = checkpoint_store.named(run, name or "last")
+    kept = checkpoint_store.by_name(run, name or "last")
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:

@@ -96,7 +96,7 @@ class SourceModel(Protocol):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all weights, in their order."""
 
-    def each(self) -> Iterator[tuple[str, Tensor]]:
+    def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
         """All weights one by one; a collective call."""
 
 
@@ -162,9 +162,9 @@ class _ChecksummedWeights:
         """See `SourceModel.shapes`."""
         return self._model.shapes()
 
-    def each(self) -> Iterator[tuple[str, Tensor]]:
+    def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `SourceModel.each`."""
-        for name, tensor in self._model.each():
+        for name, tensor in self._model.iter_full_weights():
             if self._checked:
                 self.digests[name] = tensor_digest(tensor)
             yield name, tensor

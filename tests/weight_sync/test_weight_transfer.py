@@ -159,7 +159,7 @@ def move(learner, seed):
     """Let every adapter add something."""
     torch.manual_seed(seed)
     for name, parameter in learner._policy._named().items():
-        if lora_adapters.is_upper(name):
+        if lora_adapters.is_lora_b(name):
             with torch.no_grad():
                 torch.nn.init.normal_(parameter.to_local(), std=0.05)
 

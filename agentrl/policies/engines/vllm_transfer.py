@@ -52,7 +52,7 @@ class NamedWeights(Protocol):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all weights, in their order."""
 
-    def each(self) -> Iterator[tuple[str, Tensor]]:
+    def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
         """All weights one by one, full and of one dtype; a collective call."""
 
     @property
@@ -72,7 +72,7 @@ class _Source(WeightSource):  # type: ignore[misc]
         return [ParamMeta(name, self._named.dtype, shape) for name, shape in shapes.items()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        return self._named.each()
+        return self._named.iter_full_weights()
 
 
 class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]

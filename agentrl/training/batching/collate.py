@@ -26,11 +26,11 @@ def build_batch(
     """Lay out trees in rows and turn their images into tensors.
 
     Args:
-        sequences: all those that the trees were built from.
+        sequences: all sequences that the trees were built from.
         rows: B rows of trees; the longest has L tokens.
-        model_adapter: the model family's.
+        model_adapter: adapter of the model family.
         weights: the loss weight of each sequence's tokens; None for 1.
-        device: of the tensors.
+        device: device of the tensors.
 
     Returns:
         See `Batch`. Images that several sequences share are included once; then
@@ -42,10 +42,10 @@ def build_batch(
         for tree in trees:
             layout.add(sequences, tree, row, start)
             start += tree.length
-    order = order_in(rows)
-    chosen = [sequences[index] for index in order]
+    order = sequence_order(rows)
+    ordered = [sequences[index] for index in order]
     flat = [layout.flat_positions[index] for index in order]
-    sampled = [np.array(sequence.sampled_positions) for sequence in chosen]
+    sampled = [np.array(sequence.sampled_positions) for sequence in ordered]
     weight = torch.tensor([1.0 if weights is None else weights[index] for index in order])
     assert layout.positions is not None
     return Batch(
@@ -57,28 +57,23 @@ def build_batch(
             path[at - 1] for path, at in zip(flat, sampled, strict=True)
         ).to(device),
         targets=_concatenated(
-            np.array(sequence.token_ids)[at] for sequence, at in zip(chosen, sampled, strict=True)
+            np.array(sequence.token_ids)[at] for sequence, at in zip(ordered, sampled, strict=True)
         ).to(device),
         last_positions=torch.tensor([int(path[-1]) for path in flat], device=device),
-        turns=_turns(chosen).to(device),
-        logprobs=_column(sequence.logprobs for sequence in chosen).to(device),
+        turns=_turns(ordered).to(device),
+        logprobs=_column(sequence.logprobs for sequence in ordered).to(device),
         weights=weight.repeat_interleave(torch.tensor([len(at) for at in sampled])).to(device),
         pixels={name: tensor.to(device) for name, tensor in layout.pixels().items()},
     )
 
 
-def order_in(rows: Sequence[Sequence[PrefixTree]]) -> list[int]:
+def sequence_order(rows: Sequence[Sequence[PrefixTree]]) -> list[int]:
     """The indices of the sequences in rows, in the order of a batch's sampled tokens."""
     return [index for trees in rows for tree in trees for index, _ in tree.tokens]
 
 
 class _Layout:
-    """The arrays of a batch, filled tree by tree.
-
-    Args:
-        rows: of trees.
-        model_adapter: the model family's.
-    """
+    """The arrays of a batch, filled tree by tree."""
 
     def __init__(self, rows: Sequence[Sequence[PrefixTree]], model_adapter: "ModelAdapter") -> None:
         self._model_adapter = model_adapter
@@ -132,7 +127,7 @@ def _images_after(
 def loss_inputs(
     samples: Sequence[TrainingSample], device: torch.device | str = "cpu"
 ) -> LossInputs:
-    """The tensors of the loss, for samples in the order of their batch; see `order_in`."""
+    """The tensors of the loss, for samples in the order of their batch; see `sequence_order`."""
 
     def column(values: Callable[[TrainingSample], Sequence[float] | None]) -> Tensor | None:
         columns = [own for sample in samples if (own := values(sample)) is not None]

@@ -102,7 +102,7 @@ def pack_micro_batches(
     if packing.share_prefixes and packing.attention_masks:
         trees = prefix_tree.build_trees(keys, packing.max_tokens, packing.attention_break_even)
     else:
-        trees = [prefix_tree.single(index, len(key)) for index, key in enumerate(keys)]
+        trees = [prefix_tree.single_sequence(index, len(key)) for index, key in enumerate(keys)]
     if packing.attention_masks:
         return prefix_tree.pack_rows(trees, packing.max_tokens)
     return prefix_tree.pack_single_rows(trees, packing.max_tokens)

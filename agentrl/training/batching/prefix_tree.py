@@ -1,6 +1,6 @@
 """Common prefixes are computed once: token sequences as trees, trees packed into rows.
 
-Siblings share a prefix: the same instructions and first screen, and the same replies for a while.
+Episodes of a group share a prefix: instructions, first screen, and often the first replies.
 Laid out depth first, a token's descendants follow it at once, so that attention needs only one
 number per token: the column where its subtree ends. A token attends to those before it whose
 subtrees have not ended. Nothing is approximated.
@@ -47,7 +47,7 @@ def build_trees(
 
     Args:
         keys: of each sequence, equal where tokens and images are equal.
-        max_tokens: of a tree with more than one sequence.
+        max_tokens: maximum length of a tree with more than one sequence.
         attention_break_even: see above; infinite if masked parts of the attention are free.
 
     Returns:
@@ -77,7 +77,7 @@ def build_trees(
     return trees
 
 
-def single(index: int, length: int) -> PrefixTree:
+def single_sequence(index: int, length: int) -> PrefixTree:
     """A tree of one sequence."""
     return PrefixTree(length=length, tokens=[(index, 0)], paths={index: np.arange(length)})
 
@@ -115,7 +115,7 @@ def pack_rows(
 
     Args:
         trees: any number.
-        max_tokens: of a micro-batch, including padding; a longer tree is packed alone.
+        max_tokens: size of a micro-batch, including padding; a longer tree is packed alone.
         fill: whether trees share rows; otherwise each has its own.
 
     Returns:
@@ -145,7 +145,7 @@ def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[
 
     Args:
         trees: any number.
-        max_tokens: of a row; a longer tree is packed alone.
+        max_tokens: length of a row; a longer tree is packed alone.
 
     Returns:
         [micro-batches][1][trees]. Deterministic.

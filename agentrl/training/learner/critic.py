@@ -69,11 +69,11 @@ class Critic:
 
     Args:
         model: the sharded critic.
-        optimizer: of the critic alone.
+        optimizer: optimizer of the critic alone.
         config: `critic_lr` and `critic_clip` are used.
         packing: how samples are laid out in micro-batches.
-        model_adapter: the model family's.
-        rank: this rank.
+        model_adapter: adapter of the model family.
+        rank: process group and device of this rank.
     """
 
     def __init__(

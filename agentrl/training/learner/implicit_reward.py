@@ -43,12 +43,12 @@ class ImplicitReward:
 
     Args:
         model: the sharded reward model.
-        optimizer: of the reward model alone.
+        optimizer: optimizer of the reward model alone.
         config: `prime_lr` is used.
         packing: how samples are laid out in micro-batches.
-        model_adapter: the model family's.
-        rank: this rank.
-        temperature: that tokens are sampled with.
+        model_adapter: adapter of the model family.
+        rank: process group and device of this rank.
+        temperature: sampling temperature.
     """
 
     def __init__(

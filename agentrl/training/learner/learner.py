@@ -24,7 +24,7 @@ from agentrl.training.learner.micro_batches import (
     MicroBatch,
     score_per_token,
     shard_microbatches,
-    weighted,
+    with_loss_weights,
 )
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.process_group import join
@@ -42,7 +42,7 @@ class Learner:
     """One rank of the learner; every rank gets the same samples and computes its part of them.
 
     Args:
-        config: the whole job's.
+        config: job configuration.
         folder: the model to start from, in the Hugging Face format.
         rank: this process, from 0.
         world_size: number of ranks.
@@ -82,7 +82,7 @@ class Learner:
         Returns:
             One for each sequence.
         """
-        self._models.begin_reinforcement()
+        self._models.prepare_rl()
         models, settings = self._models, self._config.algorithm
         old: Sequence[tuple[float, ...] | None] = [None] * len(sequences)
         reference = implicit = values = old
@@ -93,8 +93,8 @@ class Learner:
             old = self._logprobs(self._policy, sequences)
         if models.reference is not None:
             reference = self._logprobs(models.reference, sequences)
-        if models.implicit is not None:
-            implicit = models.implicit.score_tokens(sequences)
+        if models.implicit_reward is not None:
+            implicit = models.implicit_reward.score_tokens(sequences)
         return [
             TokenScores(
                 old_logprobs=old[index],
@@ -148,7 +148,7 @@ class Learner:
         """
         started = time.perf_counter()
         settings = self._config.algorithm
-        self._models.begin_reinforcement()
+        self._models.prepare_rl()
         coefficient = settings.kl_coefficient if kl_coefficient is None else kl_coefficient
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
@@ -204,16 +204,18 @@ class Learner:
 
     def _implicit_step(self, samples: Sequence[TrainingSample], metrics: MetricAccumulator) -> None:
         gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
-        if self._models.implicit is None or not gradients:
+        if self._models.implicit_reward is None or not gradients:
             return
-        loss, grad_norm = self._models.implicit.step(gradients)
+        loss, grad_norm = self._models.implicit_reward.step(gradients)
         metrics.note("implicit_grad_norm", grad_norm)
         self._check_finite(math.isfinite(loss) and math.isfinite(grad_norm))
 
     def _critic_step(self, samples: Sequence[TrainingSample], metrics: MetricAccumulator) -> None:
         if self._models.critic is None:
             return
-        loss, grad_norm = self._models.critic.step(weighted(samples, "token_mean"), metrics)
+        loss, grad_norm = self._models.critic.step(
+            with_loss_weights(samples, "token_mean"), metrics
+        )
         metrics.note("value_loss", loss)
         metrics.note("value_grad_norm", grad_norm)
         self._check_finite(math.isfinite(loss) and math.isfinite(grad_norm))
@@ -225,7 +227,7 @@ class Learner:
         kl_coefficient: float,
     ) -> None:
         settings = self._config.algorithm
-        chosen = weighted(samples, settings.aggregate, self._max_episode_tokens())
+        chosen = with_loss_weights(samples, settings.aggregate, self._max_episode_tokens())
         if settings.kl != "loss" and not settings.entropy_coefficient:
             chosen = [(sample, weight) for sample, weight in chosen if sample.has_advantage]
         if not chosen:

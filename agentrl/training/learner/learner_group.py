@@ -176,7 +176,7 @@ def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLe
     """Start the learner in this process or in Ray actors, by `rollout.launcher`.
 
     Args:
-        config: the whole job's.
+        config: job configuration.
         folder: the model to start from, in the Hugging Face format.
         run: the run's folder, for the logs of the ranks; None keeps no logs.
 

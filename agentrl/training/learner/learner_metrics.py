@@ -10,7 +10,7 @@ from agentrl.algorithms.kl import k3, log_ratio
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import shard_microbatches, weighted
+from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
 from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import TokenSequence
@@ -24,7 +24,7 @@ class MetricAccumulator:
     """Sums over sampled tokens; every rank must add the same names in the same order.
 
     Args:
-        rank: this rank.
+        rank: process group and device of this rank.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -118,9 +118,9 @@ def measure_mismatch(
     Args:
         samples: shuffled, the same on every rank.
         model: with the weights that the engine has.
-        model_adapter: the model family's.
-        rank: this rank.
-        temperature: that the engine sampled with.
+        model_adapter: adapter of the model family.
+        rank: process group and device of this rank.
+        temperature: the engine's sampling temperature.
         packing: how samples are laid out in micro-batches.
 
     Returns:
@@ -131,7 +131,7 @@ def measure_mismatch(
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
     for micro in shard_microbatches(
-        weighted(_first(samples), "token_mean"), packing, model_adapter, rank
+        with_loss_weights(_first(samples), "token_mean"), packing, model_adapter, rank
     ):
         logprobs, entropy, _ = model.forward_only(micro.batch, temperature)
         engine = micro.batch.logprobs

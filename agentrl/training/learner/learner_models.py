@@ -16,7 +16,7 @@ from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
 from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import shard_microbatches, weighted
+from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
@@ -27,9 +27,9 @@ class LearnerModels:
     """The policy and the other models that the algorithm needs, each with its optimizer.
 
     Args:
-        config: the whole job's.
+        config: job configuration.
         folder: the model to start from, in the Hugging Face format.
-        rank: this rank.
+        rank: process group and device of this rank.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -48,12 +48,12 @@ class LearnerModels:
         )
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
-        self.supervised: SupervisedTrainer | None = None
+        self.supervised: SupervisedUpdate | None = None
         self.reference: ShardedModel[LogprobModel] | None = None
         self.critic = self._make_critic() if config.algorithm.needs_critic else None
-        self.implicit: ImplicitReward | None = None
+        self.implicit_reward: ImplicitReward | None = None
 
-    def begin_reinforcement(self) -> None:
+    def prepare_rl(self) -> None:
         """Create the models that start as copies of the current policy, if not done yet.
 
         Called before every step, so that they copy the policy after a warm start.
@@ -61,22 +61,22 @@ class LearnerModels:
         settings = self.config.algorithm
         if settings.needs_reference and self.reference is None:
             self.reference = self.make_reference()
-            self.reference.take(self.policy.masters())
-        if settings.needs_implicit_reward and self.implicit is None:
-            self.implicit = self.make_implicit()
-            self.implicit.copy_from(self.policy)
+            self.reference.load_full_weights(self.policy.master_weights())
+        if settings.needs_implicit_reward and self.implicit_reward is None:
+            self.implicit_reward = self.make_implicit_reward()
+            self.implicit_reward.copy_from(self.policy)
         if self.critic is not None and not self.critic.initialized:
             self.critic.copy_from(self.policy)
 
     def begin_supervised(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer."""
-        self.supervised = SupervisedTrainer(self, self._optimizer_of(self.policy, config))
+        self.supervised = SupervisedUpdate(self, self._optimizer_of(self.policy, config))
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
         """A frozen policy, with the weights of the starting model."""
         return self._policy(frozen=True)
 
-    def make_implicit(self) -> ImplicitReward:
+    def make_implicit_reward(self) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
         config, model = self.config, self._policy(frozen=False)
         return ImplicitReward(
@@ -130,7 +130,7 @@ class LearnerModels:
         for part, holder in (
             ("supervised", self.supervised),
             ("critic", self.critic),
-            ("implicit", self.implicit),
+            ("implicit", self.implicit_reward),
         ):
             if holder is not None:
                 found[part] = holder.optimizer
@@ -145,19 +145,19 @@ class LearnerModels:
             parts["reference"] = self.reference.state_tensors()
         if self.critic is not None:
             parts["critic"] = self.critic.state_tensors()
-        if self.implicit is not None:
-            parts["implicit"] = self.implicit.state_tensors()
+        if self.implicit_reward is not None:
+            parts["implicit"] = self.implicit_reward.state_tensors()
         return {
             f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
         }
 
 
-class SupervisedTrainer:
+class SupervisedUpdate:
     """Supervised training of a rank's policy.
 
     Args:
         models: the rank's models.
-        optimizer: of the supervised steps alone.
+        optimizer: optimizer of the supervised steps alone.
     """
 
     def __init__(self, models: LearnerModels, optimizer: Optimizer) -> None:
@@ -170,7 +170,10 @@ class SupervisedTrainer:
         metrics = MetricAccumulator(models.rank)
         total = torch.zeros((), device=models.rank.device)
         for micro in shard_microbatches(
-            weighted(sequences, "token_mean"), models.packing, models.model_adapter, models.rank
+            with_loss_weights(sequences, "token_mean"),
+            models.packing,
+            models.model_adapter,
+            models.rank,
         ):
             logprobs, entropy, hits = models.policy.module(micro.batch, 1.0)
             loss = micro.loss(-logprobs)

@@ -21,31 +21,31 @@ POLICY = "policy/"
 _LORA = "model.lora"
 
 
-def save(parts: LearnerModels, version: int, folder: Path) -> None:
+def save(models: LearnerModels, version: int, folder: Path) -> None:
     """Write the state; a collective call, each rank writes its shards.
 
     Args:
-        parts: the learner's models.
-        version: of the policy's weights.
+        models: the learner's models.
+        version: version of the policy's weights.
         folder: is created if needed.
 
     Raises:
         OSError: the disk is full.
     """
     plain = {
-        "job": _identity(parts),
-        "parts": sorted(parts.optimizers()),
-        "reference": parts.reference is not None,
-        "steps": {part: optimizer.steps for part, optimizer in parts.optimizers().items()},
-        "critic_began": parts.critic is not None and parts.critic.initialized,
-        "optimizer_steps": parts.optimizer_steps,
+        "job": _identity(models),
+        "parts": sorted(models.optimizers()),
+        "reference": models.reference is not None,
+        "steps": {part: optimizer.steps for part, optimizer in models.optimizers().items()},
+        "critic_began": models.critic is not None and models.critic.initialized,
+        "optimizer_steps": models.optimizer_steps,
         "version": version,
     }
-    tensors = parts.state_tensors() | {"rng": torch.get_rng_state()}
-    tensor_shards.write(folder, tensors, plain, main=parts.rank.number == 0)
+    tensors = models.state_tensors() | {"rng": torch.get_rng_state()}
+    tensor_shards.write(folder, tensors, plain, main=models.rank.number == 0)
 
 
-def restore(parts: LearnerModels, folder: Path) -> int:
+def restore(models: LearnerModels, folder: Path) -> int:
     """Read the state, with any number of ranks; a collective call.
 
     Returns:
@@ -55,39 +55,39 @@ def restore(parts: LearnerModels, folder: Path) -> int:
         ConfigError: the state is broken, belongs to another model or job, or was saved during
             supervised training, which has not begun here.
     """
-    plain = tensor_shards.plain(folder)
+    plain = tensor_shards.read_plain(folder)
     try:
-        return _restore(parts, folder, plain)
+        return _restore(models, folder, plain)
     except (KeyError, TypeError, AttributeError) as error:
-        raise _not_whole(folder, error) from error
+        raise _incomplete(folder, error) from error
 
 
-def _restore(parts: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
-    for key, value in _identity(parts).items():
+def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
+    for key, value in _identity(models).items():
         _check_same(plain, key, value)
     trained = set(plain["parts"])
-    if "supervised" in trained and parts.supervised is None:
+    if "supervised" in trained and models.supervised is None:
         raise ConfigError(
             "this state was saved during supervised training: call begin_supervised first"
         )
-    if plain["reference"] and parts.reference is None:
-        parts.reference = parts.make_reference()
-    if plain["version"] and parts.config.algorithm.needs_reference and not plain["reference"]:
+    if plain["reference"] and models.reference is None:
+        models.reference = models.make_reference()
+    if plain["version"] and models.config.algorithm.needs_reference and not plain["reference"]:
         _log.warning(
             "%s: has no reference model, as it was saved with algorithm.kl=none: the KL is "
             "measured against the model as it is now",
             folder,
         )
-    if "implicit" in trained and parts.implicit is None:
-        parts.implicit = parts.make_implicit()
+    if "implicit" in trained and models.implicit_reward is None:
+        models.implicit_reward = models.make_implicit_reward()
     rng = torch.get_rng_state()
-    tensor_shards.read_into(folder, parts.state_tensors() | {"rng": rng}, POLICY)
-    for part, optimizer in parts.optimizers().items():
+    tensor_shards.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
+    for part, optimizer in models.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
-    if parts.critic is not None:
-        parts.critic.initialized = plain["critic_began"]
-    parts.optimizer_steps = _count(plain["optimizer_steps"])
+    if models.critic is not None:
+        models.critic.initialized = plain["critic_began"]
+    models.optimizer_steps = _count(plain["optimizer_steps"])
     torch.set_rng_state(rng)
     return _count(plain["version"])
 
@@ -104,18 +104,20 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         ConfigError: it belongs to another model, has other adapters, or is broken.
     """
     try:
-        _check_same(tensor_shards.plain(folder), _LORA, _lora_identity(lora))
+        _check_same(tensor_shards.read_plain(folder), _LORA, _lora_identity(lora))
     except (KeyError, TypeError) as error:
-        raise _not_whole(folder, error) from error
+        raise _incomplete(folder, error) from error
     model = load_on_meta(source)
     asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
     # A tied weight is saved under its second name, too, if the model's files hold both.
     both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
-    stored = {n: s for n, s in tensor_shards.stored(folder).items() if n.startswith(POLICY)}
-    kept = qlora.shapes(stored, lambda name: asked.get(lora_adapters.plain_name(name) or "", ()))
-    plain = {n: s for name, s in kept.items() if (n := lora_adapters.plain_name(name)) is not None}
+    stored = {n: s for n, s in tensor_shards.stored_shapes(folder).items() if n.startswith(POLICY)}
+    kept = qlora.dequantized_shapes(
+        stored, lambda name: asked.get(lora_adapters.base_name(name) or "", ())
+    )
+    plain = {n: s for name, s in kept.items() if (n := lora_adapters.base_name(name)) is not None}
     tied = both - asked.keys()
-    tensor_shards.check_fit(
+    tensor_shards.check_shapes(
         folder, {n: s for n, s in plain.items() if n not in tied}, asked, POLICY
     )
 
@@ -128,7 +130,7 @@ def _check_same(plain: Mapping[str, Any], key: str, value: str) -> None:
         )
 
 
-def _not_whole(folder: Path, error: Exception) -> ConfigError:
+def _incomplete(folder: Path, error: Exception) -> ConfigError:
     return ConfigError(
         f"{folder}: is incomplete: {error!r}. Remove this checkpoint to use an earlier one."
     )

@@ -74,7 +74,7 @@ class LogprobModel(Backbone):
         temperature: float,
         entropy_gradient: bool,
     ) -> Scores:
-        # Siblings with the same prefix share the logits of its positions.
+        # Sequences with a common prefix share the logits of its positions.
         positions, which = torch.unique(logit_positions, return_inverse=True)
         rows = hidden[positions]
         size = max(1, _CHUNK // len(self.banned))

@@ -27,7 +27,7 @@ _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 _FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
-def targets_of(policy: nn.Module, config: LoraConfig) -> list[str]:
+def target_layers(policy: nn.Module, config: LoraConfig) -> list[str]:
     """The dotted names of the linear layers that get an adapter.
 
     Args:
@@ -70,7 +70,7 @@ def check(model: ModelConfig) -> None:
     if not is_on_hub(model):
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
             policy = load_on_meta(resolve_model(model, 0, Path(scratch) / "tiny"))
-            _check_served(targets_of(policy, model.lora), model.lora)
+            _check_served(target_layers(policy, model.lora), model.lora)
 
 
 def _check_served(targets: Sequence[str], config: LoraConfig) -> None:
@@ -92,8 +92,8 @@ def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
 
     Args:
         policy: a Hugging Face model.
-        config: of the adapters.
-        seed: of their initial weights.
+        config: adapter settings.
+        seed: random seed of their initial weights.
 
     Raises:
         ConfigError: a target does not exist, or PEFT is not installed.
@@ -102,7 +102,7 @@ def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
         import peft
     except ImportError:
         raise _no_peft(config) from None
-    targets = targets_of(policy, config)
+    targets = target_layers(policy, config)
     _check_served(targets, config)
     if config.base == "nf4":
         qlora.quantize(policy, targets)
@@ -114,13 +114,13 @@ def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
         parameter.requires_grad_(_is_adapter(name))
 
 
-def merged(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor]:
+def merge(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor]:
     """Merge adapters into the weights, under the names of the model without adapters.
 
     Args:
         tensors: full tensors by their names in the model with adapters; weights without an
             adapter stay as they are.
-        config: of the adapters.
+        config: adapter settings.
     """
     found = {}
     for name, tensor in tensors.items():
@@ -135,23 +135,23 @@ def merged(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tenso
     return found
 
 
-def plain_name(name: str) -> str | None:
+def base_name(name: str) -> str | None:
     """A parameter's name in the model without adapters; None for an adapter's own parameter."""
     return None if _is_adapter(name) else name.replace(_BASE, ".")
 
 
-def names_on(name: str) -> tuple[str, ...]:
+def adapter_names(name: str) -> tuple[str, ...]:
     """The names of the adapter's matrices for a weight; empty for a weight without adapter."""
     module, found, _ = name.partition(f"{_BASE}weight")
     return (f"{module}{_DOWN}weight", f"{module}{_UP}weight") if found else ()
 
 
-def is_below(name: str) -> bool:
+def is_base_weight(name: str) -> bool:
     """True for the base weight of an adapted layer."""
     return f"{_BASE}weight" in name
 
 
-def is_upper(name: str) -> bool:
+def is_lora_b(name: str) -> bool:
     """True for an adapter's second matrix, which is zero initially."""
     return _UP in name
 
@@ -169,7 +169,7 @@ def write(
     Args:
         folder: is replaced if it exists.
         tensors: full tensors by their names in the model with adapters.
-        config: of the adapters.
+        config: adapter settings.
         base: the model that they belong to: a folder or a hub id.
         checked: whether to add a checksum, which engines verify.
     """

@@ -42,7 +42,9 @@ class MicroBatch(Generic[S]):
         return (token_losses * self.batch.weights).sum() * self.is_real
 
 
-def weighted(samples: Sequence[S], aggregate: str, constant: float = 1.0) -> list[tuple[S, float]]:
+def with_loss_weights(
+    samples: Sequence[S], aggregate: str, constant: float = 1.0
+) -> list[tuple[S, float]]:
     """The samples with sampled tokens, each with the loss weight of its tokens."""
     counts = [sample.num_sampled for sample in samples]
     weights = token_weights(counts, [sample.episode for sample in samples], aggregate, constant)
@@ -64,8 +66,8 @@ def shard_microbatches(
     Args:
         samples: with their loss weights; the same on every rank.
         packing: how they are laid out.
-        model_adapter: the model family's.
-        rank: this rank.
+        model_adapter: adapter of the model family.
+        rank: process group and device of this rank.
     """
     plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
     packed = pack_micro_batches(plain, packing, model_adapter.image_token_id)
@@ -73,7 +75,7 @@ def shard_microbatches(
         mine = start + rank.group
         is_real = 1.0 if mine < len(packed) else 0.0
         rows = packed[min(mine, len(packed) - 1)]
-        indices = collate.order_in(rows)
+        indices = collate.sequence_order(rows)
         yield MicroBatch(
             batch=collate.build_batch(
                 plain, rows, model_adapter, weights=weights, device=rank.device
@@ -101,8 +103,8 @@ def score_per_token(
             gradient.
         sequences: S, the same on every rank, each with n sampled tokens.
         packing: how they are laid out.
-        model_adapter: the model family's.
-        rank: this rank.
+        model_adapter: adapter of the model family.
+        rank: process group and device of this rank.
 
     Returns:
         [S][n], and [S].
@@ -111,7 +113,9 @@ def score_per_token(
     offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
     tokens = torch.zeros(offsets[-1], device=rank.device)
     totals = torch.zeros(len(sequences), device=rank.device)
-    for micro in shard_microbatches(weighted(sequences, "token_sum"), packing, model_adapter, rank):
+    for micro in shard_microbatches(
+        with_loss_weights(sequences, "token_sum"), packing, model_adapter, rank
+    ):
         per_token, per_sequence = forward(micro.batch)
         at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
         tokens[at.to(rank.device)] += per_token * micro.counts_in_metrics
@@ -133,7 +137,7 @@ def single_batch(
     """One batch of all sequences, each in a row of its own."""
     longest = max(len(sequence.token_ids) for sequence in sequences)
     trees = [
-        prefix_tree.single(index, len(sequence.token_ids))
+        prefix_tree.single_sequence(index, len(sequence.token_ids))
         for index, sequence in enumerate(sequences)
     ]
     (rows,) = prefix_tree.pack_rows(trees, longest * len(sequences), fill=False)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agentrl.config import OptimConfig
 from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharding import local, spread
+from agentrl.training.learner.sharding import as_dtensor, local_shard
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -21,7 +21,7 @@ class Optimizer:
 
     Args:
         parameters: by name, sharded or not; those that require no gradient are skipped.
-        rank: this rank.
+        rank: process group and device of this rank.
         betas: decay rates of the two moments.
         weight_decay: per step, multiplied by the learning rate.
         grad_clip: maximum global gradient norm.
@@ -40,7 +40,9 @@ class Optimizer:
         self._rank = rank
         self._grad_clip = grad_clip
         # Views of the shards: a step changes the model itself.
-        self._shards = {n: nn.Parameter(local(p).detach()) for n, p in self._parameters.items()}
+        self._shards = {
+            n: nn.Parameter(local_shard(p).detach()) for n, p in self._parameters.items()
+        }
         self._steps = dict.fromkeys(self._parameters, 0)
         self._adam = torch.optim.AdamW(
             [shard for shard in self._shards.values() if shard.numel()],
@@ -89,7 +91,7 @@ class Optimizer:
             if parameter.grad is not None:
                 names.append(name)
                 if self._shards[name].numel():
-                    self._shards[name].grad = gradient = local(parameter.grad)
+                    self._shards[name].grad = gradient = local_shard(parameter.grad)
                     gradients.append(gradient)
             parameter.grad = None
         return gradients, names
@@ -98,12 +100,12 @@ class Optimizer:
         """The moments by parameter name, sharded like the parameters, sharing their memory."""
         result = {}
         for name, parameter in self._parameters.items():
-            kept = self._kept(name)
+            state = self._adam_state(name)
             for moment in _MOMENTS:
-                result[f"{name}/{moment}"] = spread(kept[moment], parameter)
+                result[f"{name}/{moment}"] = as_dtensor(state[moment], parameter)
         return result
 
-    def _kept(self, name: str) -> dict[str, Tensor]:
+    def _adam_state(self, name: str) -> dict[str, Tensor]:
         """The state of one shard, created the way a first step would if there is none yet."""
         shard = self._shards[name]
         if not shard.numel():
@@ -113,8 +115,8 @@ class Optimizer:
                 "step": torch.zeros((), dtype=torch.float32, device=shard.device),
                 **{moment: torch.zeros_like(shard) for moment in _MOMENTS},
             }
-        kept: dict[str, Tensor] = self._adam.state[shard]
-        return kept
+        state: dict[str, Tensor] = self._adam.state[shard]
+        return state
 
     @property
     def steps(self) -> dict[str, int]:
@@ -126,7 +128,7 @@ class Optimizer:
         self._steps = {name: steps[name] for name in self._parameters}
         for name, count in self._steps.items():
             if self._shards[name].numel():
-                self._kept(name)["step"].fill_(count)
+                self._adam_state(name)["step"].fill_(count)
 
 
 def learning_rate(config: OptimConfig, past: float, step: int) -> float:

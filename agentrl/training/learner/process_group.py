@@ -74,7 +74,7 @@ def join(
         rank: this process, from 0.
         world_size: number of ranks.
         rendezvous: `tcp://host:port` that rank 0 listens on; None for a single rank.
-        deadline_s: for every collective operation.
+        deadline_s: timeout of every collective operation.
         sharing: number of ranks that share the tokens of a row; divides `world_size`.
     """
     device = torch.device("cuda", _local_gpu(rank)) if torch.cuda.is_available() else _CPU

@@ -29,7 +29,7 @@ def quantize(policy: nn.Module, names: Iterable[str]) -> None:
     for name in names:
         plain = policy.get_submodule(name)
         assert isinstance(plain, nn.Linear)
-        made: Any = bnb.Linear4bit(  # type: ignore[no-untyped-call,attr-defined]
+        layer: Any = bnb.Linear4bit(  # type: ignore[no-untyped-call,attr-defined]
             plain.in_features,
             plain.out_features,
             bias=False,
@@ -38,53 +38,53 @@ def quantize(policy: nn.Module, names: Iterable[str]) -> None:
             quant_type=_FORMAT,
             device="meta",
         )
-        made.weight = bnb.Params4bit(  # type: ignore[attr-defined]
+        layer.weight = bnb.Params4bit(  # type: ignore[attr-defined]
             plain.weight.data,
             requires_grad=False,
             compress_statistics=False,
             quant_type=_FORMAT,
             blocksize=_BLOCK,
-            module=made,
+            module=layer,
         )
-        made.bias = plain.bias
+        layer.bias = plain.bias
         # Otherwise it repacks its weights for some CPUs, in a layout that we could not save.
-        made.support_avx512bf16_for_cpu = False
-        policy.set_submodule(name, made)
+        layer.support_avx512bf16_for_cpu = False
+        policy.set_submodule(name, layer)
 
 
-def state_of(parameter: nn.Parameter) -> Any:
+def quant_state(parameter: nn.Parameter) -> Any:
     """The quantization state of a 4-bit weight; None for any other parameter."""
     return getattr(parameter, "quant_state", None)
 
 
-def shape_of(parameter: nn.Parameter) -> tuple[int, ...]:
+def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
     """The shape of the weight, before quantization."""
-    state = state_of(parameter)
+    state = quant_state(parameter)
     return tuple(parameter.shape if state is None else state.shape)
 
 
-def whole(parameter: nn.Parameter) -> Tensor:
+def dequantize(parameter: nn.Parameter) -> Tensor:
     """A 4-bit weight, dequantized to float32 on the CPU."""
     from bitsandbytes.functional import dequantize_4bit
 
-    found: Tensor = dequantize_4bit(parameter.data, state_of(parameter))
+    found: Tensor = dequantize_4bit(parameter.data, quant_state(parameter))
     return found.float().cpu()
 
 
 @torch.no_grad()
-def take(parameter: nn.Parameter, full: Tensor) -> None:
+def requantize_into(parameter: nn.Parameter, full: Tensor) -> None:
     """Quantize a full weight into a 4-bit parameter; precision is lost."""
     from bitsandbytes.functional import quantize_4bit
 
-    state = state_of(parameter)
-    data, made = quantize_4bit(
+    state = quant_state(parameter)
+    data, new_state = quantize_4bit(
         full.to(parameter.device, state.dtype), blocksize=_BLOCK, quant_type=_FORMAT
     )
     parameter.data.copy_(data.view_as(parameter.data))
-    state.absmax.copy_(made.absmax)
+    state.absmax.copy_(new_state.absmax)
 
 
-def opened(
+def dequantize_tensors(
     tensors: Mapping[str, Tensor], shape_of_name: Callable[[str], Sequence[int]]
 ) -> dict[str, Tensor]:
     """Dequantize the tensors that `state_tensors` named, to float32.
@@ -96,30 +96,30 @@ def opened(
     found = {name: t for name, t in tensors.items() if not name.endswith(_SCALES)}
     for name in tensors.keys() - found.keys():
         weight = name.removesuffix(_SCALES)
-        found[weight] = _opened(tensors[weight], tensors[name], shape_of_name(weight))
+        found[weight] = _dequantize(tensors[weight], tensors[name], shape_of_name(weight))
     return found
 
 
-def shapes(
-    kept: Mapping[str, tuple[int, ...]], shape_of_name: Callable[[str], tuple[int, ...]]
+def dequantized_shapes(
+    stored: Mapping[str, tuple[int, ...]], shape_of_name: Callable[[str], tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes that `opened` would return.
+    """The shapes that `dequantize_tensors` would return.
 
     Args:
-        kept: shapes of the tensors that `state_tensors` named.
+        stored: shapes of the tensors that `state_tensors` named.
         shape_of_name: the shape of a weight before quantization, by name. A byte holds two
-            weights: where the sizes do not match, the shape in bytes is kept.
+            weights: where the sizes do not match, the shape in bytes is stored.
     """
-    found = {name: shape for name, shape in kept.items() if not name.endswith(_SCALES)}
-    for name in kept.keys() - found.keys():
+    found = {name: shape for name, shape in stored.items() if not name.endswith(_SCALES)}
+    for name in stored.keys() - found.keys():
         weight = name.removesuffix(_SCALES)
-        whole = shape_of_name(weight)
-        if weight in found and math.prod(found[weight]) * 2 == math.prod(whole):
-            found[weight] = whole
+        shape = shape_of_name(weight)
+        if weight in found and math.prod(found[weight]) * 2 == math.prod(shape):
+            found[weight] = shape
     return found
 
 
-def _opened(data: Tensor, scales: Tensor, shape: Sequence[int]) -> Tensor:
+def _dequantize(data: Tensor, scales: Tensor, shape: Sequence[int]) -> Tensor:
     from bitsandbytes.functional import QuantState, dequantize_4bit, get_4bit_type
 
     state = QuantState(  # type: ignore[no-untyped-call]
@@ -134,14 +134,14 @@ def _opened(data: Tensor, scales: Tensor, shape: Sequence[int]) -> Tensor:
     return found
 
 
-def rounded(full: Tensor) -> Tensor:
+def quantize_roundtrip(full: Tensor) -> Tensor:
     """A weight quantized to 4 bits and back, as float32."""
     from bitsandbytes.functional import quantize_4bit
 
     data, state = quantize_4bit(full, blocksize=_BLOCK, quant_type=_FORMAT)
-    return _opened(data, state.absmax, full.shape)
+    return _dequantize(data, state.absmax, full.shape)
 
 
 def state_tensors(name: str, parameter: nn.Parameter) -> dict[str, Tensor]:
     """The tensors that a 4-bit weight consists of, by name, sharing their memory."""
-    return {name: parameter.data, f"{name}{_SCALES}": state_of(parameter).absmax}
+    return {name: parameter.data, f"{name}{_SCALES}": quant_state(parameter).absmax}

@@ -137,8 +137,8 @@ def attend(
         attention_mask: bool[B, 1, P * l, P * l], True where query (dim 2) attends to key (dim 3);
             None for causal attention.
         ulysses: this rank's slice.
-        dropout: of the attention weights.
-        scaling: of the logits; None for D ** -0.5.
+        dropout: dropout of the attention weights.
+        scaling: factor of the logits; None for D ** -0.5.
         **rest: arguments of other attention implementations; not used.
 
     Returns:

@@ -15,7 +15,14 @@ from agentrl.text import did_you_mean
 from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
 from agentrl.training.learner.backbone import Backbone, is_vision
 from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharding import local, reshard, scatter, shard, spread, whole
+from agentrl.training.learner.sharding import (
+    as_dtensor,
+    gather_full,
+    local_shard,
+    reshard,
+    shard,
+    write_local_shard,
+)
 from agentrl.weight_sync import weight_files
 
 _PREFIX = "policy."
@@ -28,11 +35,11 @@ class ShardedModel(Generic[S]):
 
     Args:
         wrap: wraps the loaded Hugging Face model in the module to call.
-        config: the model's settings.
+        config: model settings.
         train: precision, sharding and checksums.
         folder: the model to start from, in the Hugging Face format.
-        rank: this rank.
-        seed: of initial adapter weights.
+        rank: process group and device of this rank.
+        seed: random seed of initial adapter weights.
         frozen: True for a reference that is never trained.
 
     Raises:
@@ -71,10 +78,10 @@ class ShardedModel(Generic[S]):
             lora_adapters.insert(policy, self._lora, seed)
         self.module = wrap(policy.to(rank.device))
         self.module.slice = rank.slice
-        masters: torch.dtype = getattr(torch, train.master_dtype)
+        master_dtype: torch.dtype = getattr(torch, train.master_dtype)
         for parameter in self.module.parameters():
             if parameter.requires_grad:
-                parameter.data = parameter.data.to(masters)
+                parameter.data = parameter.data.to(master_dtype)
         checkpointing = train.gradient_checkpointing and not frozen
         self.module.train(checkpointing)
         if checkpointing:
@@ -89,14 +96,16 @@ class ShardedModel(Generic[S]):
         reshard(self.module)
         return found
 
-    def masters(self) -> dict[str, Tensor]:
+    def master_weights(self) -> dict[str, Tensor]:
         """The full master weights by name, on the CPU, adapters merged; a collective call."""
         full = self._full()
-        return full if self._lora is None else lora_adapters.merged(full, self._lora)
+        return full if self._lora is None else lora_adapters.merge(full, self._lora)
 
     def _full(self) -> dict[str, Tensor]:
         return {
-            n: whole(local(p), p) if qlora.state_of(p) is None else qlora.whole(p)
+            n: gather_full(local_shard(p), p)
+            if qlora.quant_state(p) is None
+            else qlora.dequantize(p)
             for n, p in self._named().items()
         }
 
@@ -106,41 +115,43 @@ class ShardedModel(Generic[S]):
         return self._dtype
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights that `each` yields, by name."""
+        """The shapes of the weights that `iter_full_weights` yields, by name."""
         return {
-            plain: qlora.shape_of(p)
+            plain: qlora.full_shape(p)
             for name, p in self._named().items()
-            if (plain := lora_adapters.plain_name(name)) is not None
+            if (plain := lora_adapters.base_name(name)) is not None
         }
 
-    def each(self) -> Iterator[tuple[str, Tensor]]:
+    def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
         """The full weights one by one, on this rank's device, in `model.dtype`, adapters merged.
 
         A collective call: every rank must exhaust the iterator.
         """
         own = self._named()
         for name in own:
-            if lora_adapters.plain_name(name) is None:
+            if lora_adapters.base_name(name) is None:
                 continue
             parts = {
-                n: self._whole(own[n]) for n in (name, *lora_adapters.names_on(name)) if n in own
+                n: self._full_tensor(own[n])
+                for n in (name, *lora_adapters.adapter_names(name))
+                if n in own
             }
-            one = parts if self._lora is None else lora_adapters.merged(parts, self._lora)
+            one = parts if self._lora is None else lora_adapters.merge(parts, self._lora)
             ((plain, tensor),) = one.items()
             yield plain, tensor.to(self._dtype)
 
     @torch.no_grad()
-    def _whole(self, parameter: nn.Parameter) -> Tensor:
+    def _full_tensor(self, parameter: nn.Parameter) -> Tensor:
         """The full tensor on this rank's device, maybe the parameter itself; a collective call."""
-        if qlora.state_of(parameter) is not None:
-            return qlora.whole(parameter).to(self._rank.device)
-        found = spread(local(parameter).detach(), parameter)
+        if qlora.quant_state(parameter) is not None:
+            return qlora.dequantize(parameter).to(self._rank.device)
+        found = as_dtensor(local_shard(parameter).detach(), parameter)
         whole = found.full_tensor() if isinstance(found, DTensor) else found
         return whole.to(self._rank.device)
 
     def save_base(self, path: Path) -> None:
         """Write the weights without their adapters; a collective call."""
-        full = {n: t for name, t in self._full().items() if (n := lora_adapters.plain_name(name))}
+        full = {n: t for name, t in self._full().items() if (n := lora_adapters.base_name(name))}
         if self._rank.number == 0:
             plain = {name: tensor.to(self._dtype) for name, tensor in full.items()}
             weight_files.write(path, plain, checked=self._checked)
@@ -148,12 +159,12 @@ class ShardedModel(Generic[S]):
     def save_adapter(self, folder: Path) -> None:
         """Write the adapters alone, in PEFT's format; a collective call."""
         assert self._lora is not None, "it has adapters"
-        own = {n: p for n, p in self._named().items() if lora_adapters.plain_name(n) is None}
-        full = {n: whole(local(p), p) for n, p in own.items()}
+        own = {n: p for n, p in self._named().items() if lora_adapters.base_name(n) is None}
+        full = {n: gather_full(local_shard(p), p) for n, p in own.items()}
         if self._rank.number == 0:
             lora_adapters.write(folder, full, self._lora, str(self._folder), checked=self._checked)
 
-    def take(self, full: Mapping[str, Tensor]) -> None:
+    def load_full_weights(self, full: Mapping[str, Tensor]) -> None:
         """Replace the weights by full ones, given on every rank, and reset the adapters to zero.
 
         Raises:
@@ -161,17 +172,17 @@ class ShardedModel(Generic[S]):
         """
         own = self._named()
         plain = {
-            n: p for name, p in own.items() if (n := lora_adapters.plain_name(name)) is not None
+            n: p for name, p in own.items() if (n := lora_adapters.base_name(name)) is not None
         }
-        _check_fit({name: qlora.shape_of(p) for name, p in plain.items()}, full)
+        _check_shapes({name: qlora.full_shape(p) for name, p in plain.items()}, full)
         for name, parameter in plain.items():
-            if qlora.state_of(parameter) is None:
-                scatter(full[name], local(parameter), parameter)
+            if qlora.quant_state(parameter) is None:
+                write_local_shard(full[name], local_shard(parameter), parameter)
             else:
-                qlora.take(parameter, full[name])
+                qlora.requantize_into(parameter, full[name])
         for name, parameter in own.items():
-            if lora_adapters.is_upper(name):
-                local(parameter).detach().zero_()
+            if lora_adapters.is_lora_b(name):
+                local_shard(parameter).detach().zero_()
 
     @torch.no_grad()
     def copy_from(self, other: "ShardedModel[Any]") -> None:
@@ -182,19 +193,19 @@ class ShardedModel(Generic[S]):
         theirs = other.state_tensors()
         for name, tensor in self.state_tensors().items():
             if name in theirs:
-                local(tensor).copy_(local(theirs[name]))
+                local_shard(tensor).copy_(local_shard(theirs[name]))
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The sharded master weights by name, sharing their memory."""
         found: dict[str, Tensor] = {}
         for name, p in self._named().items():
-            plain = qlora.state_of(p) is None
+            plain = qlora.quant_state(p) is None
             found |= {name: p.detach()} if plain else qlora.state_tensors(name, p)
         return found
 
     def weights(self) -> dict[str, Tensor]:
         """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
-        return {name: tensor.to(self._dtype) for name, tensor in self.masters().items()}
+        return {name: tensor.to(self._dtype) for name, tensor in self.master_weights().items()}
 
     def save(self, path: Path) -> None:
         """Write the weights as a safetensors file, atomically; a collective call."""
@@ -208,7 +219,7 @@ class ShardedModel(Generic[S]):
         Raises:
             ConfigError: they belong to another model, or the file holds no weights.
         """
-        self.take(weight_files.read(path))
+        self.load_full_weights(weight_files.read(path))
 
     def export(self, folder: Path) -> None:
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
@@ -220,7 +231,7 @@ class ShardedModel(Generic[S]):
         return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}
 
 
-def _check_fit(own: Mapping[str, tuple[int, ...]], full: Mapping[str, Tensor]) -> None:
+def _check_shapes(own: Mapping[str, tuple[int, ...]], full: Mapping[str, Tensor]) -> None:
     for name, shape in own.items():
         if name not in full:
             raise ConfigError(

@@ -32,8 +32,8 @@ def shard(
     Args:
         root: the module that forward passes call.
         layers: its repeated blocks; gathered one at a time if the model is large.
-        rank: this rank.
-        dtype: of the computation; master weights and gradients keep the module's.
+        rank: process group and device of this rank.
+        dtype: compute dtype; master weights and gradients keep the module's.
         offload: whether shards stay in CPU memory.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -67,28 +67,28 @@ def reshard(root: nn.Module) -> None:
             module.reshard()
 
 
-def local(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """This rank's shard, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 @torch.no_grad()
-def whole(shard: Tensor, like: Tensor) -> Tensor:
+def gather_full(shard: Tensor, like: Tensor) -> Tensor:
     """The full tensor on the CPU, gathered from every rank's shard; a collective call.
 
     Args:
-        shard: this rank's.
+        shard: this rank's shard.
         like: a parameter that is sharded in the same way.
     """
-    found = spread(shard.detach(), like)
+    found = as_dtensor(shard.detach(), like)
     return (found.full_tensor() if isinstance(found, DTensor) else found).cpu().clone()
 
 
-def spread(shard: Tensor, like: Tensor) -> Tensor:
+def as_dtensor(shard: Tensor, like: Tensor) -> Tensor:
     """A shard as a DTensor of the full tensor, sharing its memory.
 
     Args:
-        shard: this rank's.
+        shard: this rank's shard.
         like: a parameter that is sharded in the same way; a plain tensor returns the shard.
     """
     if not isinstance(like, DTensor):
@@ -99,12 +99,12 @@ def spread(shard: Tensor, like: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def scatter(full: Tensor, shard: Tensor, like: Tensor) -> None:
+def write_local_shard(full: Tensor, shard: Tensor, like: Tensor) -> None:
     """Write this rank's part of a full tensor into its shard.
 
     Args:
         full: of the shape of `like`, the same on every rank.
-        shard: this rank's, overwritten.
+        shard: this rank's shard, overwritten.
         like: a parameter that is sharded in the same way.
     """
     if isinstance(like, DTensor):

@@ -96,7 +96,7 @@ def write(
         raise OSError(f"{folder}: cannot be written: {why}") from error
 
 
-def plain(folder: Path) -> dict[str, Any]:
+def read_plain(folder: Path) -> dict[str, Any]:
     """The plain values.
 
     Raises:
@@ -111,19 +111,19 @@ def plain(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_into(folder: Path, tensors: Mapping[str, Tensor], whole: str) -> None:
+def read_into(folder: Path, tensors: Mapping[str, Tensor], required_prefix: str) -> None:
     """Read tensors in place, each rank its shards; a collective call.
 
     Args:
         folder: written by any number of ranks.
         tensors: to be overwritten; stored tensors with other names are ignored.
-        whole: prefix of names that must not be ignored.
+        required_prefix: prefix of names that must not be ignored.
 
     Raises:
         ConfigError: a tensor is missing, unexpected or of another shape, or the folder is broken.
     """
-    asked = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    check_fit(folder, stored(folder), asked, whole)
+    expected = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    check_shapes(folder, stored_shapes(folder), expected, required_prefix)
     try:
         state_dict_loader.load(dict(tensors), storage_reader=_Reader(folder))
     except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
@@ -154,7 +154,7 @@ def read(folder: Path, prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in found.items()}
 
 
-def stored(folder: Path) -> dict[str, tuple[int, ...]]:
+def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the stored tensors by name, from the metadata alone.
 
     Raises:
@@ -176,35 +176,35 @@ def _types(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     }
 
 
-def check_fit(
+def check_shapes(
     folder: Path,
-    found: Mapping[str, tuple[int, ...]],
-    asked: Mapping[str, tuple[int, ...]],
-    whole: str,
+    stored: Mapping[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[int, ...]],
+    required_prefix: str,
 ) -> None:
     """Compare stored tensors with expected ones, by name and shape.
 
     Args:
         folder: for the message.
-        found: the stored shapes.
-        asked: the expected shapes.
-        whole: prefix of names that must all be expected.
+        stored: the stored shapes.
+        expected: the expected shapes.
+        required_prefix: prefix of names that must all be expected.
 
     Raises:
         ConfigError: a tensor is missing, unexpected or of another shape.
     """
-    for name, shape in asked.items():
-        if name not in found:
+    for name, shape in expected.items():
+        if name not in stored:
             raise ConfigError(
                 f"{folder}: belongs to another model or job: {name} is missing"
-                f"{did_you_mean(name, found)}"
+                f"{did_you_mean(name, stored)}"
             )
-        if found[name] != shape:
+        if stored[name] != shape:
             raise ConfigError(
-                f"{folder}: belongs to another model: {name} has shape {found[name]}, not {shape}"
+                f"{folder}: belongs to another model: {name} has shape {stored[name]}, not {shape}"
             )
-    for name in found:
-        if name.startswith(whole) and name not in asked:
+    for name in stored:
+        if name.startswith(required_prefix) and name not in expected:
             raise ConfigError(f"{folder}: belongs to another model: {name} is unexpected")
 
 

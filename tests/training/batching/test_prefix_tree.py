@@ -60,7 +60,7 @@ def test_samples_share_a_tree_only_if_that_is_cheaper():
 
 @given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=30), most=st.integers(1, 400))
 def test_rows_hold_each_tree_once_within_the_budget(lengths, most):
-    trees = [prefix_tree.single(index, length) for index, length in enumerate(lengths)]
+    trees = [prefix_tree.single_sequence(index, length) for index, length in enumerate(lengths)]
     batches = pack_rows(trees, most)
     assert sorted(
         index for batch in batches for row in batch for tree in row for index in tree.paths
@@ -73,7 +73,9 @@ def test_rows_hold_each_tree_once_within_the_budget(lengths, most):
 
 
 def test_longest_trees_come_first_and_short_ones_fill_rows():
-    trees = [prefix_tree.single(index, length) for index, length in enumerate([3, 9, 4, 9, 2])]
+    trees = [
+        prefix_tree.single_sequence(index, length) for index, length in enumerate([3, 9, 4, 9, 2])
+    ]
     placed = [
         [[next(iter(tree.paths)) for tree in row] for row in batch]
         for batch in pack_rows(trees, 27)
@@ -85,7 +87,7 @@ def test_longest_trees_come_first_and_short_ones_fill_rows():
 
 @given(SAMPLES, st.integers(1, 20))
 def test_single_row_batches_hold_every_sample_once_within_the_budget(samples, most):
-    trees = [prefix_tree.single(index, len(key)) for index, key in enumerate(samples)]
+    trees = [prefix_tree.single_sequence(index, len(key)) for index, key in enumerate(samples)]
     found = pack_single_rows(trees, most)
     assert sorted(i for [line] in found for tree in line for i in tree.paths) == [
         *range(len(trees))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.batching.collate import build_batch, loss_inputs, order_in
+from agentrl.training.batching.collate import build_batch, loss_inputs, sequence_order
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches
 from agentrl.training.learner.learner import Learner
@@ -87,7 +87,7 @@ def scored(scorer, batches, items):
 def packed(items, model_adapter, most):
     packing = Packing(max_tokens=most, attention_break_even=1.0, attention_masks=False)
     for rows in pack_micro_batches(items, packing, model_adapter.image_token_id):
-        order = [(index, items[index].num_sampled) for index in order_in(rows)]
+        order = [(index, items[index].num_sampled) for index in sequence_order(rows)]
         yield build_batch(items, rows, model_adapter), order
 
 

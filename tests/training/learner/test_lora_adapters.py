@@ -26,8 +26,8 @@ def begun(tiny_vlm, config):
     """The weights of the folder, as the learner begins with them."""
     found = load_model(tiny_vlm).state_dict()
     if config.model.lora.base == "nf4":
-        for name in lora_adapters.targets_of(load_on_meta(tiny_vlm), config.model.lora):
-            found[f"{name}.weight"] = qlora.rounded(found[f"{name}.weight"])
+        for name in lora_adapters.target_layers(load_on_meta(tiny_vlm), config.model.lora):
+            found[f"{name}.weight"] = qlora.quantize_roundtrip(found[f"{name}.weight"])
     return found
 
 
@@ -44,7 +44,7 @@ def test_only_adapters_are_trained_and_they_start_as_a_no_op(
     assert not moved(start, learner)
     metrics = learner.update([sample(model_adapter, i) for i in range(2)])
     assert metrics["grad_norm"] > 0
-    targets = lora_adapters.targets_of(load_on_meta(tiny_vlm), lora.model.lora)
+    targets = lora_adapters.target_layers(load_on_meta(tiny_vlm), lora.model.lora)
     assert moved(start, learner) == {f"{name}.weight" for name in targets}
     assert all(name.startswith("model.language_model.layers.") for name in targets)
     assert {name.rpartition(".")[2] for name in targets} == {
@@ -72,7 +72,7 @@ def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, t
     config.model.lora = LoraConfig(rank=4, base="nf4")
     learner = make_learner(config)
     plain = load_model(tiny_vlm).state_dict()
-    targets = lora_adapters.targets_of(load_on_meta(tiny_vlm), config.model.lora)
+    targets = lora_adapters.target_layers(load_on_meta(tiny_vlm), config.model.lora)
     for name in targets:
         exact, found = plain[f"{name}.weight"], learner.weights()[f"{name}.weight"]
         error = (exact - found).norm() / exact.norm()
@@ -95,10 +95,10 @@ def test_loaded_weights_replace_the_base_and_reset_the_adapters(
     other.load_weights(tmp_path / "weights.safetensors")
     expected = learner.weights()
     if lora.model.lora.base == "nf4":
-        for name in lora_adapters.targets_of(
+        for name in lora_adapters.target_layers(
             load_on_meta(learner._models._folder), lora.model.lora
         ):
-            expected[f"{name}.weight"] = qlora.rounded(expected[f"{name}.weight"])
+            expected[f"{name}.weight"] = qlora.quantize_roundtrip(expected[f"{name}.weight"])
     for name, tensor in other.weights().items():
         torch.testing.assert_close(tensor, expected[name], msg=name)
     assert other.update([item])["grad_norm"] > 0

@@ -15,7 +15,7 @@ from agentrl.algorithms.losses import LOSSES
 from agentrl.config import AlgorithmConfig
 from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.batching.packing import Packing
-from agentrl.training.learner.micro_batches import shard_microbatches, weighted
+from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
 from agentrl.training.learner.process_group import Rank
 from agentrl.types import TrainingSample
 
@@ -71,7 +71,7 @@ def learned(items, config, packing, ranks=1):
     """The loss of a batch, and its gradient by word, added up over all passes of all ranks."""
     odds = torch.linspace(-1, 1, WORDS, dtype=torch.float64).requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
-    weighed = weighted(items, config.aggregate, 7.0)
+    weighed = with_loss_weights(items, config.aggregate, 7.0)
     for number in range(ranks):
         rank = Rank(
             number=number, world_size=ranks, device=torch.device("cpu"), mesh=None, owner=False

@@ -72,7 +72,7 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
 
 def check_weights_one_by_one(learner: Learner) -> None:
     """On every rank they are those that are written as a whole, which it takes all ranks for."""
-    expected, found = learner.weights(), dict(learner._policy.each())
+    expected, found = learner.weights(), dict(learner._policy.iter_full_weights())
     assert found.keys() == expected.keys() == learner.shapes().keys()
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name

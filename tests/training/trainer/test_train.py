@@ -202,8 +202,8 @@ def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
 def test_missing_checkpoint_is_named_in_the_error(whole_run):
     run, _ = whole_run
     with pytest.raises(ConfigError, match=r"no checkpoint '99'.*steps: 3, 4"):
-        checkpoint_store.named(run, "99")
-    assert checkpoint_store.named(run, "last").name == "step-00004"
+        checkpoint_store.by_name(run, "99")
+    assert checkpoint_store.by_name(run, "last").name == "step-00004"
 
 
 def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
@@ -212,7 +212,7 @@ def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
         folder.mkdir(parents=True)
         (folder / "trainer.json").touch()
     with pytest.raises(ConfigError, match=r"\(eval\.every\).*step instead: 3, 4"):
-        checkpoint_store.named(tmp_path, "best")
+        checkpoint_store.by_name(tmp_path, "best")
 
 
 @pytest.fixture(scope="module")
