@@ -371,7 +371,7 @@ def _resampling() -> str:
     returns, times = [3.0, -1.0, 0.0], 10_000
     rows = []
     for power in (0.0, 1.0, 2.0):
-        drawn = torch.tensor(episode_selection.resampled(returns * times, power, seed=0)) % len(
+        drawn = torch.tensor(episode_selection.resample(returns * times, power, seed=0)) % len(
             returns
         )
         shares = torch.bincount(drawn, minlength=len(returns)) / len(drawn)

@@ -9,7 +9,7 @@ from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.env_arguments import make_env
-from agentrl.rollout.env_components import load_player, open_translator, read_action_space
+from agentrl.rollout.translator_and_players import load_player, open_translator, read_action_space
 
 CODE = """
 import gymnasium

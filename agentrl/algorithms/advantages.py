@@ -28,14 +28,14 @@ class AdvantageResult:
 
 def compute_advantages(played: Trajectories, config: AlgorithmConfig) -> AdvantageResult:
     """Estimate advantages by `algorithm.estimator`, whitened if `algorithm.whiten`."""
-    found = ESTIMATORS[config.estimator](played, config)
-    advantages, returns = found if isinstance(found, tuple) else (found, None)
+    result = ESTIMATORS[config.estimator](played, config)
+    advantages, returns = result if isinstance(result, tuple) else (result, None)
     if config.whiten:
-        advantages = estimators.whitened(advantages, played.token_mask)
+        advantages = estimators.whiten(advantages, played.token_mask)
     return AdvantageResult(advantages=advantages, returns=returns)
 
 
-def _of_episodes(
+def _per_episode(
     estimate: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Estimator:
     def apply(played: Trajectories, config: AlgorithmConfig) -> Tensor:
@@ -45,29 +45,29 @@ def _of_episodes(
 
 
 def _turn_grpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
-    found = estimators.turn_grpo(
+    result = estimators.turn_grpo(
         played.turn_rewards, played.turn_mask, played.group, played.valid, config.discount
     )
-    return played.to_tokens(found)
+    return played.to_tokens(result)
 
 
 def _gigpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
-    return _by_state(played, config, config.episode_weight, config.state_weight)
+    return _compare_by_state(played, config, config.episode_weight, config.state_weight)
 
 
 def _state_grpo(played: Trajectories, config: AlgorithmConfig) -> Tensor:
     """Compare turns at equal states if every turn of a group has a state key, else episodes."""
     has_unknown = ((played.states < 0) & played.turn_mask & played.valid[:, None]).any(-1)
     fall_back = torch.isin(played.group, played.group[has_unknown])
-    states = _by_state(played, config, 0.0, 1.0)
+    states = _compare_by_state(played, config, 0.0, 1.0)
     episodes = played.to_tokens(estimators.grpo(played.returns, played.group, played.valid))
     return torch.where(fall_back[:, None], episodes, states)
 
 
-def _by_state(
+def _compare_by_state(
     played: Trajectories, config: AlgorithmConfig, episode_weight: float, state_weight: float
 ) -> Tensor:
-    found = estimators.gigpo(
+    result = estimators.gigpo(
         played.turn_rewards,
         played.turn_mask,
         played.states,
@@ -77,7 +77,7 @@ def _by_state(
         episode_weight,
         state_weight,
     )
-    return played.to_tokens(found)
+    return played.to_tokens(result)
 
 
 def _reinforce_pp(played: Trajectories, config: AlgorithmConfig) -> Tensor:
@@ -139,9 +139,9 @@ def _discounts(played: Trajectories, config: AlgorithmConfig) -> Tensor:
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "grpo": _of_episodes(estimators.grpo),
-    "dr_grpo": _of_episodes(estimators.dr_grpo),
-    "rloo": _of_episodes(estimators.rloo),
+    "grpo": _per_episode(estimators.grpo),
+    "dr_grpo": _per_episode(estimators.dr_grpo),
+    "rloo": _per_episode(estimators.rloo),
     "turn_grpo": _turn_grpo,
     "state_grpo": _state_grpo,
     "gigpo": _gigpo,

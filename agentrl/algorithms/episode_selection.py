@@ -13,7 +13,7 @@ def has_learning_signal(group: Sequence[ScoredEpisode], settings: AlgorithmConfi
     """Whether a group passes `algorithm.filter_*` (DAPO, arXiv:2503.14476).
 
     Args:
-        group: siblings; void ones are ignored.
+        group: members of one group; void ones are ignored.
         settings: `filter_groups` requires returns that differ, `filter_means` a mean return within
             its bounds.
     """
@@ -26,7 +26,7 @@ def has_learning_signal(group: Sequence[ScoredEpisode], settings: AlgorithmConfi
     return True
 
 
-def filters(settings: AlgorithmConfig) -> bool:
+def has_group_filter(settings: AlgorithmConfig) -> bool:
     """Whether any group filter is configured."""
     return settings.filter_groups or bool(settings.filter_means)
 
@@ -37,17 +37,17 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
     Source: DAPO, arXiv:2503.14476, equation 13.
 
     Args:
-        length: of the reply, in tokens.
-        longest: limit of a reply, in tokens.
+        length: reply length in tokens.
+        longest: maximum reply length in tokens.
         buffer: the last tokens before the limit, over which the penalty grows; 0 for no penalty.
-        penalty: of a reply at the limit.
+        penalty: penalty of a reply at the limit.
     """
     if buffer <= 0:
         return 0.0
     return max(-penalty, min(0.0, -(length - (longest - buffer)) / buffer * penalty))
 
 
-def shaped(
+def penalize_overlong(
     group: Sequence[ScoredEpisode], settings: AlgorithmConfig, max_new_tokens: int
 ) -> list[ScoredEpisode]:
     """A group with the penalty for overlong replies in its rewards; unchanged without a buffer."""
@@ -69,13 +69,13 @@ def shaped(
     ]
 
 
-def resampled(returns: Sequence[float], power: float, seed: int) -> list[int]:
+def resample(returns: Sequence[float], power: float, seed: int) -> list[int]:
     """Episodes drawn with replacement in proportion to |R|^power (PF-PPO, arXiv:2409.06957).
 
     Args:
         returns: [E]
         power: 0 keeps each episode once.
-        seed: of the draw.
+        seed: random seed.
 
     Returns:
         [E] indices, ascending; each once if all returns are 0.

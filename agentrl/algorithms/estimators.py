@@ -4,14 +4,14 @@ Shapes: E episodes of a training step; T turns of the longest; N sampled tokens 
 the order in which they were sampled, whatever lies between them. `mask` is True where there is such
 a turn or token; inputs outside the mask have no influence, and outputs outside it are 0.
 
-Group-relative estimators take `group`, int64[E], equal for siblings, and `valid`, bool[E]: episodes
-without a valid reward (a phone that failed) are left out of all statistics and get 0.
+Group-relative estimators take `group`, int64[E], equal for group members, and `valid`, bool[E]:
+episodes without a valid reward (a phone that failed) are left out of all statistics and get 0.
 
-Without a sibling to compare with, the advantage is 0: for the only episode of a group where whole
-episodes are compared, for the only turn at a state in `gigpo`. Turns are also compared with other
-turns of their own episode: `turn_grpo` learns from a single episode, `gigpo` from an episode that
-revisits a state. Whitening comes afterwards and subtracts the batch mean everywhere, so a 0 may
-become another number.
+With nothing in the group to compare with, the advantage is 0: for the only episode of a group where
+whole episodes are compared, for the only turn at a state in `gigpo`. Turns are also compared with
+other turns of their own episode: `turn_grpo` learns from a single episode, `gigpo` from an episode
+that revisits a state. Whitening comes afterwards and subtracts the batch mean everywhere, so a 0
+may become another number.
 
 Adding a constant to the last reward of every episode of a group changes nothing where whole
 episodes are compared (`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`). For `turn_grpo`
@@ -31,7 +31,7 @@ EPSILON = 1e-6
 # --- statistics -------------------------------------------------------------------------------
 
 
-def normalized(values: Tensor) -> Tensor:
+def standardize(values: Tensor) -> Tensor:
     """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for one value, or for equal ones."""
     # Compared exactly: the mean of equal numbers may be off by an ulp, and 0 must stay 0.
 
@@ -40,23 +40,23 @@ def normalized(values: Tensor) -> Tensor:
     return (values - values.mean()) / (values.std() + EPSILON)
 
 
-def centered(values: Tensor) -> Tensor:
+def center(values: Tensor) -> Tensor:
     """[G] x - mean; all 0 for equal values."""
     if not len(values) or bool((values == values[0]).all()):
         return torch.zeros_like(values)
     return values - values.mean()
 
 
-def within(
+def per_group(
     compare: Callable[[Tensor], Tensor], values: Tensor, group: Tensor, valid: Tensor
 ) -> Tensor:
     """`compare` applied to the valid values of each group; 0 elsewhere.
 
     Args:
         compare: [G] to [G].
-        values: of any shape.
-        group: of the same, equal for siblings.
-        valid: bool, of the same.
+        values: any shape.
+        group: same shape, equal for group members.
+        valid: bool, same shape.
     """
     result = torch.zeros_like(values)
     for name in torch.unique(group[valid]):
@@ -65,10 +65,10 @@ def within(
     return result
 
 
-def whitened(values: Tensor, mask: Tensor) -> Tensor:
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
     """`values` at mean 0 and standard deviation 1 (ddof 1) over the mask of the whole batch."""
     result = torch.zeros_like(values)
-    result[mask] = normalized(values[mask])
+    result[mask] = standardize(values[mask])
     return result
 
 
@@ -95,32 +95,32 @@ def returns_to_go(rewards: Tensor, mask: Tensor, discount: Tensor | float = 1.0)
 
 
 def grpo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
-    """[E] (R - mean) / (std + 1e-6) among siblings.
+    """[E] (R - mean) / (std + 1e-6) within the group.
 
     Source: DeepSeekMath, arXiv:2402.03300, section 4.1.
     """
-    return within(normalized, returns, group, valid)
+    return per_group(standardize, returns, group, valid)
 
 
 def dr_grpo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
-    """[E] R - mean among siblings; dividing by the std would favor tasks nearly always won or lost.
+    """[E] R - mean in the group; dividing by the std would favor tasks nearly always won or lost.
 
     Source: Understanding R1-Zero-Like Training, arXiv:2503.20783.
     """
-    return within(centered, returns, group, valid)
+    return per_group(center, returns, group, valid)
 
 
 def rloo(returns: Tensor, group: Tensor, valid: Tensor) -> Tensor:
-    """[E] R - mean of the siblings' returns, which is n/(n-1) (R - mean).
+    """[E] R - mean return of the other group members, which is n/(n-1) (R - mean).
 
     Source: Back to Basics, arXiv:2402.14740.
     """
 
     def leave_one_out(values: Tensor) -> Tensor:
         n = len(values)
-        return centered(values) * (n / (n - 1)) if n > 1 else torch.zeros_like(values)
+        return center(values) * (n / (n - 1)) if n > 1 else torch.zeros_like(values)
 
-    return within(leave_one_out, returns, group, valid)
+    return per_group(leave_one_out, returns, group, valid)
 
 
 # --- one number for a turn --------------------------------------------------------------------
@@ -138,12 +138,12 @@ def turn_grpo(
     Args:
         rewards: [E, T]
         mask: bool[E, T]
-        group: int64[E], equal for siblings.
+        group: int64[E], equal for group members.
         valid: bool[E]
         discount: per turn.
     """
     to_go = returns_to_go(rewards, mask, discount)
-    return within(normalized, to_go, group[:, None].expand_as(mask), mask & valid[:, None])
+    return per_group(standardize, to_go, group[:, None].expand_as(mask), mask & valid[:, None])
 
 
 def gigpo(
@@ -168,19 +168,19 @@ def gigpo(
         rewards: [E, T]
         mask: bool[E, T]
         states: int64[E, T], equal for equal states of one group; negative without a state key.
-        group: int64[E], equal for siblings.
+        group: int64[E], equal for group members.
         valid: bool[E]
         discount: per turn.
-        episode_weight: of the episode's advantage; 1 in the paper.
-        state_weight: of the turn's advantage at its state; 1 in the paper.
+        episode_weight: weight of the episode's advantage; 1 in the paper.
+        state_weight: weight of the turn's advantage at its state; 1 in the paper.
     """
     to_go = returns_to_go(rewards, mask, discount)
     has_state = mask & valid[:, None] & (states >= 0)
     # State numbers are unique within a group only: combine them with the group's.
     state = torch.where(has_state, group[:, None] * (states.max() + 1) + states, -1)
-    of_states = within(normalized, to_go, state, has_state)
-    of_episodes = grpo((rewards * mask).sum(-1), group, valid)[:, None]
-    return (episode_weight * of_episodes + state_weight * of_states) * mask
+    state_advantages = per_group(standardize, to_go, state, has_state)
+    episode_advantages = grpo((rewards * mask).sum(-1), group, valid)[:, None]
+    return (episode_weight * episode_advantages + state_weight * state_advantages) * mask
 
 
 # --- one number for a token -------------------------------------------------------------------
@@ -203,22 +203,22 @@ def reinforce_pp(
         discount: a number, or one for each token.
     """
     mask = mask & valid[:, None]
-    return whitened(returns_to_go(rewards, mask, discount), mask)
+    return whiten(returns_to_go(rewards, mask, discount), mask)
 
 
 def reinforce_pp_baseline(returns: Tensor, mask: Tensor, group: Tensor, valid: Tensor) -> Tensor:
-    """[E, N] R - mean among siblings for each token, whitened over the batch.
+    """[E, N] R - mean within the group for each token, whitened over the batch.
 
     Source: REINFORCE++, arXiv:2501.03262 (the variant with a baseline).
 
     Args:
         returns: [E]
         mask: bool[E, N]
-        group: int64[E], equal for siblings.
+        group: int64[E], equal for group members.
         valid: bool[E]
     """
-    spread = within(centered, returns, group, valid)[:, None].expand(mask.shape)
-    return whitened(spread, mask & valid[:, None])
+    per_token = per_group(center, returns, group, valid)[:, None].expand(mask.shape)
+    return whiten(per_token, mask & valid[:, None])
 
 
 def remax(
@@ -318,13 +318,13 @@ def turn_gae(
     for t in reversed(range(rewards.shape[1])):
         totals[:, t] = (rewards[:, t] + turn_discount * ahead) * ends[:, t]
         ahead = torch.where(ends[:, t], 0.0, ahead + rewards[:, t] * mask[:, t])
-    of_turns, _ = gae(totals, values, ends, last_values, turn_discount, turn_lam)
+    turn_advantages, _ = gae(totals, values, ends, last_values, turn_discount, turn_lam)
     advantages = torch.zeros_like(rewards)
     following, carried = torch.zeros_like(last_values), torch.zeros_like(last_values)
     for t in reversed(range(rewards.shape[1])):
         here, end = mask[:, t], ends[:, t]
         delta = rewards[:, t] + discount * following - values[:, t]
-        within_turn = torch.where(end, of_turns[:, t], delta + discount * lam * carried)
+        within_turn = torch.where(end, turn_advantages[:, t], delta + discount * lam * carried)
         carried = torch.where(here, within_turn, carried)
         following = torch.where(here, values[:, t], following)
         advantages[:, t] = torch.where(here, carried, advantages[:, t])
@@ -352,8 +352,8 @@ def prime(
     """[E, N] leave-one-out advantages of the outcome plus those of an implicit process reward.
 
     The implicit reward of a token is beta log(pi_rm / pi_ref) under a reward model trained on
-    outcomes alone. The siblings' mean, averaged per episode first, is subtracted from each token's
-    reward; the rest is summed from each token to the end.
+    outcomes alone. The mean of the other group members, averaged per episode first, is subtracted
+    from each token's reward; the rest is summed from each token to the end.
 
     Source: PRIME, arXiv:2502.01456, equation 5.
 
@@ -361,9 +361,9 @@ def prime(
         rewards: [E, N], of tokens.
         implicit: [E, N], the process reward of each token.
         mask: bool[E, N]
-        group: int64[E], equal for siblings.
+        group: int64[E], equal for group members.
         valid: bool[E]
-        discount: of later process rewards: a number, or one for each token.
+        discount: discount of later process rewards: a number, or one for each token.
     """
     mask = mask & valid[:, None]
     outcome = rloo((rewards * mask).sum(-1), group, valid)
@@ -371,6 +371,6 @@ def prime(
     # An episode's own mean minus its leave-one-out advantage is the mean of the others.
 
     others = means - rloo(means, group, valid)
-    alone = within(lambda v: torch.full_like(v, float(len(v) < 2)), means, group, valid) > 0
-    process = torch.where(alone[:, None], 0.0, implicit - others[:, None])
+    is_alone = per_group(lambda v: torch.full_like(v, float(len(v) < 2)), means, group, valid) > 0
+    process = torch.where(is_alone[:, None], 0.0, implicit - others[:, None])
     return (outcome[:, None] + returns_to_go(process * mask, mask, discount)) * mask

@@ -72,7 +72,7 @@ ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def adapted(coefficient: float, measured: float, target: float, horizon: float) -> float:
+def adapt_coefficient(coefficient: float, measured: float, target: float, horizon: float) -> float:
     """The next KL coefficient, adapted to keep the KL near a target.
 
     coefficient * (1 + clip(measured / target - 1, -0.2, 0.2) / horizon). Source:

@@ -164,11 +164,11 @@ def token_weights(
     Returns:
         [S]; 0 for a sample without sampled tokens.
     """
-    of_episode: dict[int, int] = {}
+    tokens_of_episode: dict[int, int] = {}
     for episode, count in zip(episodes, num_tokens, strict=True):
-        of_episode[episode] = of_episode.get(episode, 0) + count
-    total, m = sum(num_tokens), sum(1 for count in of_episode.values() if count)
-    weigh: dict[str, Callable[[int], float]] = {
+        tokens_of_episode[episode] = tokens_of_episode.get(episode, 0) + count
+    total, m = sum(num_tokens), sum(1 for count in tokens_of_episode.values() if count)
+    weight_fn: dict[str, Callable[[int], float]] = {
         "token_mean": lambda _: 1 / total,
         "sequence_mean": lambda own: 1 / (m * own),
         "sequence_sum": lambda _: 1 / m,
@@ -176,7 +176,7 @@ def token_weights(
         "token_sum": lambda _: 1.0,
     }
     return [
-        weigh[aggregate](of_episode[episode]) if count else 0.0
+        weight_fn[aggregate](tokens_of_episode[episode]) if count else 0.0
         for episode, count in zip(episodes, num_tokens, strict=True)
     ]
 
@@ -208,8 +208,8 @@ def importance_weights(
     ratio = ratio.exp()
     if action == "truncate":
         return ratio.clamp(max=config.importance_high)
-    kept = (ratio >= config.importance_low) & (ratio <= config.importance_high)
-    return torch.where(kept, ratio, 0.0)
+    in_range = (ratio >= config.importance_low) & (ratio <= config.importance_high)
+    return torch.where(in_range, ratio, 0.0)
 
 
 def is_fresh(versions: Tensor, version: int, bound: int) -> Tensor:

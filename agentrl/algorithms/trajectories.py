@@ -33,7 +33,7 @@ class Trajectories:
     """E episodes, padded with 0, and with False in the masks."""
 
     group: Tensor
-    """int64[E], equal for siblings."""
+    """int64[E], equal for group members."""
     valid: Tensor
     """bool[E], False for void episodes, which an infrastructure fault ended."""
     turn_mask: Tensor
@@ -86,10 +86,10 @@ def build_trajectories(
     """Stack the episodes of a step, group after group.
 
     Args:
-        groups: siblings, with rewards.
+        groups: scored episodes, by group.
         scores: [E], of each episode.
         greedy: the greedy policy's return for each group.
-        kl_coefficient: of the KL estimate that is subtracted from each token's reward.
+        kl_coefficient: weight of the KL estimate that is subtracted from each token's reward.
 
     Returns:
         E is the number of all episodes. The reward of a turn without tokens goes to the last token
@@ -112,30 +112,30 @@ def build_trajectories(
     ]
     is_truncated = [e.episode.outcome is Outcome.TRUNCATED for e in episodes]
     valid = torch.tensor([not e.episode.outcome.void for e in episodes])
-    tokens = _padded([torch.ones(len(own), dtype=torch.bool) for own in turn])
+    tokens = _pad([torch.ones(len(own), dtype=torch.bool) for own in turn])
     group_sizes = torch.tensor([len(group) for group in groups])
     return Trajectories(
         group=torch.repeat_interleave(torch.arange(len(groups)), group_sizes),
         valid=valid,
-        turn_mask=_padded([torch.ones(len(own), dtype=torch.bool) for own in sizes]),
-        turn_rewards=_padded(turn_rewards),
-        states=_states(groups),
+        turn_mask=_pad([torch.ones(len(own), dtype=torch.bool) for own in sizes]),
+        turn_rewards=_pad(turn_rewards),
+        states=_state_ids(groups),
         token_mask=tokens & valid[:, None],
-        turn_index=_padded(turn),
-        rewards=_padded(rewards),
-        values=_padded([_numbers(s.values) for s in scores], tokens.shape[1]),
-        last_values=_numbers(
+        turn_index=_pad(turn),
+        rewards=_pad(rewards),
+        values=_pad([_float64(s.values) for s in scores], tokens.shape[1]),
+        last_values=_float64(
             [s.last_value if own else 0.0 for s, own in zip(scores, is_truncated, strict=True)]
         ),
-        implicit=_padded([_numbers(s.implicit) for s in scores], tokens.shape[1]),
-        greedy=torch.repeat_interleave(_numbers(greedy or [0.0] * len(groups)), group_sizes),
+        implicit=_pad([_float64(s.implicit) for s in scores], tokens.shape[1]),
+        greedy=torch.repeat_interleave(_float64(greedy or [0.0] * len(groups)), group_sizes),
     )
 
 
 def _token_rewards(
     scored: ScoredEpisode, sizes: Sequence[int], scores: EpisodeScores, kl_coefficient: float
 ) -> Tensor:
-    result = -kl_coefficient * _numbers(scores.kl)
+    result = -kl_coefficient * _float64(scores.kl)
     if not scores.kl:
         result = torch.zeros(sum(sizes), dtype=torch.float64)
     end = 0
@@ -146,7 +146,7 @@ def _token_rewards(
     return result
 
 
-def _states(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
+def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
     rows = []
     for group in groups:
         names: dict[str, int] = {}
@@ -158,14 +158,14 @@ def _states(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
                     dtype=torch.int64,
                 )
             )
-    return _padded(rows)
+    return _pad(rows)
 
 
-def _numbers(values: Sequence[float]) -> Tensor:
+def _float64(values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def _padded(rows: Sequence[Tensor], width: int = 0) -> Tensor:
+def _pad(rows: Sequence[Tensor], width: int = 0) -> Tensor:
     """Stack rows to [E, at least `width`], padded with 0."""
     stacked = pad_sequence(list(rows), batch_first=True)
     missing = width - stacked.shape[1]

@@ -44,11 +44,11 @@ def rescore(
     Example: agentrl rescore runs/NAME --reward rewards/new.py
     """
     from agentrl.replay import Filter
-    from agentrl.rollout import rescoring
+    from agentrl.rollout import rescore_and_rehearse
 
     recorded = _recorded(run, Filter(split=split, label=label, step=step), last)
     rewards = _rewards(reward, weight or [])
-    rescored = rescoring.rescore(recorded, rewards)
+    rescored = rescore_and_rehearse.rescore(recorded, rewards)
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
@@ -56,7 +56,7 @@ def rescore(
                 fields["was"] = None
             typer.echo(json.dumps(fields))
         return
-    result, console = rescoring.compare_scores(rescored), Console()
+    result, console = rescore_and_rehearse.compare_scores(rescored), Console()
     console.print(
         f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
         f"difference {result.now - result.was:+.4g} "
@@ -104,7 +104,7 @@ def rehearse(
     from agentrl import event_loop
     from agentrl.replay import Filter
     from agentrl.replay.run_layout import has_single_frames
-    from agentrl.rollout.rescoring import rehearse as play_again
+    from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
 
     if not Path(run).is_dir():
         raise ConfigError(f"{run}: no such run; expected a folder such as runs/NAME")

@@ -75,8 +75,8 @@ def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
 
     Args:
         run: the run's folder.
-        name: of the file.
-        serials: of phones, which are shortened in the log, as is every address.
+        name: name of the log file.
+        serials: serials of phones, which are shortened in the log, as is every address.
     """
     path = run / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ async def await_result(reference: Any, who: str, deadline_s: float) -> Any:
     """Wait for the result of a call to an actor.
 
     Args:
-        reference: of the call.
+        reference: object reference of the call.
         who: the actor's name in messages.
         deadline_s: for the result.
 

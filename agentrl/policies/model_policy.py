@@ -21,7 +21,7 @@ Part = dict[str, Any]
 """A message, or a part of one, in the API's format."""
 
 
-def draw_seed(episode: int, turn: int) -> int:
+def turn_seed(episode: int, turn: int) -> int:
     """The sampling seed of one turn, in [0, 2^63): a stable hash of the episode's seed and turn."""
     digest = hashlib.blake2b(f"{episode}/{turn}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
@@ -32,9 +32,9 @@ class ModelPolicy:
 
     Args:
         engine: started.
-        encoder: of the engine's model.
+        encoder: encoder of the engine's model.
         history: the part of the conversation in each prompt; None includes all.
-        sampling: of every reply; its seed is replaced each turn.
+        sampling: sampling parameters; the seed is replaced each turn.
         max_context: maximum tokens of a prompt and its reply.
     """
 
@@ -62,14 +62,14 @@ class ModelSession:
     Args:
         policy: provides the engine.
         instructions: the system message.
-        seed: of the sampling.
+        seed: sampling seed.
     """
 
     def __init__(self, policy: ModelPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
         self._conversation = Conversation(policy.encoder, instructions, policy.history)
         self._turn = 0
-        self._left = False
+        self._closed = False
         policy.engine.begin_episode()
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
@@ -83,7 +83,7 @@ class ModelSession:
         prompt = self._conversation.observe(message)
         if len(prompt.token_ids) + policy.sampling.max_new_tokens > policy.max_context:
             return None
-        sampling = replace(policy.sampling, seed=draw_seed(self._seed, self._turn))
+        sampling = replace(policy.sampling, seed=turn_seed(self._seed, self._turn))
         reply = await policy.engine.generate(prompt, sampling)
         self._conversation.answer(reply.token_ids)
         self._turn += 1
@@ -91,8 +91,8 @@ class ModelSession:
 
     def close(self) -> None:
         """End the episode; may be called twice."""
-        if not self._left:
-            self._left = True
+        if not self._closed:
+            self._closed = True
             self._policy.engine.end_episode()
 
 
@@ -102,7 +102,7 @@ class EndpointPolicy:
     Args:
         endpoint: started.
         history: the part of the conversation that is sent; None sends all.
-        sampling: of every reply; its seed is replaced each turn.
+        sampling: sampling parameters; the seed is replaced each turn.
         scale: resizes images; None keeps them.
     """
 
@@ -128,7 +128,7 @@ class EndpointSession:
     Args:
         policy: provides the server.
         instructions: the system message.
-        seed: of the sampling.
+        seed: sampling seed.
     """
 
     def __init__(self, policy: EndpointPolicy, instructions: str, seed: int) -> None:
@@ -154,7 +154,7 @@ class EndpointSession:
         messages: list[Part] = [*self._preamble]
         for exchange in exchanges:
             messages += [exchange.question, *([exchange.answer] if exchange.answer else [])]
-        sampling = replace(policy.sampling, seed=draw_seed(self._seed, len(self._exchanges) - 1))
+        sampling = replace(policy.sampling, seed=turn_seed(self._seed, len(self._exchanges) - 1))
         reply = await policy.endpoint.chat(messages, sampling)
         if reply is None:
             return None

@@ -7,13 +7,13 @@ from pathlib import Path
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.engines.endpoint import Endpoint, key_of
+from agentrl.policies.engines.endpoint import Endpoint, read_api_key
 from agentrl.policies.engines.engine import Engine
 from agentrl.policies.models.model_adapter import resize_image, target_size
 from agentrl.text import did_you_mean
 from agentrl.types import Image
 
-_HOTTEST = 2.0
+_MAX_TEMPERATURE = 2.0
 """Maximum temperature that vLLM accepts."""
 
 
@@ -30,11 +30,11 @@ def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
     """A function that resizes images as configured, for policies without a local model."""
     target = (model.image_size[0], model.image_size[1]) if model.image_size else None
 
-    def scaled(image: Image) -> Image:
+    def scale(image: Image) -> Image:
         size = (image.shape[1], image.shape[0])
         return resize_image(image, target_size(size, target, model.max_pixels, 1))
 
-    return scaled
+    return scale
 
 
 def check_engine(rollout: RolloutConfig) -> None:
@@ -43,12 +43,12 @@ def check_engine(rollout: RolloutConfig) -> None:
     Raises:
         ConfigError: the engine does not accept them.
     """
-    if rollout.engine == "vllm" and rollout.temperature > _HOTTEST:
+    if rollout.engine == "vllm" and rollout.temperature > _MAX_TEMPERATURE:
         raise ConfigError(
-            f"rollout.temperature={rollout.temperature}: vLLM accepts at most {_HOTTEST:g}"
+            f"rollout.temperature={rollout.temperature}: vLLM accepts at most {_MAX_TEMPERATURE:g}"
         )
     if rollout.engine == "remote":
-        key_of(rollout.endpoint)
+        read_api_key(rollout.endpoint)
         if rollout.engine_kwargs:
             raise ConfigError(
                 f"rollout.engine_kwargs={rollout.engine_kwargs}: not used with a remote server; "
@@ -92,8 +92,8 @@ def open_engine(
         rollout: selects the engine.
         model: dtype, attention and adapters.
         folder: as `resolve_model` returns it.
-        seed: of the engine's shared random stream; see VLLMEngine.
-        version: of the weights in the folder.
+        seed: seed of the engine's shared random stream; see VLLMEngine.
+        version: version of the weights in the folder.
         transfer: see VLLMEngine.
         can_sleep: see VLLMEngine.
 

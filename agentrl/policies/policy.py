@@ -21,7 +21,7 @@ def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:
 
     Args:
         text: the reply.
-        images: of the message.
+        images: images of the message.
     """
     return Answer(
         prompt=Prompt(token_ids=(), images=images),

@@ -21,7 +21,7 @@ class ScriptedPolicy:
 
     Args:
         player: gives the replies.
-        encoder: of the model that learns from them; without one, answers have no token ids.
+        encoder: encoder of the model that learns from them; without one, answers have no token ids.
         history: the part of the conversation in each prompt; None includes all.
         scale: resizes images if there is no encoder; None keeps them.
         max_tokens: maximum tokens of a reply that a model learns from; None for no limit.
@@ -49,7 +49,7 @@ class ScriptedSession:
     Args:
         policy: provides the player.
         instructions: the system message.
-        seed: of the player's randomness.
+        seed: seed of the player's randomness.
     """
 
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
@@ -89,7 +89,7 @@ def encode_as_sampled(
 
     Args:
         conversation: so far; the message and reply are added to it.
-        encoder: of the model that learns from it.
+        encoder: encoder of the model that learns from it.
         message: the message that is answered.
         text: the reply.
         max_tokens: maximum tokens of the reply; None for no limit.

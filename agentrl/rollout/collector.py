@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.env_arguments import Split
-from agentrl.rollout.episode import EpisodeRequest
+from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
 from agentrl.worker_threads import Workers
 

@@ -22,7 +22,7 @@ from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.env_arguments import env_kwargs, make_env
 from agentrl.rollout.env_server import EnvServer, InvalidRequest
-from agentrl.rollout.remote_env import RemoteEnv, is_up
+from agentrl.rollout.remote_env import RemoteEnv, is_responding
 
 _START_S = 60.0
 _ANSWER_S = 2.0
@@ -60,7 +60,7 @@ class EnvProcesses:
 
     def kill_if_hung(self, url: str) -> None:
         """Kill a process that does not respond; one in which a single environment hangs goes on."""
-        if is_up(url, _ANSWER_S):
+        if is_responding(url, _ANSWER_S):
             return
         with self._lock:
             for running in self._processes:

@@ -34,7 +34,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-LARGEST = 1 << 28
+MAX_BYTES = 1 << 28
 """Maximum bytes of a message."""
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -47,10 +47,10 @@ def pack(value: Any) -> bytes:
     """Serialize numbers, text, None, lists, tuples, dictionaries, arrays and spaces.
 
     Raises:
-        Unusable: the value contains something else.
+        InvalidRequest: the value contains something else.
     """
     blocks: list[bytes] = []
-    head = json.dumps(_encoded(value, blocks), allow_nan=True).encode()
+    head = json.dumps(_encode(value, blocks), allow_nan=True).encode()
     return b"".join([struct.pack("<I", len(head)), head, *blocks])
 
 
@@ -61,12 +61,12 @@ def unpack(message: bytes) -> Any:
         if size > len(message) - 4:
             raise InvalidRequest("not a valid message: it is incomplete")
         head = json.loads(message[4 : 4 + size])
-        return _decoded(head, memoryview(message)[4 + size :])
+        return _decode(head, memoryview(message)[4 + size :])
     except (struct.error, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidRequest(f"not a valid message: {type(error).__name__}: {error}") from None
 
 
-def _encoded(value: Any, blocks: list[bytes]) -> Any:
+def _encode(value: Any, blocks: list[bytes]) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufU":
             raise InvalidRequest(f"an array of {value.dtype} cannot be sent")
@@ -78,23 +78,23 @@ def _encoded(value: Any, blocks: list[bytes]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, tuple):
-        return {"$tuple": [_encoded(part, blocks) for part in value]}
+        return {"$tuple": [_encode(part, blocks) for part in value]}
     if isinstance(value, list):
-        return [_encoded(part, blocks) for part in value]
+        return [_encode(part, blocks) for part in value]
     if isinstance(value, spaces.Space):
-        return {"$space": [type(value).__name__, _encoded(_arguments(value), blocks)]}
+        return {"$space": [type(value).__name__, _encode(_arguments(value), blocks)]}
     if hasattr(value, "items"):
         if any(not isinstance(key, str) or key.startswith("$") for key in value):
             raise InvalidRequest(
                 f"the keys {list(value)[:5]} cannot be sent: they must be text without a leading $"
             )
-        return {key: _encoded(part, blocks) for key, part in value.items()}
+        return {key: _encode(part, blocks) for key, part in value.items()}
     raise InvalidRequest(f"a {type(value).__name__} cannot be sent")
 
 
-def _decoded(value: Any, data: memoryview) -> Any:
+def _decode(value: Any, data: memoryview) -> Any:
     if isinstance(value, list):
-        return [_decoded(part, data) for part in value]
+        return [_decode(part, data) for part in value]
     if not isinstance(value, dict):
         return value
     if "$array" in value:
@@ -104,13 +104,13 @@ def _decoded(value: Any, data: memoryview) -> Any:
             raise InvalidRequest(f"an array of {dtype} is not accepted")
         return np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
     if "$tuple" in value:
-        return tuple(_decoded(part, data) for part in value["$tuple"])
+        return tuple(_decode(part, data) for part in value["$tuple"])
     if "$space" in value:
         name, arguments = value["$space"]
         if name not in SPACES:
             raise InvalidRequest(f"a space of type {name!r} is not accepted")
-        return SPACES[name](_decoded(arguments, data))
-    return {key: _decoded(part, data) for key, part in value.items()}
+        return SPACES[name](_decode(arguments, data))
+    return {key: _decode(part, data) for key, part in value.items()}
 
 
 SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
@@ -254,9 +254,9 @@ class EnvServer(ThreadingHTTPServer):
     Args:
         make: makes an environment with the client's keyword arguments.
         address: host and port; port 0 takes a free one.
-        token: that clients must send; may be empty only for a loopback address.
+        token: token that clients must send; may be empty only for a loopback address.
         most: maximum number of open environments.
-        idle_s: after which an unused environment is closed.
+        idle_s: seconds after which an unused environment is closed.
         deadline_s: for each call.
     """
 
@@ -279,33 +279,33 @@ class EnvServer(ThreadingHTTPServer):
         super().__init__(address, RequestHandler)
         self.make, self.token, self.most = make, token, most
         self.idle_s, self.deadline_s = idle_s, deadline_s
-        self._rooms: dict[str, EnvThread] = {}
+        self._env_threads: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
 
     def service_actions(self) -> None:
         """Close idle environments."""
         late = time.monotonic() - self.idle_s
         with self._lock:
-            idle = [key for key, room in self._rooms.items() if room.used_at < late]
-            rooms = [self._rooms.pop(key) for key in idle]
-        for room in rooms:
-            room.close()
+            idle = [key for key, thread in self._env_threads.items() if thread.used_at < late]
+            threads = [self._env_threads.pop(key) for key in idle]
+        for thread in threads:
+            thread.close()
 
     def open(self, key: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Make a client's environment under its random key, and return its spaces and metadata."""
         if not re.fullmatch("[0-9a-f]{32}", key):
             raise InvalidRequest("a key must have 32 random hexadecimal digits")
         with self._lock:
-            if key not in self._rooms:
-                if len(self._rooms) >= self.most:
+            if key not in self._env_threads:
+                if len(self._env_threads) >= self.most:
                     raise InvalidRequest(
                         f"{self.most} environments are open: close some, or raise --most"
                     )
-                self._rooms[key] = EnvThread(self.make)
-            room = self._rooms[key]
+                self._env_threads[key] = EnvThread(self.make)
+            thread = self._env_threads[key]
         try:
-            opened: dict[str, Any] = room.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
-            return opened
+            spec: dict[str, Any] = thread.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
+            return spec
         except TypeError as error:  # such as an unexpected argument
             self.close(key)
             raise InvalidRequest(f"TypeError: {error}") from error
@@ -316,16 +316,16 @@ class EnvServer(ThreadingHTTPServer):
     def close(self, key: str) -> None:
         """Close a client's environment."""
         with self._lock:
-            room = self._rooms.pop(key, None)
-        if room is not None:
-            room.close()
+            thread = self._env_threads.pop(key, None)
+        if thread is not None:
+            thread.close()
 
-    def room(self, key: str) -> EnvThread:
+    def env_thread(self, key: str) -> EnvThread:
         """Look up a client's environment."""
         with self._lock:
-            if key not in self._rooms:
+            if key not in self._env_threads:
                 raise InvalidRequest("no such environment: it was closed, or idle for too long")
-            return self._rooms[key]
+            return self._env_threads[key]
 
     def answer(self, what: str, message: dict[str, Any]) -> Any:
         """Execute a client's request and return the content of the answer."""
@@ -337,9 +337,9 @@ class EnvServer(ThreadingHTTPServer):
             return None
         if what not in ("reset", "step", "render"):
             raise InvalidRequest(f"unknown path /{what}")
-        number, room = int(message.pop("number", -1)), self.room(key)
+        number, thread = int(message.pop("number", -1)), self.env_thread(key)
         try:
-            return room.ask(number, what, message, self.deadline_s)
+            return thread.ask(number, what, message, self.deadline_s)
         except TimeoutError:
             self.close(key)  # its thread may never come back
             raise
@@ -375,16 +375,16 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _message(self) -> dict[str, Any]:
-        kept, self.close_connection = self.close_connection, True
+        close, self.close_connection = self.close_connection, True
         given = self.headers.get("Authorization", "")
         expected = f"Bearer {self.server.token}"
         if self.server.token and not hmac.compare_digest(given.encode(), expected.encode()):
             raise PermissionError("the token is missing or wrong (AGENTRL_ENV_TOKEN)")
         size = int(self.headers.get("Content-Length", -1))
-        if not 0 <= size <= LARGEST:
-            raise InvalidRequest(f"a message must have from 0 to {LARGEST} bytes, not {size}")
+        if not 0 <= size <= MAX_BYTES:
+            raise InvalidRequest(f"a message must have from 0 to {MAX_BYTES} bytes, not {size}")
         message = unpack(self.rfile.read(size))
-        self.close_connection = kept  # an unread body would be taken for the next request
+        self.close_connection = close  # an unread body would be taken for the next request
         if not isinstance(message, dict):
             raise InvalidRequest("a message must be a dictionary")
         return message

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.env_server import LARGEST, InvalidRequest, pack, unpack
+from agentrl.rollout.env_server import MAX_BYTES, InvalidRequest, pack, unpack
 
 _REFUSED = (400, 403)
 """HTTP statuses of requests that are invalid, and not worth a retry."""
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _TRIES = 5
 
 
@@ -60,18 +60,18 @@ class _Connection(http.client.HTTPConnection):
         self.sock.settimeout(deadline_s)
         self.request("POST", path, body, headers)
         answer = self.getresponse()
-        if (answer.length or 0) > LARGEST:
+        if (answer.length or 0) > MAX_BYTES:
             raise http.client.HTTPException(
-                f"the answer has {answer.length} bytes; the maximum is {LARGEST}"
+                f"the answer has {answer.length} bytes; the maximum is {MAX_BYTES}"
             )
-        return answer.status, answer.read(LARGEST)
+        return answer.status, answer.read(MAX_BYTES)
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
     """An environment served by `agentrl serve-env`: the same spaces, the same steps.
 
     Args:
-        url: of the server, `http://HOST:PORT`.
+        url: URL of the server, `http://HOST:PORT`.
         kwargs: for the environment's constructor.
         deadline_s: for each call.
         token: the server's; None reads AGENTRL_ENV_TOKEN.
@@ -94,19 +94,19 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         token: str | None = None,
     ) -> None:
         self._url, self._key, self._number = url, secrets.token_hex(16), 0
-        self._http = _Connection(*_place(url), deadline_s)
+        self._http = _Connection(*_host_and_port(url), deadline_s)
         self._deadline_s = deadline_s
         self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
         try:
-            opened = self._ask("open", {"key": self._key, "kwargs": dict(kwargs)})
+            spec = self._ask("open", {"key": self._key, "kwargs": dict(kwargs)})
         except BaseException:
             self._http.close()
             raise
         try:
-            self.action_space = opened["action_space"]
-            self.observation_space = opened["observation_space"]
-            self.render_mode = opened["render_mode"]
-            self.metadata = opened["metadata"]
+            self.action_space = spec["action_space"]
+            self.observation_space = spec["observation_space"]
+            self.render_mode = spec["render_mode"]
+            self.metadata = spec["metadata"]
         except (KeyError, TypeError) as error:
             self._http.close()
             raise ConfigError(f"env.id={url}: not an environment server") from error
@@ -163,7 +163,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                     hint = " (agentrl serve-env starts a server)" if is_down else ""
                     message = f"{self._url}: {type(error).__name__}: {error}{hint}"
                     raise EnvError(message) from error
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
         raise AssertionError("the last try returns or raises")
 
     def _answer(self, what: str, body: bytes) -> Any:
@@ -181,7 +181,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         return content
 
 
-def _place(url: str) -> tuple[str, int]:
+def _host_and_port(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url)
         if parts.scheme == "http" and parts.hostname and not parts.path.strip("/"):
@@ -196,9 +196,9 @@ def make_remote_env(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
     return RemoteEnv(agentrl_url, kwargs)
 
 
-def is_up(url: str, deadline_s: float) -> bool:
+def is_responding(url: str, deadline_s: float) -> bool:
     """Whether a server answers."""
-    connection = _Connection(*_place(url), deadline_s)
+    connection = _Connection(*_host_and_port(url), deadline_s)
     try:
         connection.ask("/up", b"", {}, deadline_s)
     except (OSError, http.client.HTTPException):

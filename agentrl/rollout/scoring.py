@@ -12,7 +12,13 @@ from agentrl import registry
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, describe_error
-from agentrl.rollout.batch_rewards import OVERALL, BatchReward, batch_from_single, finite, inputs_of
+from agentrl.rollout.reward_adapters import (
+    OVERALL,
+    BatchReward,
+    batch_from_single,
+    finite,
+    inputs_of,
+)
 from agentrl.types import Episode, ScoredEpisode
 
 RewardFunction = Callable[..., float | Sequence[float]]

@@ -24,14 +24,14 @@ from fastapi.responses import JSONResponse
 from agentrl.config import RewardConfig
 from agentrl.data import image_loading
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.rollout.batch_rewards import BatchFunction, RewardInputs, score_batch
+from agentrl.rollout.reward_adapters import BatchFunction, RewardInputs, score_batch
 from agentrl.rollout.scoring import load_reward_function
 from agentrl.text import printable
 from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 
-_LARGEST = 256 << 20
+_MAX_BYTES = 256 << 20
 """Maximum bytes of a request: about 64 episodes with their images."""
 
 
@@ -47,10 +47,10 @@ class RewardServer:
     """Calls one batch function in one thread, one request at a time.
 
     Args:
-        name: of the function.
+        name: name of the function.
         function: takes inputs, returns rows.
         deadline_s: for one call, which is abandoned after it.
-        token: that requests must send; None accepts every request.
+        token: token that requests must send; None accepts every request.
     """
 
     def __init__(
@@ -86,8 +86,10 @@ class RewardServer:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _LARGEST:
-                raise _Refused(413, f"more than {_LARGEST >> 20} MiB; send fewer episodes at once")
+            if len(body) > _MAX_BYTES:
+                raise _Refused(
+                    413, f"more than {_MAX_BYTES >> 20} MiB; send fewer episodes at once"
+                )
         return bytes(body)
 
     async def _rows(self, inputs: list[RewardInputs]) -> list[Mapping[str, Any]]:
@@ -157,7 +159,7 @@ def serve(
         host: the address to listen on.
         port: 0 takes a free one.
         deadline_s: for one call of the function.
-        token: that requests must send.
+        token: token that requests must send.
         ready: called with the URL once the server listens.
 
     Raises:
@@ -175,13 +177,13 @@ def serve(
             "client, or listen on 127.0.0.1"
         )
     application = RewardServer(config.function, function, deadline_s, token).application()
-    _Announcing(
+    _AnnouncingServer(
         uvicorn.Config(application, host=host, port=port, log_level="warning", access_log=False),
         ready,
     ).run()
 
 
-class _Announcing(uvicorn.Server):
+class _AnnouncingServer(uvicorn.Server):
     """Reports its URL once it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:

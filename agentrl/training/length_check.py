@@ -19,8 +19,8 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import env_registration
-from agentrl.rollout.episode import NO_ROOM
 from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.run_episode import NO_ROOM
 from agentrl.training import seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import IMAGE, Episode, Message

@@ -21,8 +21,8 @@ from agentrl.rollout.env_arguments import (
     env_registration,
     with_allowed_apps,
 )
-from agentrl.rollout.env_components import instructions_for, load_player, open_translator
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.translator_and_players import instructions_for, load_player, open_translator
 from agentrl.training.budget import budget
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.loggers import check_loggers, check_logins

@@ -6,7 +6,7 @@ demonstrations, the second for training. No seed is ever both evaluated and trai
 
 from collections.abc import Sequence
 
-from agentrl.algorithms.episode_selection import filters
+from agentrl.algorithms.episode_selection import has_group_filter
 from agentrl.config import AlgorithmConfig, Config, EvalConfig, RolloutConfig
 from agentrl.errors import ConfigError
 
@@ -54,7 +54,7 @@ def _seeds_of_attempt(rollout: RolloutConfig) -> int:
 
 
 def _attempts(algorithm: AlgorithmConfig) -> int:
-    return 1 + (algorithm.filter_refills if filters(algorithm) else 0)
+    return 1 + (algorithm.filter_refills if has_group_filter(algorithm) else 0)
 
 
 def check_seeds(config: Config) -> None:

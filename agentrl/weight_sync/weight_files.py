@@ -46,7 +46,7 @@ def publish(learner: SavesWeights, version: int) -> Path:
 
     Args:
         learner: writes the weights.
-        version: of the weights; names the file.
+        version: version of the weights; names the file.
 
     Returns:
         A safetensors file in shared memory, or in the temporary folder if there is none. It exists
@@ -88,7 +88,7 @@ def _shared_folder(pid: int) -> Path:
     """The folder of this process; a forked child gets its own."""
     memory = Path("/dev/shm")
     root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    _sweep(root)
+    _remove_stale_folders(root)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-", dir=root))
     atexit.register(_remove, folder, pid)
     return folder
@@ -99,7 +99,7 @@ def _remove(folder: Path, pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(root: Path) -> None:
+def _remove_stale_folders(root: Path) -> None:
     """Remove folders of killed processes, whose exit handlers never ran."""
     for folder in root.glob(f"{_PREFIX}*-*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
@@ -111,7 +111,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -
     """Write a safetensors file atomically.
 
     Args:
-        path: of the file; its folder is created if needed.
+        path: path of the file; its folder is created if needed.
         tensors: by name.
         checked: whether to add a checksum, which engines verify.
 

@@ -187,7 +187,7 @@ def test_prime_gives_a_single_episode_zero_advantage():
 
 
 def test_whitening_of_a_worked_example():
-    found = estimators.whitened(numbers([1, 50], [3, 5]), bools([True, False], [True, True]))
+    found = estimators.whiten(numbers([1, 50], [3, 5]), bools([True, False], [True, True]))
     close(found, [-1, 0], [0, 1])
 
 

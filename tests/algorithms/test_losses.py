@@ -150,9 +150,9 @@ def test_k1_and_k3_are_unbiased(pairs):
 
 
 def test_the_adaptive_kl_coefficient_moves_toward_its_target():
-    assert kl.adapted(0.1, 0.02, 0.01, 10.0) == pytest.approx(0.1 * 1.02)
-    assert kl.adapted(0.1, 0.0, 0.01, 10.0) == pytest.approx(0.1 * 0.98)
-    assert kl.adapted(0.1, 0.0101, 0.01, 1.0) == pytest.approx(0.1 * 1.01)
+    assert kl.adapt_coefficient(0.1, 0.02, 0.01, 10.0) == pytest.approx(0.1 * 1.02)
+    assert kl.adapt_coefficient(0.1, 0.0, 0.01, 10.0) == pytest.approx(0.1 * 0.98)
+    assert kl.adapt_coefficient(0.1, 0.0101, 0.01, 1.0) == pytest.approx(0.1 * 1.01)
 
 
 def test_aggregation_of_worked_examples():

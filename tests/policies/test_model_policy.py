@@ -16,7 +16,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy, draw_seed, to_api_message
+from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy, to_api_message, turn_seed
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.types import Message, Prompt, Reply
@@ -66,7 +66,7 @@ async def test_a_session_keeps_its_conversation_and_has_a_new_seed_each_turn(
     (first, _), (second, how), _ = engine.asked
     assert second.token_ids[: len(first.token_ids) + 2] == (*first.token_ids, 49, 258)
     assert (how.temperature, how.max_new_tokens) == (0.5, 9)
-    assert [how.seed for _, how in engine.asked] == [draw_seed(7, turn) for turn in range(3)]
+    assert [how.seed for _, how in engine.asked] == [turn_seed(7, turn) for turn in range(3)]
     assert engine.playing == 1
     session.close()
     session.close()
@@ -84,8 +84,8 @@ async def test_a_full_context_ends_the_conversation(encoder: ChatEncoder) -> Non
 
 @given(st.integers(0, 2**64), st.integers(0, 50))
 def test_turn_seeds_are_in_range_and_differ(episode: int, turn: int) -> None:
-    assert 0 <= draw_seed(episode, turn) < 2**63
-    assert draw_seed(episode, turn) != draw_seed(episode, turn + 1) != draw_seed(episode + 1, turn)
+    assert 0 <= turn_seed(episode, turn) < 2**63
+    assert turn_seed(episode, turn) != turn_seed(episode, turn + 1) != turn_seed(episode + 1, turn)
 
 
 async def test_a_scripted_answer_is_encoded_as_if_sampled(encoder: ChatEncoder) -> None:

@@ -5,7 +5,7 @@ import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed_apps
-from agentrl.rollout.env_components import load_player, open_translator
+from agentrl.rollout.translator_and_players import load_player, open_translator
 
 
 class Board(gymnasium.Env):

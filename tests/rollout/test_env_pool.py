@@ -12,10 +12,10 @@ from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError, NoDevice
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_components import read_action_space
 from agentrl.rollout.env_pool import PhoneEnvPool
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.translator_and_players import read_action_space
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
 

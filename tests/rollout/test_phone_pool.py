@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
-from agentrl.rollout import rollout_group
+from agentrl.rollout import rollout_worker_group
 from agentrl.rollout.phone_pool import SharedPool
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
@@ -56,7 +56,7 @@ async def shared(adb_server):
         )
     )
     ray, tree = ray_cluster.join_cluster(), configuration.to_dict(config)
-    phones = await rollout_group._open_phones(tree, None, PATIENCE_S)
+    phones = await rollout_worker_group._open_phones(tree, None, PATIENCE_S)
     actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
     pool = SharedPool(phones, config.devices)
     try:
@@ -65,7 +65,7 @@ async def shared(adb_server):
         pool.close()
         for actor in actors:
             ray.kill(actor)
-        await rollout_group._end(phones.actor, "the owner", PATIENCE_S)
+        await rollout_worker_group._close_and_kill(phones.actor, "the owner", PATIENCE_S)
         ray_cluster.leave_cluster()
 
 

@@ -9,7 +9,7 @@ import pytest
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout.rollout_group import RayLink
+from agentrl.rollout.rollout_worker_group import RayLink
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport
 from agentrl.weight_sync.weight_transfer import Link, LocalLink

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from agentrl.weight_sync.weight_files import _sweep, export, read, write
+from agentrl.weight_sync.weight_files import _remove_stale_folders, export, read, write
 
 PUBLISH = """
 import os, sys, torch
@@ -43,7 +43,7 @@ def test_weights_of_a_killed_process_are_removed_by_the_next():
 def test_folders_of_running_processes_are_not_removed(tmp_path):
     own = tmp_path / f"agentrl-weights-{os.getpid()}-x"
     own.mkdir()
-    _sweep(tmp_path)
+    _remove_stale_folders(tmp_path)
     assert own.exists()
 
 

@@ -23,7 +23,7 @@ class PromptHistory:
     prepended to the following messages in the same tags, until another reply replaces it.
 
     Args:
-        history: of the configuration; None includes all messages.
+        history: history settings; None includes all messages.
     """
 
     def __init__(self, history: History | None) -> None:
@@ -92,7 +92,7 @@ class Conversation:
     """One episode's messages and replies, as the model reads them.
 
     Args:
-        encoder: of the model.
+        encoder: encoder of the model.
         instructions: the system message; may be empty.
         history: the part of the conversation in each prompt. If it is all of it, every prompt
             extends the previous one and its reply.

@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 LARGEST = 8 << 20
 """Maximum bytes of a response: enough for 100,000 token ids and 30,000 log-probabilities."""
 _TRIES = 5
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
 """HTTP statuses that are worth a retry."""
-_AGAIN_S, _LONGEST_S = 0.5, 30.0
-_NOT_ASKED = (404, 405, 501)
+_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
+_CANNOT_LIST_MODELS = (404, 405, 501)
 """HTTP statuses of a server that does not list its models."""
 _UNKNOWN_FIELD = (400, 422)
 _CONNECT_S = 30.0
@@ -46,7 +46,7 @@ class Endpoint:
     """Sends requests to a server, with retries and deadlines.
 
     Args:
-        settings: of the server.
+        settings: endpoint settings.
         deadline_s: for one reply.
         start_deadline_s: for the list of models and a first reply.
         in_flight: maximum number of concurrent requests.
@@ -72,8 +72,8 @@ class Endpoint:
         self._settings = settings
         self._url = settings.url.rstrip("/")
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
-        self._key = key_of(settings)
-        self._exact, self._has_warned = True, False
+        self._key = read_api_key(settings)
+        self._with_tokens, self._has_warned = True, False
         # Deadlines are asyncio's: they limit a whole response, however slowly it arrives.
         self._http = httpx2.AsyncClient(
             headers={**settings.headers, **self._headers()},
@@ -99,14 +99,14 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._start_deadline_s):
                 names = await self._models()
-                self.model = self._settings.model or _only(names, at)
-                await self._first_answer(names)
+                self.model = self._settings.model or _single_model(names, at)
+                await self._probe(names)
         except TimeoutError:
             raise ConfigError(
                 f"{at}: no answer within {self._start_deadline_s:g} s (rollout.start_deadline_s)"
             ) from None
         except EngineError as error:
-            if isinstance(error, EndpointRefused) and error.status in _AGAIN:
+            if isinstance(error, EndpointRefused) and error.status in _RETRYABLE:
                 raise  # the server exists, but is busy or broken
             raise ConfigError(f"{at}: {error}{self._advice(error)}") from None
 
@@ -127,34 +127,34 @@ class Endpoint:
         """The server's models; empty if it does not list them."""
         try:
             return chat_completions.parse_models(
-                await self._ask("GET", "/models", None, patient=False)
+                await self._request("GET", "/models", None, retry=False)
             )
         except EndpointRefused as error:
-            if error.status in _NOT_ASKED:
+            if error.status in _CANNOT_LIST_MODELS:
                 return []
             raise
 
-    async def _first_answer(self, names: Sequence[str]) -> None:
+    async def _probe(self, names: Sequence[str]) -> None:
         """Find out whether the server accepts our requests and reports exact tokens."""
         hello = [{"role": "user", "content": "Hello"}]
-        for self._exact in (True, False):
+        for self._with_tokens in (True, False):
             body = chat_completions.build_request(
                 self.model,
                 hello,
                 Sampling(max_new_tokens=1),
                 self._settings.extra_body,
-                self._exact,
+                self._with_tokens,
             )
             try:
-                answer = await self._ask("POST", "/chat/completions", body)
+                answer = await self._request("POST", "/chat/completions", body)
             except EndpointRefused as error:
                 if error.status == 404 or (names and self.model not in names):
-                    raise _unknown(self.model, names, error) from None
-                if error.status not in _UNKNOWN_FIELD or not self._exact:
+                    raise _unknown_model(self.model, names, error) from None
+                if error.status not in _UNKNOWN_FIELD or not self._with_tokens:
                     raise
                 continue
             # Otherwise it would compute log-probabilities in vain.
-            self._exact = self._exact and _reports_tokens(answer)
+            self._with_tokens = self._with_tokens and _reports_tokens(answer)
             return
 
     async def chat(
@@ -170,11 +170,11 @@ class Endpoint:
             EngineError: the server failed, did not answer in time, refused, or sent no reply.
         """
         body = chat_completions.build_request(
-            self.model, messages, sampling, self._settings.extra_body, self._exact
+            self.model, messages, sampling, self._settings.extra_body, self._with_tokens
         )
         try:
             async with asyncio.timeout(self._deadline_s):
-                answer = await self._ask("POST", "/chat/completions", body)
+                answer = await self._request("POST", "/chat/completions", body)
         except TimeoutError:
             raise EngineError(f"{self._url}: no answer within {self._deadline_s:g} s") from None
         except EndpointRefused as error:
@@ -188,14 +188,14 @@ class Endpoint:
         except EngineError as error:
             raise EngineError(f"{self._url}: {error}") from None
 
-    async def _ask(self, method: str, path: str, body: bytes | None, patient: bool = True) -> Any:
+    async def _request(self, method: str, path: str, body: bytes | None, retry: bool = True) -> Any:
         """Send a request, with retries, and return the JSON of the response.
 
         Args:
             method: HTTP method.
             path: relative to the URL.
-            body: of the request.
-            patient: whether to retry a server that cannot be reached.
+            body: body of the request.
+            retry: whether to retry a server that cannot be reached.
 
         Raises:
             EngineError: no valid response came.
@@ -203,27 +203,27 @@ class Endpoint:
         for number in range(_TRIES):
             last = number == _TRIES - 1
             try:
-                status, content, again_s = await self._once(method, path, body)
+                status, content, retry_after_s = await self._send(method, path, body)
             except EndpointUnreachable as error:
-                if last or not patient:
+                if last or not retry:
                     raise
-                failure, again_s = str(error), 0.0
+                failure, retry_after_s = str(error), 0.0
             else:
                 if status == 200:
                     return self._json(content)
                 refusal = self._refusal(path, status, content)
-                if last or status not in _AGAIN:
+                if last or status not in _RETRYABLE:
                     raise refusal
                 failure = str(refusal)
             if not self._has_warned:
                 self._has_warned = True
                 log.warning("%s; retrying (further retries are not logged)", failure)
             # Jitter: concurrent requests were refused at the same time.
-            backoff_s = _AGAIN_S * 2**number * random.uniform(1, 1.5)
-            await asyncio.sleep(min(_LONGEST_S, max(backoff_s, again_s)))
+            backoff_s = _BACKOFF_S * 2**number * random.uniform(1, 1.5)
+            await asyncio.sleep(min(_MAX_BACKOFF_S, max(backoff_s, retry_after_s)))
         raise AssertionError("the last try returns or raises")
 
-    async def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
+    async def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
         """Send a request once; status, content and `Retry-After` in seconds."""
         import httpx2
 
@@ -243,7 +243,7 @@ class Endpoint:
             if isinstance(error.__cause__, httpx2.TransportError):
                 raise EndpointUnreachable(self._without_key(_why(what, error.__cause__))) from None
             raise
-        return response.status_code, bytes(content), _seconds(response.headers.get("retry-after"))
+        return response.status_code, bytes(content), _delay_s(response.headers.get("retry-after"))
 
     def _json(self, content: bytes) -> Any:
         try:
@@ -265,7 +265,7 @@ class Endpoint:
         await self._http.aclose()
 
 
-def key_of(settings: EndpointConfig) -> str:
+def read_api_key(settings: EndpointConfig) -> str:
     """The API key from the configured environment variable; empty if none is configured.
 
     Raises:
@@ -288,7 +288,7 @@ def _is_loopback(url: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _only(names: Sequence[str], at: str) -> str:
+def _single_model(names: Sequence[str], at: str) -> str:
     """The only model of a server.
 
     Raises:
@@ -297,19 +297,19 @@ def _only(names: Sequence[str], at: str) -> str:
     if len(names) == 1:
         return names[0]
     available = (
-        f"{len(names)} models: {_listed(names)}"
+        f"{len(names)} models: {_join_names(names)}"
         if names
         else "no list of models (most URLs end with /v1)"
     )
     raise ConfigError(f"{at}: has {available}; set rollout.endpoint.model")
 
 
-def _unknown(model: str, names: Sequence[str], error: EndpointRefused) -> ConfigError:
-    available = f"{did_you_mean(model, names)}. It has: {_listed(names)}" if names else ""
+def _unknown_model(model: str, names: Sequence[str], error: EndpointRefused) -> ConfigError:
+    available = f"{did_you_mean(model, names)}. It has: {_join_names(names)}" if names else ""
     return ConfigError(f"rollout.endpoint.model={model!r}: {error}{available}")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return ", ".join(quoted(name, 100) for name in names[:_NAMES]) + more
 
@@ -325,6 +325,6 @@ def _why(what: str, error: BaseException) -> str:
     return f"{what}: {type(error).__name__}: {error}".removesuffix(": ")
 
 
-def _seconds(value: str | None) -> float:
+def _delay_s(value: str | None) -> float:
     """Seconds of a `Retry-After` header; 0 if it is a date or missing."""
     return float(value) if value is not None and value.isascii() and value.isdigit() else 0.0

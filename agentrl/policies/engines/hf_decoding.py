@@ -33,27 +33,27 @@ def generate_batch(
     prompts: Sequence[Prompt],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
-    names: Sequence[bytes] | None = None,
+    digests: Sequence[bytes] | None = None,
 ) -> list[SampledReply]:
-    """Sample one reply per prompt; equal prompts, such as siblings' first ones, are prefilled once.
+    """Sample one reply per prompt; equal ones, as at the start of a group, are prefilled once.
 
     Args:
-        model: of transformers, in evaluation mode.
-        model_adapter: of the model.
+        model: transformers model in evaluation mode.
+        model_adapter: adapter of the model.
         prompts: B of them.
         samplings: one per prompt.
         eos_token_ids: tokens that end a reply.
-        names: digests of the prompts, if known; see `prompt_digest`.
+        digests: digests of the prompts, if known; see `prompt_digest`.
 
     Returns:
         B replies.
     """
     device = next(model.parameters()).device
     replies = [SampledReply() for _ in prompts]
-    draws = TokenSampler(samplings, device)
+    sampler = TokenSampler(samplings, device)
     rows = torch.arange(len(prompts), device=device)
-    distinct, index = _distinct(prompts, names or list(map(prompt_digest, prompts)))
-    ids, mask = _padded([prompt.token_ids for prompt in distinct], device)
+    distinct, index = _unique(prompts, digests or list(map(prompt_digest, prompts)))
+    ids, mask = _left_pad([prompt.token_ids for prompt in distinct], device)
     images = [image for prompt in distinct for image in prompt.images]
     inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
     if not images:
@@ -66,8 +66,8 @@ def generate_batch(
         out.past_key_values.batch_select_indices(which)
         logits, mask, position = logits[which], mask[which], position[which]
     while True:
-        tokens, logprobs = draws.draw(logits, model_adapter.banned_token_ids, rows)
-        open_rows = _record(replies, samplings, eos_token_ids, rows, tokens, logprobs)
+        tokens, logprobs = sampler.draw(logits, model_adapter.banned_token_ids, rows)
+        open_rows = _append_tokens(replies, samplings, eos_token_ids, rows, tokens, logprobs)
         if not open_rows:
             return replies
         if 2 * len(open_rows) <= len(rows):
@@ -93,12 +93,12 @@ def prompt_digest(prompt: Prompt) -> bytes:
     return digest.digest()
 
 
-def _distinct(prompts: Sequence[Prompt], names: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
+def _unique(prompts: Sequence[Prompt], digests: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
     """The distinct prompts, and for each given prompt its index among them."""
     distinct: list[Prompt] = []
     known: dict[bytes, int] = {}
     indices = []
-    for prompt, name in zip(prompts, names, strict=True):
+    for prompt, name in zip(prompts, digests, strict=True):
         index = known.setdefault(name, len(distinct))
         if index == len(distinct):
             distinct.append(prompt)
@@ -106,7 +106,7 @@ def _distinct(prompts: Sequence[Prompt], names: Sequence[bytes]) -> tuple[list[P
     return distinct, indices
 
 
-def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def _left_pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """int64[B, P] ids padded on the left, and bool[B, P], False on padding."""
     longest = max(map(len, prompts))
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -132,7 +132,7 @@ def _as_positions(position: Tensor, with_images: bool) -> Tensor:
     return flat.unsqueeze(0).expand(3, -1, -1) if with_images else flat
 
 
-def _record(
+def _append_tokens(
     replies: list[SampledReply],
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
@@ -145,16 +145,16 @@ def _record(
     drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
     for index, (row, token, logprob) in enumerate(drawn):
         reply, limit = replies[row], samplings[row].max_new_tokens
-        if _ended(reply, limit, eos_token_ids):
+        if _is_finished(reply, limit, eos_token_ids):
             continue
         reply.token_ids.append(token)
         reply.logprobs.append(logprob)
-        if not _ended(reply, limit, eos_token_ids):
+        if not _is_finished(reply, limit, eos_token_ids):
             still_open.append(index)
     return still_open
 
 
-def _ended(reply: SampledReply, limit: int, eos_token_ids: Sequence[int]) -> bool:
+def _is_finished(reply: SampledReply, limit: int, eos_token_ids: Sequence[int]) -> bool:
     ids = reply.token_ids
     return len(ids) >= limit or (bool(ids) and ids[-1] in eos_token_ids)
 
@@ -181,7 +181,7 @@ class TokenSampler:
 
     Args:
         requests: one per row.
-        device: of the logits.
+        device: device of the logits.
     """
 
     def __init__(self, requests: Sequence[Sampling], device: torch.device) -> None:

@@ -25,7 +25,7 @@ from agentrl.types import Prompt, Reply
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Waiting = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
+_Request = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
 """A request, with its prompt's digest."""
 
 
@@ -39,7 +39,7 @@ class HFEngine:
         device: `auto` uses a GPU if there is one.
         max_batch: maximum prompts in a batch.
         deadline_s: for one reply, from the start of its batch.
-        version: of the weights in the folder, reported with replies.
+        version: version of the weights in the folder, reported with replies.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class HFEngine:
         self._model: nn.Module | None = None
         self._version = version
         self._playing = 0
-        self._waiting: list[_Waiting] = []
-        self._flushing: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._waiting: list[_Request] = []
+        self._scheduled: asyncio.TimerHandle | asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hf-engine")
 
@@ -89,13 +89,13 @@ class HFEngine:
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        waiting = (prompt, sampling, prompt_digest(prompt), future)
-        self._waiting.append(waiting)
-        self._fire_if_complete()
+        request = (prompt, sampling, prompt_digest(prompt), future)
+        self._waiting.append(request)
+        self._start_batch_if_complete()
         try:
             return await future
         finally:
-            self._waiting = [request for request in self._waiting if request is not waiting]
+            self._waiting = [other for other in self._waiting if other is not request]
 
     def begin_episode(self) -> None:
         """Announce one more running episode: batches wait for its prompt."""
@@ -105,14 +105,14 @@ class HFEngine:
         """Announce that a running episode has ended."""
         assert self._playing > 0, "more episodes ended than began"
         self._playing -= 1
-        self._fire_if_complete()
+        self._start_batch_if_complete()
 
     async def load_weights(self, path: Path, version: int) -> None:
         """Load the weights of a safetensors file in place.
 
         Args:
             path: contains every parameter of the model once; tied parameters may be missing.
-            version: of these weights.
+            version: version of these weights.
 
         Raises:
             EngineError: they do not match the model, which keeps its weights.
@@ -139,24 +139,24 @@ class HFEngine:
         self._model = None
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _fire_if_complete(self) -> None:
+    def _start_batch_if_complete(self) -> None:
         """Start a batch in the next iteration of the event loop if all running episodes wait."""
-        if self._waiting and len(self._waiting) >= self._playing and self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_soon(self._fire)
+        if self._waiting and len(self._waiting) >= self._playing and self._scheduled is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._start_batch)
 
-    def _fire(self) -> None:
-        self._flushing = None
+    def _start_batch(self) -> None:
+        self._scheduled = None
         if not self._waiting or len(self._waiting) < self._playing:
             return
         # Equal prompts become neighbors, so that a batch prefills them once.
         complete = sorted(self._waiting, key=lambda request: (request[2], request[1].seed))
         self._waiting = []
         for first in range(0, len(complete), self._max_batch):
-            task = asyncio.ensure_future(self._answer(complete[first : first + self._max_batch]))
+            task = asyncio.ensure_future(self._run(complete[first : first + self._max_batch]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, batch: Sequence[_Waiting]) -> None:
+    async def _run(self, batch: Sequence[_Request]) -> None:
         try:
             with boundary(EngineError, f"hf engine: a batch of {len(batch)}"):
                 async with asyncio.timeout(self._deadline_s):
@@ -171,11 +171,11 @@ class HFEngine:
             if not future.done():
                 future.set_result(reply)
 
-    def _replies(self, batch: Sequence[_Waiting]) -> list[Reply]:
+    def _replies(self, batch: Sequence[_Request]) -> list[Reply]:
         if self._model is None:
             raise EngineError("the hf engine was closed")
         version = self._version
-        drawn = generate_batch(
+        sampled = generate_batch(
             self._model,
             self._encoder.model_adapter,
             [prompt for prompt, _, _, _ in batch],
@@ -185,7 +185,7 @@ class HFEngine:
         )
         return [
             Reply(token_ids=tuple(d.token_ids), logprobs=tuple(d.logprobs), version=version)
-            for d in drawn
+            for d in sampled
         ]
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:

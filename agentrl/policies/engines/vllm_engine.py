@@ -40,12 +40,12 @@ class VLLMEngine:
         max_num_seqs: maximum prompts in a batch.
         deadline_s: for one reply, and for a weight update.
         start_deadline_s: for the engine to start.
-        seed: of the engine's shared random stream, which CPUs use for all prompts.
+        seed: seed of the engine's shared random stream, which CPUs use for all prompts.
         transfer: how weights arrive: as a `file`, or by one of vLLM's weight-transfer engines.
-        lora_rank: of the adapters for `load_adapter`; 0 for none.
+        lora_rank: maximum rank of the adapters for `load_adapter`; 0 for none.
         can_sleep: whether `sleep` will be called; only on GPUs.
         engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
-        version: of the weights in the folder, reported with replies.
+        version: version of the weights in the folder, reported with replies.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class VLLMEngine:
             self._arguments["weight_transfer_config"] = {"backend": transfer}
         if lora_rank:
             self._arguments |= {
-                "enable_lora": True, "max_loras": 1, "max_lora_rank": _rank_taken(lora_rank),
+                "enable_lora": True, "max_loras": 1, "max_lora_rank": _max_lora_rank(lora_rank),
             }  # fmt: skip
         if can_sleep:
             self._arguments["enable_sleep_mode"] = True
         self._arguments |= dict(engine_kwargs or {})
         # With adapters the base weights are not sent again, so they must survive a sleep.
-        self._depth = 1 if lora_rank else 2
-        self._sleeps = False
+        self._sleep_level = 1 if lora_rank else 2
+        self._is_asleep = False
         self._adapter: Any = None
         self._engine: Any = None
         self._version = version
@@ -102,7 +102,7 @@ class VLLMEngine:
         self._ids = itertools.count()
         self._in_flight = 0
         self._idle = asyncio.Event()
-        self._open = asyncio.Event()
+        self._accepts_requests = asyncio.Event()
 
     async def start(self) -> None:
         """Start the engine and generate a first reply.
@@ -118,7 +118,7 @@ class VLLMEngine:
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{main_guard_hint()}"):
                 self._engine = engine_class.from_engine_args(arguments)
-        self._open.set()
+        self._accepts_requests.set()
         self._idle.set()
         warm_up = Prompt(token_ids=self._encoder.opening())
         await self.generate(warm_up, Sampling(max_new_tokens=2))
@@ -152,7 +152,7 @@ class VLLMEngine:
         """
         what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
         with boundary(EngineError, what):
-            async with asyncio.timeout(self._deadline_s), self._answering():
+            async with asyncio.timeout(self._deadline_s), self._request_in_flight():
                 version = self._version
                 output = await self._run(prompt, sampling)
         if tuple(output.prompt_token_ids) != prompt.token_ids:
@@ -206,11 +206,11 @@ class VLLMEngine:
         )
 
     @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
+    async def _request_in_flight(self) -> AsyncIterator[None]:
         """Count a request as in flight; waits during a weight update."""
         if self._engine is None:
             raise EngineError("the vLLM engine is not started, or closed")
-        await self._open.wait()
+        await self._accepts_requests.wait()
         if self._invalid is not None:
             raise EngineError(f"vLLM: {self._invalid}; load weights before the next request")
         self._in_flight += 1
@@ -235,9 +235,9 @@ class VLLMEngine:
             EngineError: the engine rejected the weights, or its requests did not finish in time. It
                 refuses requests until weights are loaded: some of the new ones may have arrived.
         """
-        async with self._changing(version, f"weights of {path}", str(path)):
+        async with self._update(version, f"weights of {path}", str(path)):
             # vLLM accepts an incomplete file, and silently keeps the old values of the rest.
-            check_header(self._skeleton, path)
+            check_header(self._meta_model, path)
             await self._idle.wait()
             await self._wake("weights")
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))
@@ -250,7 +250,7 @@ class VLLMEngine:
         """
         from vllm.lora.request import LoRARequest
 
-        async with self._changing(version, f"adapters of {folder}", str(folder)):
+        async with self._update(version, f"adapters of {folder}", str(folder)):
             await self._idle.wait()
             await self._wake("weights")
             file = folder / "adapter_model.safetensors"
@@ -266,24 +266,24 @@ class VLLMEngine:
         """Prepare for weights by `call_weight_transfer`, which `finish_weight_update` ends.
 
         Args:
-            version: of the weights.
-            shapes: of all tensors that will arrive, by their Hugging Face names.
+            version: version of the weights.
+            shapes: shapes of all tensors that will arrive, by Hugging Face names.
             checked: see `WeightLoader.start_recording_weights`.
 
         Raises:
             EngineError: as `load_weights`.
         """
-        self._open.clear()
+        self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} have not arrived"
         try:
             with boundary(EngineError, f"vLLM: weights of version {version}"):
-                check_shapes(self._skeleton, shapes, f"version {version}")
+                check_shapes(self._meta_model, shapes, f"version {version}")
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
                     await self._wake("weights")
                     await self._engine.collective_rpc("start_recording_weights", args=(checked,))
         except BaseException:
-            self._open.set()
+            self._accepts_requests.set()
             raise
 
     async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
@@ -311,30 +311,30 @@ class VLLMEngine:
 
         Args:
             version: as in `begin_weight_update`.
-            names: of all tensors that were sent.
-            digest: of what was sent; None to skip the comparison.
+            names: names of all tensors that were sent.
+            digest: checksum of what was sent; None to skip the comparison.
 
         Raises:
             EngineError: other weights have arrived. The engine refuses requests from now on.
         """
-        async with self._changing(version, f"weights of version {version}", "sent by the learner"):
+        async with self._update(version, f"weights of version {version}", "sent by the learner"):
             await self._engine.collective_rpc("verify_recorded_weights", args=(list(names), digest))
 
     @contextlib.asynccontextmanager
-    async def _changing(self, version: int, what: str, source: str) -> AsyncIterator[None]:
+    async def _update(self, version: int, what: str, source: str) -> AsyncIterator[None]:
         """Hold requests during a weight update, and drop all caches after it."""
-        self._open.clear()
+        self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} ({source}) were not loaded"
         try:
             with boundary(EngineError, f"vLLM: {what}"):
                 async with asyncio.timeout(self._deadline_s):
                     yield
                     await self._wake("kv_cache")
-                    self._sleeps = False
-                    await self._forget()
+                    self._is_asleep = False
+                    await self._reset_caches()
             self._version, self._invalid = version, None
         finally:
-            self._open.set()
+            self._accepts_requests.set()
 
     async def sleep(self) -> None:
         """Release GPU memory until weights are loaded; refuses requests until then.
@@ -342,26 +342,26 @@ class VLLMEngine:
         Raises:
             EngineError: its requests did not finish in time.
         """
-        self._open.clear()
+        self._accepts_requests.clear()
         self._invalid = "it is asleep"
         try:
             with boundary(EngineError, "vLLM: going to sleep"):
                 async with asyncio.timeout(self._deadline_s):
                     await self._idle.wait()
-                    await self._engine.sleep(self._depth)
-            self._sleeps = True
+                    await self._engine.sleep(self._sleep_level)
+            self._is_asleep = True
         finally:
-            self._open.set()
+            self._accepts_requests.set()
 
     async def _wake(self, part: str) -> None:
-        if self._sleeps:
+        if self._is_asleep:
             await self._engine.wake_up([part])
 
     @cached_property
-    def _skeleton(self) -> nn.Module:
+    def _meta_model(self) -> nn.Module:
         return load_on_meta(self._path)
 
-    async def _forget(self) -> None:
+    async def _reset_caches(self) -> None:
         """Drop everything computed with the old weights."""
         if not await self._engine.reset_prefix_cache():
             raise EngineError("vLLM did not reset its prefix cache")
@@ -376,6 +376,6 @@ class VLLMEngine:
             engine.shutdown(timeout=1)
 
 
-def _rank_taken(rank: int) -> int:
+def _max_lora_rank(rank: int) -> int:
     """The smallest `max_lora_rank` that vLLM accepts for a rank."""
-    return min(most for most in LORA_RANKS if most >= rank)
+    return min(limit for limit in LORA_RANKS if limit >= rank)

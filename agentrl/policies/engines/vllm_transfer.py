@@ -202,28 +202,28 @@ def open_trainer(
 
     Args:
         kind: `shared`, `ipc` or `nccl`.
-        rank: this rank; rank 0 sends.
+        rank: rank of this process; rank 0 sends.
         source: the weights.
         client: calls the engines from rank 0.
         workers: worker processes of all engines together.
-        host: this machine's address, for the process group of `nccl`.
+        host: address of this machine, for the process group of `nccl`.
         folder: in shared memory, for the chunks of `shared`.
     """
     register()
     if kind == BACKEND:
-        made = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
+        info = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
     elif kind == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
-        made = IPCTrainerInitInfo(rank=rank, packed=True)  # in chunks
+        info = IPCTrainerInitInfo(rank=rank, packed=True)  # in chunks
 
     else:
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        made = NCCLTrainerInitInfo(
+        info = NCCLTrainerInitInfo(
             master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
         )
-    return WeightTransferTrainerFactory.trainer_init(made, client=client, source=_Source(source))
+    return WeightTransferTrainerFactory.trainer_init(info, client=client, source=_Source(source))
 
 
 def _free_port() -> int:

@@ -19,7 +19,7 @@ class WeightLoader:
     model_runner: Any
     weights_are_torn = False
     """Whether a load failed midway: vLLM keeps what it had read, and would mix it with the next."""
-    _seen: dict[str, str]
+    _received: dict[str, str]
     """Checksums of the arrived tensors by name; empty strings if they are not checked."""
 
     def load_safetensors(self, path: str) -> int:
@@ -34,7 +34,7 @@ class WeightLoader:
         Raises:
             RuntimeError: an earlier load failed midway.
         """
-        self._begin()
+        self._check_intact()
         weights = load_file(path)
         check_digest(Path(path), weights)
         self.weights_are_torn = True
@@ -53,37 +53,37 @@ class WeightLoader:
         Raises:
             RuntimeError: as in `load_safetensors`.
         """
-        self._begin()
+        self._check_intact()
         self.weights_are_torn = True
         model = self.model_runner.get_model()
-        seen = self._seen = dict[str, str]()
+        received = self._received = dict[str, str]()
         load = type(model).load_weights
 
-        def noted(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        def record(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
             for name, tensor in weights:
-                seen[name] = tensor_digest(tensor) if checked else ""
+                received[name] = tensor_digest(tensor) if checked else ""
                 yield name, tensor
 
         # Every transfer engine delivers weights through this method.
-        model.load_weights = lambda weights: load(model, noted(weights))
+        model.load_weights = lambda weights: load(model, record(weights))
 
     def verify_recorded_weights(self, names: list[str], digest: str | None) -> None:
         """Verify that all weights have arrived.
 
         Args:
-            names: of all weights.
+            names: names of all weights.
             digest: their joined checksum; None to skip the comparison.
 
         Raises:
             RuntimeError: some are missing or differ.
         """
-        model, seen = self.model_runner.get_model(), self._seen
+        model, received = self.model_runner.get_model(), self._received
         del model.load_weights
-        if missing := sorted(set(names) - seen.keys()):
+        if missing := sorted(set(names) - received.keys()):
             raise RuntimeError(f"{len(missing)} weights did not arrive, such as {missing[0]}")
-        if digest is not None and join_digests(seen) != digest:
+        if digest is not None and join_digests(received) != digest:
             raise RuntimeError(
-                f"the engine has checksum {join_digests(seen)}, published was "
+                f"the engine has checksum {join_digests(received)}, published was "
                 f"{digest} (train.check_weights)"
             )
         _pack_tied_heads(model)
@@ -93,7 +93,7 @@ class WeightLoader:
         """Verify a file against the checksum in its header, if it has one."""
         check_digest(Path(path), load_file(path))
 
-    def _begin(self) -> None:
+    def _check_intact(self) -> None:
         if self.weights_are_torn:
             raise RuntimeError("an earlier weight load failed midway: restart the engine")
 

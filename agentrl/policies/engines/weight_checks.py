@@ -90,8 +90,8 @@ def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: 
 
     Args:
         model: see `check_header`.
-        shapes: of the weights, by name.
-        source: of the weights, for the message.
+        shapes: shapes of the weights, by name.
+        source: source of the weights, for the message.
 
     Raises:
         EngineError: the weights belong to another model.

@@ -73,7 +73,7 @@ class ModelAdapter(Protocol):
         Args:
             token_ids: int64[B, L].
             attention_mask: bool[B, L].
-            images: of all rows, in the order of their tokens.
+            images: images of all rows, in the order of their tokens.
         """
 
 

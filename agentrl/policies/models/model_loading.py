@@ -51,7 +51,7 @@ def load_model(
         path: a folder in the Hugging Face format.
         dtype: `float32` or `bfloat16`.
         attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA.
-        device: of the weights.
+        device: device of the weights.
 
     Raises:
         ConfigError: it cannot be loaded.

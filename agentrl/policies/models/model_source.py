@@ -16,7 +16,7 @@ from agentrl.policies.models.model_loading import adapter_for, check_family, che
 from agentrl.policies.tiny import tiny_model
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-_HUB_S = 10.0
+_HUB_TIMEOUT_S = 10.0
 """Timeout of the request whether the hub has a model."""
 
 
@@ -75,11 +75,11 @@ def check_hub(model: ModelConfig) -> None:
         return
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
-    with _asking_hub(model.path):
+    with _hub_errors(model.path):
         file = try_to_load_from_cache(model.path, "config.json")
         if not isinstance(file, str):
             # A single request fails fast: a download without a network retries for long.
-            HfApi().model_info(model.path, timeout=_HUB_S)
+            HfApi().model_info(model.path, timeout=_HUB_TIMEOUT_S)
             file = hf_hub_download(model.path, "config.json")
     check_family(Path(file).parent)
 
@@ -89,7 +89,7 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
 
     Args:
         model: `tiny` is built from the seed; a Hugging Face id is downloaded.
-        seed: of the tiny model's weights.
+        seed: seed of the tiny model's weights.
         tiny_folder: where a tiny model is built atomically, unless the folder exists.
 
     Returns:
@@ -100,9 +100,9 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
     """
     check_model(model)
     if model.path == "tiny":
-        return _tiny(model, seed, tiny_folder)
+        return _build_tiny(model, seed, tiny_folder)
     folder = path_of(model.path, "model.path")
-    return folder if folder.is_dir() else _fetch(model.path)
+    return folder if folder.is_dir() else _download(model.path)
 
 
 def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
@@ -115,23 +115,23 @@ def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
     return tiny_model.write_tokenizer(tiny_folder, **model.tiny)
 
 
-def _tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
+def _build_tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
     if not folder.is_dir():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         tiny_model.build(partial, seed, **model.tiny).rename(folder)
     return folder
 
 
-def _fetch(id: str) -> Path:
+def _download(id: str) -> Path:
     from huggingface_hub import snapshot_download
 
     wanted = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
-    with _asking_hub(id):
+    with _hub_errors(id):
         return Path(snapshot_download(id, allow_patterns=wanted))
 
 
 @contextmanager
-def _asking_hub(id: str) -> Iterator[None]:
+def _hub_errors(id: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # connection errors are those of the HTTP library

@@ -59,17 +59,17 @@ class PatchLayout:
             raise ValueError(f"image of {width}x{height}: must be a multiple of {self.side}")
         return 1, height // self.patch, width // self.patch
 
-    def cut(self, images: Sequence[Image]) -> Tensor:
+    def to_patches(self, images: Sequence[Image]) -> Tensor:
         """float32[sum of patches, 3 * temporal * patch * patch], image after image.
 
         Raises:
             ValueError: a size is not a multiple of a token's.
         """
         return torch.cat(
-            [self._cut_same(np.stack(list(same))) for _, same in groupby(images, key=np.shape)]
+            [self._to_patches(np.stack(list(same))) for _, same in groupby(images, key=np.shape)]
         )
 
-    def _cut_same(self, images: np.ndarray) -> Tensor:
+    def _to_patches(self, images: np.ndarray) -> Tensor:
         """The patches of images of one size, uint8[N, H, W, 3]."""
         _, rows, columns = self.grid(images[0])
         side, merge = self.patch, self.merge
@@ -184,7 +184,7 @@ class QwenVL:
         if not images:
             return {}
         return {
-            "pixel_values": self.patching.cut(images),
+            "pixel_values": self.patching.to_patches(images),
             "image_grid_thw": torch.tensor([self.patching.grid(image) for image in images]),
         }
 
@@ -206,19 +206,19 @@ def patch_vision_attention(model: nn.Module) -> None:
     for module in model.modules():
         conv = getattr(module, "proj", None)
         if isinstance(conv, nn.Conv3d) and conv.kernel_size == conv.stride:
-            module.forward = MethodType(_embedded, module)
+            module.forward = MethodType(_linear_patch_embedding, module)
         elif type(module).__name__.endswith("VisionAttention") and hasattr(module, "qkv"):
-            module.forward = MethodType(_attended, module)
+            module.forward = MethodType(_attention, module)
 
 
-def _embedded(module: Any, patches: Tensor) -> Tensor:
+def _linear_patch_embedding(module: Any, patches: Tensor) -> Tensor:
     """The patch embedding as a matrix product, which is faster than a convolution here."""
     conv = module.proj
     weight = conv.weight.flatten(1)
     return F.linear(patches.reshape(-1, weight.shape[1]).to(weight.dtype), weight, conv.bias)
 
 
-def _attended(module: Any, hidden_states: Tensor, cu_seqlens: Tensor, **rest: Any) -> Tensor:
+def _attention(module: Any, hidden_states: Tensor, cu_seqlens: Tensor, **rest: Any) -> Tensor:
     """Attention of equally long images or windows in one call; transformers makes one call each."""
     if module.config._attn_implementation != "sdpa":
         original: Tensor = type(module).forward(module, hidden_states, cu_seqlens, **rest)
@@ -244,11 +244,11 @@ def _attended(module: Any, hidden_states: Tensor, cu_seqlens: Tensor, **rest: An
 def _attend(module: Any, query: Tensor, key: Tensor, value: Tensor, length: int) -> Tensor:
     """[rows, heads * head size]; each run of `length` rows attends within itself."""
 
-    def folded(states: Tensor) -> Tensor:
+    def fold(states: Tensor) -> Tensor:
         return states.view(-1, length, *states.shape[1:]).transpose(1, 2)
 
     attended = F.scaled_dot_product_attention(
-        folded(query), folded(key), folded(value), scale=module.scaling
+        fold(query), fold(key), fold(value), scale=module.scaling
     )
     return attended.transpose(1, 2).flatten(0, 1).flatten(1)
 

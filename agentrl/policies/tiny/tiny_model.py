@@ -54,7 +54,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
 
     Args:
         folder: created if it does not exist.
-        seed: of the initial weights.
+        seed: seed of the initial weights.
         **sizes: fields of `TinySizes` that differ from its defaults.
 
     Returns:
@@ -63,8 +63,8 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     Raises:
         ConfigError: a size is unknown or does not fit the others.
     """
-    chosen = parse_sizes(sizes)
-    config = _write_settings(folder, chosen)
+    parsed = parse_sizes(sizes)
+    config = _write_settings(folder, parsed)
     import torch
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLForConditionalGeneration
@@ -72,7 +72,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
-        _initialize(model, chosen)
+        _initialize(model, parsed)
     save_file(
         {name: value.contiguous() for name, value in model.state_dict().items()},
         folder / "model.safetensors",
@@ -117,21 +117,21 @@ def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
         ):
             what = "a whole number" if is_integer else "a number"
             raise ConfigError(f"model.tiny.{name}={value!r}: must be {what} above 0")
-    chosen = TinySizes(**sizes)
-    if isinstance(chosen.words, str) or not all(w and isinstance(w, str) for w in chosen.words):
-        raise ConfigError(f"model.tiny.words={chosen.words!r}: must be a list of quoted words")
+    result = TinySizes(**sizes)
+    if isinstance(result.words, str) or not all(w and isinstance(w, str) for w in result.words):
+        raise ConfigError(f"model.tiny.words={result.words!r}: must be a list of quoted words")
     # vLLM's attention on the CPU supports only head sizes of 32, 64, ...
-    if chosen.hidden % (32 * chosen.heads) or chosen.vision_hidden % (4 * chosen.vision_heads):
+    if result.hidden % (32 * result.heads) or result.vision_hidden % (4 * result.vision_heads):
         raise ConfigError(
-            f"model.tiny: hidden={chosen.hidden} must be a multiple of 32*heads="
-            f"{32 * chosen.heads}, vision_hidden={chosen.vision_hidden} of 4*vision_heads="
-            f"{4 * chosen.vision_heads}"
+            f"model.tiny: hidden={result.hidden} must be a multiple of 32*heads="
+            f"{32 * result.heads}, vision_hidden={result.vision_hidden} of 4*vision_heads="
+            f"{4 * result.vision_heads}"
         )
-    if chosen.heads % chosen.kv_heads:
+    if result.heads % result.kv_heads:
         raise ConfigError(
-            f"model.tiny: heads={chosen.heads} must be a multiple of kv_heads={chosen.kv_heads}"
+            f"model.tiny: heads={result.heads} must be a multiple of kv_heads={result.kv_heads}"
         )
-    return chosen
+    return result
 
 
 def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":

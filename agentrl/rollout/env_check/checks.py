@@ -26,7 +26,7 @@ from agentrl.rollout.env_check.random_play import (
     equal_values,
     play_randomly,
 )
-from agentrl.rollout.env_components import load_player, open_translator
+from agentrl.rollout.translator_and_players import load_player, open_translator
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image
 

@@ -12,7 +12,7 @@ import numpy as np
 from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.rollout.env_arguments import make_env
-from agentrl.rollout.env_components import open_translator
+from agentrl.rollout.translator_and_players import open_translator
 from agentrl.types import Observation
 
 SEED = 7

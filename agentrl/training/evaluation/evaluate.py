@@ -21,7 +21,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import Split
-from agentrl.rollout.rollout_group import AnyRollouts, open_rollouts
+from agentrl.rollout.rollout_worker_group import AnyRollouts, open_rollouts
 from agentrl.training import checkpoint_store, plan, seeds
 from agentrl.training.monitoring.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress

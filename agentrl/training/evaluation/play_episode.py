@@ -12,9 +12,9 @@ from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
 from agentrl.rollout.env_arguments import Split
-from agentrl.rollout.env_components import open_translator
-from agentrl.rollout.episode import EpisodeRequest
 from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.rollout.translator_and_players import open_translator
 from agentrl.training import plan
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.run_target import (

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from agentrl.errors import WorldError
-from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.rollout.rollout_worker_group import AnyRollouts
 
 TRAINING = "reinforcement"
 """The stage whose steps count toward `train.steps`."""

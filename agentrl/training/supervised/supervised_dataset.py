@@ -14,7 +14,7 @@ from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.env_components import instructions_for, open_translator
+from agentrl.rollout.translator_and_players import instructions_for, open_translator
 from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode

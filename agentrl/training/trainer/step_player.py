@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from agentrl.algorithms import episode_selection
 from agentrl.config import AlgorithmConfig, RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
-from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.training import seeds
 from agentrl.types import ScoredEpisode
 
@@ -74,7 +74,7 @@ class StepPlayer:
             played += await self._groups(step, attempt, chosen)
             progress += await self._rollouts.get_progress()
             kept = [g for g in played if episode_selection.has_learning_signal(g, settings)]
-            if not episode_selection.filters(settings) or len(kept) >= wanted:
+            if not episode_selection.has_group_filter(settings) or len(kept) >= wanted:
                 break
         # Out of refills: groups without a learning signal make an empty step, not an error.
         groups = (kept or played)[:wanted]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.algorithms.advantages import check_state_keys
-from agentrl.algorithms.kl import adapted
+from agentrl.algorithms.kl import adapt_coefficient
 from agentrl.config import Config, WarmStartConfig
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
-from agentrl.rollout.env_components import load_player
-from agentrl.rollout.rollout_group import AnyRollouts
+from agentrl.rollout.rollout_worker_group import AnyRollouts
+from agentrl.rollout.translator_and_players import load_player
 from agentrl.training import checkpoint_store, seeds
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
@@ -283,7 +283,7 @@ class Trainer:
         """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
         settings = self.config.algorithm
         if settings.kl != "none" and settings.kl_target > 0 and "kl" in learned:
-            self.state.kl_coefficient = adapted(
+            self.state.kl_coefficient = adapt_coefficient(
                 self._kl_coefficient, learned["kl"], settings.kl_target, settings.kl_horizon
             )
 

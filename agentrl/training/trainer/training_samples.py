@@ -62,7 +62,9 @@ def build_training_samples(
         ConfigError: the algorithm requires state keys, and there are none.
     """
     check_state_keys(groups, settings)
-    groups = [episode_selection.shaped(group, settings, max_new_tokens) for group in groups]
+    groups = [
+        episode_selection.penalize_overlong(group, settings, max_new_tokens) for group in groups
+    ]
     episodes = [scored for group in groups for scored in group]
     sequences = _sequences(episodes)
     scores = [TokenScores()] * len(sequences)
@@ -246,7 +248,7 @@ def _resampled(
         return samples
     return [
         replace(sample, episode=index)
-        for index, episode in enumerate(episode_selection.resampled(returns, power, seed))
+        for index, episode in enumerate(episode_selection.resample(returns, power, seed))
         for sample in samples
         if sample.episode == episode
     ]

@@ -20,7 +20,7 @@ from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rollout.env_arguments import check_env_kwargs
-from agentrl.rollout.env_components import load_player
+from agentrl.rollout.translator_and_players import load_player
 from tests.data.rows import picture, png, sums, write_jsonl
 
 DRAWN = [

@@ -23,7 +23,7 @@ from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
 from agentrl.rollout.env_arguments import check_env_kwargs
-from agentrl.rollout.env_components import load_player, open_translator
+from agentrl.rollout.translator_and_players import load_player, open_translator
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban.search import move
 

@@ -29,7 +29,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(endpoint, "_BACKOFF_S", 0.01)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def answer(body: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(endpoint, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(endpoint, "_BACKOFF_S", 0.01)
     with serving() as server:
         server.usual = answer
         yield server

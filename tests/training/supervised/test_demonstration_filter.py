@@ -18,8 +18,8 @@ from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_components import load_player
 from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.translator_and_players import load_player
 from agentrl.training import plan, seeds
 from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.evaluation.play_episode import PlayInterface, play

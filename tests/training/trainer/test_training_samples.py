@@ -138,14 +138,14 @@ def test_only_the_fresh_part_of_a_reply_across_two_versions_is_trained_on(groups
 
 
 def test_episodes_are_resampled_by_the_size_of_their_return():
-    drawn = episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    drawn = episode_selection.resample([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
     assert len(drawn) == 4
     assert set(drawn) <= {1, 2}
-    assert drawn == episode_selection.resampled([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
-    many = episode_selection.resampled([1.0, -3.0] * 2000, 1.0, seed=0)
+    assert drawn == episode_selection.resample([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    many = episode_selection.resample([1.0, -3.0] * 2000, 1.0, seed=0)
     assert sum(index % 2 for index in many) / 4000 == pytest.approx(0.75, abs=0.03)
-    assert episode_selection.resampled([0.0, 0.0], 1.0, seed=0) == [0, 1]
-    assert episode_selection.resampled([1.0, 2.0], 0.0, seed=0) == [0, 1]
+    assert episode_selection.resample([0.0, 0.0], 1.0, seed=0) == [0, 1]
+    assert episode_selection.resample([1.0, 2.0], 0.0, seed=0) == [0, 1]
 
 
 def test_an_episode_drawn_twice_counts_twice(make_learner, groups):

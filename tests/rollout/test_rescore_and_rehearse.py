@@ -11,7 +11,12 @@ from agentrl.cli import run as agentrl
 from agentrl.config import RewardConfig
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file
-from agentrl.rollout.rescoring import RescoredEpisode, compare_scores, first_difference, rescore
+from agentrl.rollout.rescore_and_rehearse import (
+    RescoredEpisode,
+    compare_scores,
+    first_difference,
+    rescore,
+)
 from agentrl.types import Outcome
 from tests.replay.episodes import episode, scored, turn
 

@@ -18,7 +18,7 @@ from agentrl.replay.recorder import masked
 from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.episode import EpisodeLimits, EpisodeRequest, run_episode
+from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, Turn
 
@@ -56,7 +56,7 @@ class ScoreComparison:
     correlation: float | None
     """Spearman's rank correlation; None if one of the scores is constant."""
     swapped: float | None
-    """Share of pairs of siblings whose order is reversed; None without siblings that differed."""
+    """Share of pairs of group members whose order is reversed; None without pairs that differed."""
 
 
 def rescore(
@@ -202,7 +202,7 @@ async def rehearse(config: Config, recorded: Sequence[RecordedEpisode]) -> list[
     """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Args:
-        config: of the run; its phones are opened.
+        config: configuration of the run; its phones are opened.
         recorded: episodes that are not void.
 
     Returns:
@@ -280,7 +280,7 @@ def first_difference(before: Episode, after: Episode) -> Rehearsal:
     if (key := _differs(before.reset_info, after.reset_info)) is not None:
         return differs(0, f"info[{key!r}]", before.reset_info.get(key), after.reset_info.get(key))
     for number, (was, now) in enumerate(zip(before.turns, after.turns, strict=False), 1):
-        for what, old, new in _of_turn(was, now):
+        for what, old, new in _turn_values(was, now):
             if old != new:
                 return differs(number, what, old, new)
         if (key := _differs(was.info, now.info)) is not None:
@@ -293,7 +293,7 @@ def first_difference(before: Episode, after: Episode) -> Rehearsal:
     return Rehearsal(id=before.id, turn=None, what="")
 
 
-def _of_turn(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
+def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
     """The recorded values of a turn, in the order in which they arise."""
     seen: list[tuple[str, Any, Any]] = []
     if was.shown:  # format 1 did not record texts

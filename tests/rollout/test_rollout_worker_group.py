@@ -15,7 +15,11 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_group import RolloutWorkerGroup, collect_deadline_s, open_rollouts
+from agentrl.rollout.rollout_worker_group import (
+    RolloutWorkerGroup,
+    collect_deadline_s,
+    open_rollouts,
+)
 
 slow = pytest.mark.slow
 PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do

@@ -8,8 +8,8 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.batch_rewards import BatchReward, inputs_of, score_batch
 from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
+from agentrl.rollout.reward_adapters import BatchReward, inputs_of, score_batch
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Outcome
 from agentrl.worker_threads import Workers

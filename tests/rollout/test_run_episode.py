@@ -9,7 +9,7 @@ from agentrl.config import EnvConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.episode import EpisodeLimits, EpisodeRequest, run_episode
+from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import Outcome
 from tests.rollout.games import Player
 
