@@ -24,7 +24,7 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.translator_and_players import load_player
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
@@ -95,7 +95,7 @@ async def _clone_expert(
     config: Config, rollouts: RolloutWorker, folder: Path, weights: Path, games: int
 ) -> None:
     """Briefly clone the expert, because an untrained model never taps."""
-    tickets = requests_of_step("demo", 0, seeds.demonstration_seeds(config.seed, games), 1)
+    tickets = requests_of_step("demo", 0, env_seeds.demonstration_seeds(config.seed, games), 1)
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
     learner = Learner(config, folder)
@@ -117,7 +117,7 @@ async def _clone_expert(
 
 async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games: int) -> None:
     first = requests_of_step(
-        "eval", 0, seeds.evaluation_seeds(config.eval, config.rollout.concurrency), 1
+        "eval", 0, env_seeds.evaluation_seeds(config.eval, config.rollout.concurrency), 1
     )
     await rollouts.collect(first)  # start and warm up the engine
     assert rollouts.engine is not None

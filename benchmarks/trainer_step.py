@@ -15,7 +15,7 @@ import PIL.Image
 from agentrl.config import AlgorithmConfig, Config, EnvConfig, RewardConfig, RolloutConfig
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Episode, Image
@@ -79,7 +79,9 @@ class Ours:
         started = time.perf_counter()
         self._steps += 1
         config = self._config
-        chosen = seeds.training_seeds(config.seed, config.rollout, config.algorithm, self._steps)
+        chosen = env_seeds.training_seeds(
+            config.seed, config.rollout, config.algorithm, self._steps
+        )
         tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
         collected = time.perf_counter()

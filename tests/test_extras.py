@@ -8,7 +8,7 @@ from agentrl.cli import install_doctor
 from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.training import plan
+from agentrl.training import preflight
 
 
 def without(monkeypatch, *names):
@@ -26,7 +26,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
     without(monkeypatch, "httpx2")
     assert extras.missing("remote", "ray") == [extras.NO_REMOTE]
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
-        plan.check_player(configuration.load("sokoban", ["rollout.engine=remote"]), None)
+        preflight.check_player(configuration.load("sokoban", ["rollout.engine=remote"]), None)
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         Endpoint(configuration.EndpointConfig())
@@ -35,7 +35,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
 def test_all_missing_packages_are_reported_at_once(monkeypatch):
     without(monkeypatch, "torch", "vllm", "ray")
     with pytest.raises(ConfigError) as error:
-        plan.check(configuration.load("number_game", ["devices.source=virtual:1"]))
+        preflight.check(configuration.load("number_game", ["devices.source=virtual:1"]))
     assert str(error.value) == (
         f"models need torch, not installed: {extras.GET_MODELS}. {extras.NO_VLLM}. {extras.NO_RAY}"
     )

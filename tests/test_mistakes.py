@@ -13,7 +13,7 @@ from agentrl.config.sections import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
-from agentrl.training import plan
+from agentrl.training import preflight
 from agentrl.types import Outcome
 from agentrl.weight_sync import transports
 from tests.replay.episodes import scored
@@ -29,7 +29,7 @@ def small_machine(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
     monkeypatch.setattr(transports, "num_gpus", lambda config: 0)
-    monkeypatch.setattr(plan, "find_spec", lambda name: None)
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
@@ -367,7 +367,7 @@ def test_importing_agentrl_loads_nothing_heavy(module):
 
 
 def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
-    monkeypatch.setattr("agentrl.training.plan.check_loggers", lambda names: None)
+    monkeypatch.setattr("agentrl.training.preflight.check_loggers", lambda names: None)
     monkeypatch.setattr("agentrl.training.monitoring.loggers._is_installed", lambda name: True)
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     monkeypatch.delenv("WANDB_MODE", raising=False)

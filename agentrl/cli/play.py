@@ -17,7 +17,7 @@ from agentrl.types import without_placeholders
 
 if TYPE_CHECKING:
     from agentrl.config import Config
-    from agentrl.training.evaluation.play_episode import PlayInterface
+    from agentrl.training.evaluation.interactive_play import PlayInterface
     from agentrl.types import Message, ScoredEpisode, Turn
 
 
@@ -72,8 +72,8 @@ def play(
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
-    from agentrl.training.evaluation.play_episode import HUMAN, MODEL
-    from agentrl.training.evaluation.play_episode import play as play_one
+    from agentrl.training.evaluation.interactive_play import HUMAN, MODEL
+    from agentrl.training.evaluation.interactive_play import play as play_one
 
     known, settings = target_of(target), list(overrides or [])
     if Path(policy).is_dir():
@@ -130,7 +130,7 @@ def _in_browser(
 
 
 def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "PlayInterface":
-    from agentrl.training.evaluation.play_episode import PlayInterface
+    from agentrl.training.evaluation.interactive_play import PlayInterface
 
     def show_error(words: str) -> None:
         console.print(escape(printable(words)), style="yellow", highlight=False)

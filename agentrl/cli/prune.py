@@ -33,8 +33,7 @@ def prune(
     from rich.filesize import decimal
 
     from agentrl import replay
-    from agentrl.replay.pruning import GB, Pruner
-    from agentrl.training.run_folder import size_limit_warning
+    from agentrl.replay.pruning import GB, Pruner, size_limit_warning
 
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")

@@ -48,11 +48,11 @@ def train(
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
-    from agentrl.training.budget import budget
     from agentrl.training.trainer.train import train as train_job
+    from agentrl.training.work_estimate import estimate_work
 
     path = train_job(
-        config, overrides=settings, resume=run, begun=lambda job: _print_budget(budget(job))
+        config, overrides=settings, resume=run, begun=lambda job: _print_budget(estimate_work(job))
     ).path
     typer.echo(f"run: {path}")
     suggest(("view", path), ("eval", path), ("merge", path, "my-model"))
@@ -66,7 +66,7 @@ def _print_budget(amounts: Mapping[str, str]) -> None:
 def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl import config as configuration
     from agentrl.training import checkpoint_store
-    from agentrl.training.plan import resolve
+    from agentrl.training.preflight import resolve
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
     job = configuration.load(config, overrides)

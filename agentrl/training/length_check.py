@@ -21,7 +21,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import env_registration
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import NO_ROOM
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import IMAGE, Episode, Message
 from agentrl.weight_sync import transports
@@ -173,7 +173,7 @@ async def _play(config: Config, folder: Path, player: str) -> list[Episode]:
         await worker.start()
         end = time.monotonic() + _BUDGET_S
         while len(played) < count and time.monotonic() < end:
-            some = seeds.demonstration_seeds(config.seed, count)[len(played) :][:at_once]
+            some = env_seeds.demonstration_seeds(config.seed, count)[len(played) :][:at_once]
             requests = requests_of_step("demo" if is_warm else "train", 0, some, 1)
             played += [scored.episode for scored in await worker.collect(requests, player)]
     finally:

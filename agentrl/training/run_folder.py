@@ -1,10 +1,8 @@
-"""The folder of a run: its files, the state that a resumed run continues from, and its size."""
+"""The folder of a run: its files, and the state that a resumed run continues from."""
 
 import itertools
 import json
-import logging
 import shutil
-import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -14,14 +12,11 @@ from typing import Any
 import yaml
 
 from agentrl import config as configuration
-from agentrl.config import Config, EnvConfig, RolloutConfig
+from agentrl.config import Config, EnvConfig
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.replay.pruning import GB, Pruned, Pruner, grace_s
 from agentrl.training.monitoring.loggers import read_metrics
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,70 +189,3 @@ class RunFolder:
     def write_summary(self, results: dict[str, Any]) -> None:
         """Write `summary.json`."""
         write_durably(self.path / "summary.json", json.dumps(results, indent=2) + "\n")
-
-
-class Retention:
-    """Removes old recordings in a background thread, one pass at a time (`run.keep_gb`).
-
-    A pass that fails is a warning; the next one starts from scratch.
-
-    Args:
-        run: the run's folder.
-        keep_gb: the limit in GB (`run.keep_gb`); None removes nothing.
-        rollout: its deadlines bound how long an episode may still be in use.
-    """
-
-    def __init__(self, run: Path, keep_gb: float | None, rollout: RolloutConfig) -> None:
-        self._run = run
-        self._keep_bytes = None if keep_gb is None else keep_gb * GB
-        self._grace_s = grace_s(rollout)
-        self._pruner: Pruner | None = None
-        self._thread: threading.Thread | None = None
-        self._warned = False
-
-    def begin(self) -> None:
-        """Start a pass unless one is running; does not wait for it."""
-        if self._keep_bytes is None or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(
-            target=self._prune, args=(self._keep_bytes, self._grace_s), name="prune", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """Prune a last time, without a grace period, as recording has ended."""
-        if self._keep_bytes is None:
-            return
-        if self._thread is not None:
-            self._thread.join()
-        self._prune(self._keep_bytes, 0.0)
-
-    def _prune(self, keep_bytes: float, grace_s: float) -> None:
-        pruner, self._pruner = self._pruner, None
-        try:
-            pruner = pruner or Pruner(self._run)
-            pruned = pruner.prune(keep_bytes, grace_s)
-        except (ConfigError, OSError) as error:
-            log.warning("retention: pruning failed, will retry after the next step: %s", error)
-            return
-        self._pruner = pruner
-        self._report(pruned)
-
-    def _report(self, pruned: Pruned) -> None:
-        if pruned.episodes or pruned.frames:
-            log.info(
-                "retention: removed %d training episodes and %d frames (%.3f GB); the remaining %d "
-                "episodes use %.3f GB", len(pruned.episodes), pruned.frames, pruned.bytes / GB,
-                pruned.kept, pruned.kept_bytes / GB,
-            )  # fmt: skip
-        if pruned.is_short and not self._warned:
-            self._warned = True
-            log.warning("%s", size_limit_warning(pruned))
-
-
-def size_limit_warning(pruned: Pruned) -> str:
-    """Why a run uses more than its limit."""
-    return (
-        f"evaluations and demonstrations, which are never removed, use {pruned.kept_bytes / GB:.3f}"
-        f" GB of {pruned.keep_bytes / GB:g} GB: no training episode is left"
-    )

@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 
 from agentrl.errors import ConfigError
-from agentrl.training.evaluation.play_episode import PlayInterface
+from agentrl.training.evaluation.interactive_play import PlayInterface
 from agentrl.types import Image, Message, ScoredEpisode, Turn, without_placeholders
 
 _MAX_ANSWER = 10_000

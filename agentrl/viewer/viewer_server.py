@@ -15,7 +15,7 @@ from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Run
-from agentrl.training.evaluation.play_episode import HUMAN, play
+from agentrl.training.evaluation.interactive_play import HUMAN, play
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.live_episode import LiveEpisode
@@ -100,7 +100,7 @@ def play_in_browser(
         The episode, and the folder with its recording.
 
     Raises:
-        ConfigError: as `agentrl.training.evaluation.play_episode.play`; the port is taken.
+        ConfigError: as `agentrl.training.evaluation.interactive_play.play`; the port is taken.
     """
     stage, servers = LiveEpisode(human=policy == HUMAN), list[ViewerServer]()
 

@@ -10,7 +10,7 @@ from agentrl import replay
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
-from agentrl.training.supervised.action_phrasing import without_tags
+from agentrl.training.supervised.reply_conversion import strip_tags
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
 NAMES = "env.translator_kwargs.names=[left, down, right, up]"
@@ -65,7 +65,7 @@ def test_a_person_is_shown_the_actions_even_if_the_model_gets_no_instructions(
 
 def test_call_formats_are_shown_without_tags() -> None:
     for style in ("tag", "tool"):
-        shown = without_tags(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).describe()}.")
+        shown = strip_tags(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).describe()}.")
         assert shown == (
             "Answer tap(x, y), wait()." if style == "tag" else "Answer tap(x, y), wait."
         )

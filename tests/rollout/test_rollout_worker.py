@@ -14,7 +14,7 @@ from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.training import plan
+from agentrl.training import preflight
 from agentrl.types import Outcome
 from agentrl.virtual_phone import spawn
 
@@ -190,4 +190,4 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         await rollouts.close()
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
-        plan.check(config, "player")
+        preflight.check(config, "player")

@@ -11,8 +11,9 @@ from agentrl import replay
 from agentrl.config import Config, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
+from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.training.run_folder import Retention, RunFolder
+from agentrl.training.run_folder import RunFolder
 from tests.replay.aging import age
 from tests.viewer import runs
 
@@ -89,10 +90,10 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def retention(run: Path, keep_gb: float | None) -> Retention:
+def background_pruner(run: Path, keep_gb: float | None) -> BackgroundPruner:
     config = Config()
     config.run.keep_gb = keep_gb
-    return Retention(run, config.run.keep_gb, config.rollout)
+    return BackgroundPruner(run, config.run.keep_gb, config.rollout)
 
 
 def prunings() -> list[threading.Thread]:
@@ -111,70 +112,70 @@ def removed(run: Path) -> int:
 
 def test_a_run_that_cannot_be_pruned_is_a_warning(run, caplog):
     (run / "frames" / "ab").mkdir()
-    kept = retention(run, 1e-6)
-    kept.begin()
+    pruner = background_pruner(run, 1e-6)
+    pruner.begin()
     wait()
-    kept.close()
+    pruner.close()
     assert caplog.text.count("recorded by an older agentrl") == 2
     assert removed(run) == 0
 
 
 def test_a_job_prunes_in_the_background(run):
-    kept = retention(run, 1e-6)
-    kept.begin()
+    pruner = background_pruner(run, 1e-6)
+    pruner.begin()
     wait()
     assert removed(run) == 9
     with Recorder(run, writer="later") as recorder:
         runs.played(recorder, "train", 0, step=3)
-    kept.begin()
+    pruner.begin()
     wait()
     assert removed(run) == 9  # it was recorded just now
-    kept.close()
+    pruner.close()
     assert removed(run) == 10
 
 
 def test_a_job_without_a_limit_removes_nothing(run):
-    kept = retention(run, None)
-    kept.begin()
-    kept.close()
+    pruner = background_pruner(run, None)
+    pruner.begin()
+    pruner.close()
     assert removed(run) == 0
 
 
 def test_prunings_never_overlap_and_never_block(run):
-    kept = retention(run, 1e-6)
+    pruner = background_pruner(run, 1e-6)
     (pack,) = (run / "frames").glob("*.sqlite")
     with closing(sqlite3.connect(pack, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")  # pruning it waits
-        kept.begin()
+        pruner.begin()
         under_way = prunings()
-        kept.begin()
-        kept.begin()
+        pruner.begin()
+        pruner.begin()
         assert prunings() == under_way
         assert len(under_way) == 1
         assert removed(run) == 0
         writer.execute("ROLLBACK")
     wait()
-    kept.begin()
+    pruner.begin()
     wait()
     assert removed(run) == 9
 
 
 def test_a_failed_pruning_is_a_warning_and_is_retried(run, caplog):
-    kept = retention(run, 1e-6)
+    pruner = background_pruner(run, 1e-6)
     with lock_folder(run / "episodes"):
-        kept.begin()
+        pruner.begin()
         wait()
     assert "pruning failed, will retry after the next step" in caplog.text
     assert removed(run) == 0
-    kept.begin()
+    pruner.begin()
     wait()
     assert removed(run) == 9
 
 
 def test_an_unreachable_limit_is_a_single_warning(run, caplog):
-    kept = retention(run, 1e-6)
+    pruner = background_pruner(run, 1e-6)
     for _ in range(3):
-        kept.begin()
+        pruner.begin()
         wait()
-    kept.close()
+    pruner.close()
     assert caplog.text.count("evaluations and demonstrations, which are never removed") == 1

@@ -20,8 +20,8 @@ from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.translator_and_players import open_translator
-from agentrl.training.evaluation.play_episode import PlayInterface, play
-from agentrl.training.supervised.action_phrasing import available_gestures
+from agentrl.training.evaluation.interactive_play import PlayInterface, play
+from agentrl.training.supervised.reply_conversion import available_gestures
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.viewer_server import play_in_browser
 from tests.viewer.conftest import Open

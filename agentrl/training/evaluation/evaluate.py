@@ -22,11 +22,11 @@ from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.rollout_worker_group import AnyRollouts, open_rollouts
-from agentrl.training import checkpoint_store, plan, seeds
+from agentrl.training import checkpoint_store, env_seeds, preflight
 from agentrl.training.monitoring.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress
 from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_target import (
+from agentrl.training.run_or_config import (
     check_checkpoint,
     checkpoint_of,
     is_served,
@@ -207,7 +207,7 @@ class _EvaluatedPolicy:
             own = model_of_run(config.model, self.run, self.checkpoint)
             config = replace(config, model=own)
         config = transports.without_learner(config)
-        plan.check_player(config, self.player)
+        preflight.check_player(config, self.player)
         if self.player is None:
             check_checkpoint(config.model, self.checkpoint)
         if self.served:
@@ -297,9 +297,9 @@ async def _evaluate(
 ) -> Evaluation:
     count, name, step = config.eval.episodes, evaluated.name, evaluated.step
     chosen = (
-        seeds.demonstration_seeds(config.seed, count)
+        env_seeds.demonstration_seeds(config.seed, count)
         if split == "demo"
-        else seeds.evaluation_seeds(config.eval, count)
+        else env_seeds.evaluation_seeds(config.eval, count)
     )
     with (
         TemporaryDirectory(prefix="agentrl-") as scratch,

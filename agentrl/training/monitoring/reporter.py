@@ -10,7 +10,7 @@ from agentrl.training.monitoring.console import flatten_results
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.loggers import EVALUATION, open_loggers, read_metrics
 from agentrl.training.monitoring.progress import TRAINING, PlannedWork
-from agentrl.training.monitoring.watchdogs import Watchdogs
+from agentrl.training.monitoring.training_health import HealthChecks
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Reporter:
         self._stage = "start"
         self._step = 0
         self._closed = False
-        self._watchdogs = Watchdogs()
+        self._health = HealthChecks()
 
     def stage(self, name: str) -> None:
         """A stage begins or continues: `warm start`, `reinforcement`, ..."""
@@ -47,16 +47,16 @@ class Reporter:
         self._step = step
         for logger in self._loggers:
             logger.rewind(step)
-        self._watchdogs = Watchdogs()
+        self._health = HealthChecks()
         if (file := self._run / "metrics.jsonl").is_file():
-            self._watchdogs.recall(read_metrics(file))
+            self._health.restore(read_metrics(file))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one step of the current stage."""
         if self._stage == TRAINING:
             self._step = step
-            signs, warnings = self._watchdogs.check(metrics)
-            metrics = {**metrics, **signs}
+            symptoms, warnings = self._health.check_step(metrics)
+            metrics = {**metrics, **symptoms}
             for warning in warnings:
                 log.warning("step %d: %s", step, warning)
         self._log(self._stage, step, metrics)
@@ -70,7 +70,7 @@ class Reporter:
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of an evaluation during training, sampled as in rollouts."""
         if "reward" in metrics:
-            self._watchdogs.evaluated(metrics["reward"])
+            self._health.add_evaluation(metrics["reward"])
         self._log(EVALUATION, step, {f"sampled/{key}": value for key, value in metrics.items()})
 
     def result(self, name: str, result: Mapping[str, Any]) -> None:

@@ -21,9 +21,9 @@ from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.translator_and_players import instructions_for, open_translator
 from agentrl.text import pluralize
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 from agentrl.training.run_folder import RunFolder
-from agentrl.training.supervised.action_phrasing import convert_replies
+from agentrl.training.supervised.reply_conversion import convert_replies
 from agentrl.types import IMAGE, Episode, Turn
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def select_demonstrations(config: Config) -> DemonstrationSelection:
         where = replay.Filter(**asdict(warm.recorded_filter))
     except ConfigError as error:
         raise ConfigError(f"warm_start.recorded_filter.{error}") from None
-    held_out = seeds.evaluation_seeds(
+    held_out = env_seeds.evaluation_seeds(
         config.eval, max(config.eval.episodes, config.eval.episodes_during)
     )
     demonstrations = DemonstrationFilter(warm, config.env, config.model, held_out)
@@ -158,7 +158,7 @@ class DemonstrationFilter:
         """Yield, for each episode of one run, what to train on or the reason for skipping it.
 
         Raises:
-            ConfigError: see `choose`.
+            ConfigError: see `select_demonstrations`.
         """
         try:
             run = replay.open(path)
@@ -175,7 +175,7 @@ class DemonstrationFilter:
             elif summary.seed in self._held_out:
                 yield "of held-out seeds (eval.first_seed)"
             else:
-                yield self._opened(run, summary, settings)
+                yield self._load(run, summary, settings)
 
     def _check_env(self, run: replay.Run, summary: replay.Summary) -> None:
         played = summary.env_id
@@ -185,7 +185,7 @@ class DemonstrationFilter:
                 f"env.id={self._environment.id}; name runs of the same environment"
             )
 
-    def _is_players(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
+    def _is_by_player(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
         """Whether the warm start's scripted player played it."""
         player = self._warm.player
         if player is None:
@@ -195,7 +195,7 @@ class DemonstrationFilter:
             return bool(theirs.get("player") == player)
         return summary.split != "train" and summary.label == label_of(player)
 
-    def _opened(
+    def _load(
         self, run: replay.Run, summary: replay.Summary, settings: Mapping[str, Any]
     ) -> SelectedEpisode | str:
         episode = run.episode(summary.id).episode
@@ -205,19 +205,19 @@ class DemonstrationFilter:
                 "(format 1); record it again"
             )
         if any(IMAGE in turn.shown for turn in episode.turns):
-            self._check_pictures(run.path, settings)
-        if (why := _lack(run, episode.turns)) is not None:
+            self._check_frames(run.path, settings)
+        if (why := _skip_reason(run, episode.turns)) is not None:
             return why
         said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
         return SelectedEpisode(
             run=run,
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),
             replies=tuple(said),
-            by_player=self._is_players(summary, settings),
+            by_player=self._is_by_player(summary, settings),
             has_other_instructions=episode.instructions != self._instructions,
         )
 
-    def _check_pictures(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def _check_frames(self, path: Path, settings: Mapping[str, Any]) -> None:
         frames = settings["run"].get("frames")
         if frames == "none":
             raise ConfigError(
@@ -255,12 +255,12 @@ def _without_tokens(turn: Turn) -> Turn:
     return replace(turn, prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=())
 
 
-def _lack(run: replay.Run, turns: Sequence[Turn]) -> str | None:
+def _skip_reason(run: replay.Run, turns: Sequence[Turn]) -> str | None:
     """Why an episode cannot be used; None if it can."""
-    return next(_lacks(run, turns), None)
+    return next(_missing_parts(run, turns), None)
 
 
-def _lacks(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
+def _missing_parts(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
     if not turns:
         yield "without a turn"
     elif all(turn.parse_error is not None for turn in turns):

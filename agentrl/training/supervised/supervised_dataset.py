@@ -39,7 +39,8 @@ def rerender_demonstrations(
 ) -> list[Demonstration]:
     """Render recorded episodes as this job's model would have seen them.
 
-    Prompts are rebuilt from what was shown, with this job's instructions, history and image size.
+    Prompts are rebuilt from the recorded observations, with this job's instructions, history and
+    image size.
     Recorded token ids are not used: they may come from another tokenizer, or not exist.
 
     Args:
@@ -98,7 +99,7 @@ def _has_action(turn: Turn) -> bool:
     return turn.parse_error is None
 
 
-def _only_actions(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
+def _without_invalid_turns(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
     """The episode without turns whose reply was not an action, and the info before each turn."""
     infos = (episode.reset_info, *(turn.info for turn in episode.turns))
     both = [(turn, info) for turn, info in zip(episode.turns, infos, strict=False)
@@ -137,7 +138,7 @@ class SupervisedDataset:
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
-            episode, before = _only_actions(demonstration.episode)
+            episode, before = _without_invalid_turns(demonstration.episode)
             samples = split_into_sequences(episode)
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player

@@ -23,7 +23,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import env_registration, environment_class
 from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.rollout.translator_and_players import instructions_for, open_translator
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.worker_threads import Worker
@@ -31,7 +31,7 @@ from agentrl.worker_threads import Worker
 if TYPE_CHECKING:
     from agentrl.training.learner.learner_group import AnyLearner
 
-_OURS = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[2]
 _LARGE = 10_000_000
 _MARKER = "agentrl.json"
 """A file that names the warm starts that the weights in a model's folder have had. It survives
@@ -66,7 +66,7 @@ def cache_folder(config: Config, selected: Sequence[SelectedEpisode] = ()) -> Pa
         "devices": [*config.devices.effect_delay_ms, *config.devices.size],
     }
     parts |= {
-        "code": _code(config.env, config.model, warm),
+        "code": _code_digest(config.env, config.model, warm),
         "instructions": _instructions(config.env),
     }
     parts |= {"recorded": demonstrations_digest(selected)}
@@ -74,7 +74,7 @@ def cache_folder(config: Config, selected: Sequence[SelectedEpisode] = ()) -> Pa
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
 
-def _code(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
+def _code_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
     """A digest of the code and files that the warm start depends on.
 
     These are the folders of the environment's modules, the files that its arguments name (such as
@@ -90,7 +90,9 @@ def _code(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
     beside += sorted(
-        f for name in ("algorithms", "policies", "training") for f in (_OURS / name).rglob("*.py")
+        f
+        for name in ("algorithms", "policies", "training")
+        for f in (_PACKAGE / name).rglob("*.py")
     )
     for file in (*beside, *_named_files(config.kwargs)):
         # Large files (weights) count by size and time: reading gigabytes here would take too long.
@@ -120,7 +122,7 @@ def _instructions(config: EnvConfig) -> str:
     return instructions_for(config, open_translator(config))
 
 
-def learning_rate(config: WarmStartConfig, step: int) -> float:
+def warm_start_lr(config: WarmStartConfig, step: int) -> float:
     """Learning rate of a step (from 1): linear warmup, then cosine decay to `lr_final_ratio`."""
     if step <= config.lr_warmup_steps:
         return config.lr * step / config.lr_warmup_steps
@@ -138,7 +140,9 @@ async def play_demonstrations(
         WorldError: more than half of the episodes are void, or no phone is left.
     """
     assert warm.player is not None
-    requests = requests_of_step("demo", 0, seeds.demonstration_seeds(run_seed, warm.episodes), 1)
+    requests = requests_of_step(
+        "demo", 0, env_seeds.demonstration_seeds(run_seed, warm.episodes), 1
+    )
     played = await rollouts.collect(requests, warm.player)
     return [
         Demonstration(episode=scored.episode, by_player=True)
@@ -173,7 +177,7 @@ async def train_on_demonstrations(
             async with asyncio.timeout(deadline_s):
                 samples = await relabeler.call(dataset.draw, warm.batch)
             metrics = await asyncio.to_thread(
-                learner.supervised_step, samples, learning_rate(warm, step)
+                learner.supervised_step, samples, warm_start_lr(warm, step)
             )
             report(step, metrics, warm.steps)
     except TimeoutError:

@@ -18,13 +18,14 @@ from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin, resolve_model
+from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_worker_group import open_rollouts
-from agentrl.training import checkpoint_store, plan
+from agentrl.training import checkpoint_store, preflight
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.run_folder import Retention, RunFolder
+from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def train(
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
-        demonstrations = plan.check(settings, warm_start_pending=True)
+        demonstrations = preflight.check(settings, warm_start_pending=True)
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings, name)
         if begun is not None:
@@ -75,7 +76,7 @@ def train(
             ):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
                 return replay.open(run)
-            demonstrations = plan.check(
+            demonstrations = preflight.check(
                 settings, warm_start_pending=checkpoint_store.latest(run) is None
             )
             _check_model(settings.model, folder)
@@ -99,7 +100,7 @@ def _resume_hint(folder: RunFolder, *, resumed: bool) -> Iterator[None]:
             folder.remove_if_empty()
             raise
         logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
-        log.warning("%s; resume with: agentrl train --resume %s%s", _kept(run), run, logs)
+        log.warning("%s; resume with: agentrl train --resume %s%s", _progress_saved(run), run, logs)
         raise
 
 
@@ -135,7 +136,7 @@ def _is_finished(folder: RunFolder, baselines: Iterable[str], steps: int) -> boo
     return played and bool(summary.get("steps", 0) >= steps)
 
 
-def _kept(run: Path) -> str:
+def _progress_saved(run: Path) -> str:
     """What an interrupted run does not have to repeat."""
     latest = checkpoint_store.latest(run)
     if latest is None:
@@ -147,22 +148,22 @@ def _kept(run: Path) -> str:
 async def _train(
     config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
 ) -> None:
-    with _announced_interrupts():
+    with _acknowledge_interrupts():
         async with _open_job(config, folder) as job:
             if resumed:
                 # Only now: settings that the checkpoint rejects must not be stored with the run.
                 folder.save_config(config)
             await job.play_baselines()
-            await job.warm_up(demonstrations)
-            await job.evaluate_both("before")
+            await job.warm_start(demonstrations)
+            await job.evaluate_sampled_and_greedy("before")
             while job.state.step < config.train.steps:
                 await job.step(job.state.step + 1)
-            await job.evaluate_both("after")
+            await job.evaluate_sampled_and_greedy("after")
             job.finish()
 
 
 @contextmanager
-def _announced_interrupts() -> Iterator[None]:
+def _acknowledge_interrupts() -> Iterator[None]:
     """Acknowledge Ctrl-C at once: episodes and updates in progress take a while to stop."""
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
@@ -202,16 +203,16 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Trainer
         if not start.is_dir():
             start = resolve_model(config.model, config.seed, folder.start)
         rollouts = await open_rollouts(config, start, folder.path)
-        retention = Retention(folder.path, config.run.keep_gb, config.rollout)
+        pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
         try:
             learner = open_learner(config, start, folder.path)
             recorder = Recorder(folder.path, frames="none", writer="trainer")
             try:
                 job = Trainer(
-                    config, folder, start, state, rollouts, learner, reporter, recorder, retention
+                    config, folder, start, state, rollouts, learner, reporter, recorder, pruner
                 )
                 job.restore()
-                job.spend("start", time.perf_counter() - started)
+                job.add_seconds("start", time.perf_counter() - started)
                 try:
                     yield job
                 finally:
@@ -221,7 +222,7 @@ async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Trainer
                 learner.close()
         finally:
             await rollouts.close()
-        retention.close()  # after the last recorder has stopped
+        pruner.close()  # after the last recorder has stopped
     finally:
         ray_cluster.leave_cluster()
         reporter.close()

@@ -13,28 +13,29 @@ from agentrl.algorithms.advantages import check_state_keys
 from agentrl.algorithms.kl import adapt_coefficient
 from agentrl.config import Config, WarmStartConfig
 from agentrl.policies.open_model import open_encoder
+from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.rollout.translator_and_players import load_player
-from agentrl.training import checkpoint_store, seeds
+from agentrl.training import checkpoint_store, env_seeds
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_progress
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.monitoring.watchdogs import (
+from agentrl.training.monitoring.training_health import (
     invalid_replies_warning,
     mismatch_warning,
     repetition_share,
 )
-from agentrl.training.run_folder import Retention, RunFolder, RunState
+from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.supervised.supervised_dataset import (
     SupervisedDataset,
     rerender_demonstrations,
 )
-from agentrl.training.trainer.step_player import RolloutPrefetcher, StepEpisodes, StepPlayer
+from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector, StepEpisodes
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.publisher import Publisher
@@ -55,7 +56,7 @@ class Trainer:
         learner: holds and updates the weights.
         reporter: shows progress and writes metrics.
         recorder: appends scores and advantages to recorded episodes.
-        retention: removes old recordings (`run.keep_gb`).
+        pruner: removes old recordings (`run.keep_gb`).
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Trainer:
         learner: AnyLearner,
         reporter: Reporter,
         recorder: Recorder,
-        retention: Retention,
+        pruner: BackgroundPruner,
     ) -> None:
         self.config = config
         self.state = state
@@ -78,19 +79,19 @@ class Trainer:
         self._learner = learner
         self._reporter = reporter
         self._recorder = recorder
-        self._retention = retention
+        self._pruner = pruner
         self._publisher = Publisher(WeightTransport.of(config), learner, rollouts)
-        self._player = StepPlayer(
+        self._player = StepCollector(
             config.seed, config.rollout, config.algorithm, rollouts, self._watched
         )
-        self._ahead: RolloutPrefetcher[StepEpisodes] | None = None
+        self._prefetcher: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()
         """Prefetched steps and evaluations never play at the same time."""
 
     async def close(self) -> None:
         """Stop playing."""
-        if self._ahead is not None:
-            await self._ahead.close()
+        if self._prefetcher is not None:
+            await self._prefetcher.close()
 
     def restore(self) -> None:
         """Load the last checkpoint, if there is one."""
@@ -123,7 +124,7 @@ class Trainer:
                     found = await self._evaluate(player, player=player)
                 self._keep_result(player, found.summary())
 
-    async def warm_up(self, recorded: Sequence[SelectedEpisode] = ()) -> None:
+    async def warm_start(self, recorded: Sequence[SelectedEpisode] = ()) -> None:
         """Train on demonstrations, or load the cached result.
 
         Args:
@@ -180,7 +181,7 @@ class Trainer:
             # The same weights that later runs load from the cache, rounded to `model.dtype`.
             self._learner.load_weights(cached / "model.safetensors")
 
-    async def evaluate_both(self, when: str) -> None:
+    async def evaluate_sampled_and_greedy(self, when: str) -> None:
         """Evaluate with sampling, as in rollouts, and greedily."""
         if when in self.state.results:
             return
@@ -198,7 +199,7 @@ class Trainer:
         """Play, score, compare siblings, update, publish; then evaluate, save, prune when due."""
         with self._stage("reinforcement"):
             began = time.perf_counter()
-            played = await self._next(step)
+            played = await self._take_step(step)
             groups, started = played.groups, time.perf_counter()
             await self._publisher.make_room()
             built = await asyncio.to_thread(self._build_samples, groups, step, played.greedy)
@@ -208,12 +209,12 @@ class Trainer:
                 step,
                 kl_coefficient=self._kl_coefficient,
             )
-            self._adapt(learned)
+            self._adapt_kl(learned)
             updated = time.perf_counter()
             self.state.step = step
             await self._publish()
-            if self._ahead is not None:
-                self._ahead.learned()
+            if self._prefetcher is not None:
+                self._prefetcher.mark_trained()
             seconds = {
                 "rollout": played.seconds,
                 "wait": started - began,
@@ -226,7 +227,7 @@ class Trainer:
         best = await self._evaluate_when_due()
         if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
             self._checkpoint(best)
-        self._retention.begin()
+        self._pruner.begin()
 
     def finish(self) -> None:
         """Export the final model and write the summary."""
@@ -244,17 +245,17 @@ class Trainer:
 
     # --- parts of a step ------------------------------------------------------------------
 
-    async def _next(self, step: int) -> StepEpisodes:
+    async def _take_step(self, step: int) -> StepEpisodes:
         """The episodes of this step: played now, or prefetched during earlier updates."""
         if self.config.train.mode == "sync":
-            return await self._step_played(step)
-        if self._ahead is None:
-            self._ahead = RolloutPrefetcher(
-                self._step_played, step, self.config.train.steps, self.config.train.lag
+            return await self._play_step(step)
+        if self._prefetcher is None:
+            self._prefetcher = RolloutPrefetcher(
+                self._play_step, step, self.config.train.steps, self.config.train.lag
             )
-        return await self._ahead.take()
+        return await self._prefetcher.next_step()
 
-    async def _step_played(self, step: int) -> StepEpisodes:
+    async def _play_step(self, step: int) -> StepEpisodes:
         async with self._rollouts_lock:
             return await self._player.play(step)
 
@@ -279,7 +280,7 @@ class Trainer:
             self._recorder.record_advantages(scored, advantages, step=step)
         return built
 
-    def _adapt(self, learned: Mapping[str, float]) -> None:
+    def _adapt_kl(self, learned: Mapping[str, float]) -> None:
         """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
         settings = self.config.algorithm
         if settings.kl != "none" and settings.kl_target > 0 and "kl" in learned:
@@ -331,7 +332,7 @@ class Trainer:
         async with self._rollouts_lock, self._watched(count, name):
             found = await play_held_out(
                 self._rollouts,
-                seeds.evaluation_seeds(self.config.eval, count),
+                env_seeds.evaluation_seeds(self.config.eval, count),
                 name=name,
                 step=self.state.step if step is None else step,
                 player=player,
@@ -398,9 +399,9 @@ class Trainer:
         self._reporter.stage(name)
         started = time.perf_counter()
         yield
-        self.spend(name, time.perf_counter() - started)
+        self.add_seconds(name, time.perf_counter() - started)
 
-    def spend(self, stage: str, seconds: float) -> None:
+    def add_seconds(self, stage: str, seconds: float) -> None:
         """Add to the seconds of a stage."""
         stage = stage.split(",")[0]
         self.state.seconds[stage] = self.state.seconds.get(stage, 0.0) + seconds

@@ -14,7 +14,7 @@ from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig, War
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training import plan
+from agentrl.training import preflight
 from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.learner import sequence_parallel
 from agentrl.training.learner.learner import Learner
@@ -274,14 +274,14 @@ def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
 )
 def test_unsupported_sequence_parallelism_is_refused_before_any_work(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        plan.check(configuration.load("number_game", overrides))
+        preflight.check(configuration.load("number_game", overrides))
 
 
 def test_attention_heads_are_checked_before_any_work(folders):
     for name in ("qwen3_vl", "text"):
         overrides = [f"model.path={folders[name]}", "train.ranks=3", "train.sequence_parallel=3"]
         with pytest.raises(ConfigError, match=r"=3 must divide.* 4 attention heads"):
-            plan.check(configuration.load("number_game", overrides))
+            preflight.check(configuration.load("number_game", overrides))
 
 
 def test_sliding_window_layers_are_refused(folders):

@@ -15,7 +15,7 @@ def settings(*overrides):
 
 def test_learning_rate_rises_then_falls_to_its_final_share():
     config = WarmStartConfig(steps=100, lr=1.0, lr_warmup_steps=10, lr_final_ratio=0.1)
-    rates = [warm_start.learning_rate(config, step) for step in range(1, 101)]
+    rates = [warm_start.warm_start_lr(config, step) for step in range(1, 101)]
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == rates[9] == pytest.approx(1.0)
     assert rates[-1] == pytest.approx(0.1)

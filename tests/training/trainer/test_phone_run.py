@@ -16,7 +16,7 @@ import torch
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
-from agentrl.training import checkpoint_store, seeds
+from agentrl.training import checkpoint_store, env_seeds
 from agentrl.training.batching.packing import split_into_sequences
 from agentrl.training.learner import tensor_shards
 from agentrl.training.learner.learner import Learner
@@ -88,7 +88,7 @@ def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
             e.seed for e in replay.open(run).episodes() if (e.split, e.step) == ("train", step)
         }
         assert played == set(
-            seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
+            env_seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
         )
 
 

@@ -19,12 +19,12 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import checkpoint_store
-from agentrl.training.budget import budget
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
+from agentrl.training.work_estimate import estimate_work
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
@@ -194,9 +194,9 @@ def test_last_step_can_be_the_best_checkpoint(whole_run, capsys):
 @pytest.mark.parametrize(("steps", "every", "games"), [(20, 5, 80), (21, 5, 100), (3, 5, 20)])
 def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
     settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(every=every))
-    assert budget(settings)["evaluation during"].startswith(f"{games} episodes")
+    assert estimate_work(settings)["evaluation during"].startswith(f"{games} episodes")
     settings.eval.every = 0
-    assert "evaluation during" not in budget(settings)
+    assert "evaluation during" not in estimate_work(settings)
 
 
 def test_missing_checkpoint_is_named_in_the_error(whole_run):

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from agentrl.training.monitoring.watchdogs import (
+from agentrl.training.monitoring.training_health import (
     WINDOW,
-    Watchdogs,
+    HealthChecks,
     invalid_replies_warning,
     mismatch_warning,
     repetition_share,
@@ -22,9 +22,9 @@ FINE = {
 
 def after(later, steps=2 * WINDOW):
     """What is seen and said over some fine steps and as many that are otherwise."""
-    dogs, said = Watchdogs(), []
+    checks, said = HealthChecks(), []
     for numbers in [FINE] * steps + [FINE | later] * steps:
-        signs, words = dogs.check(numbers)
+        signs, words = checks.check_step(numbers)
         said += words
     return {name.removeprefix("watch/") for name, seen in signs.items() if seen}, said
 
@@ -58,35 +58,36 @@ def test_each_sign_is_reported_once(name, later, words):
 
 
 def test_training_rewards_that_rise_while_held_out_ones_fall_are_reported():
-    dogs = Watchdogs()
+    checks = HealthChecks()
     for step in range(30):
-        signs, _ = dogs.check(FINE | {"train/reward": 1.0 + 0.1 * step})
+        signs, _ = checks.check_step(FINE | {"train/reward": 1.0 + 0.1 * step})
         if step % 5 == 4:
-            dogs.evaluated(2.0 - abs(step - 9) / 10)
+            checks.add_evaluation(2.0 - abs(step - 9) / 10)
     assert signs["watch/hacking"] == 1.0
-    honest = Watchdogs()
+    honest = HealthChecks()
     for step in range(30):
-        signs, _ = honest.check(FINE | {"train/reward": 1.0 + 0.1 * step})
+        signs, _ = honest.check_step(FINE | {"train/reward": 1.0 + 0.1 * step})
         if step % 5 == 4:
-            honest.evaluated(step / 10)
+            honest.add_evaluation(step / 10)
     assert signs["watch/hacking"] == 0.0
 
 
 def test_a_returning_sign_is_reported_again_but_a_resumed_one_is_not():
-    dogs = Watchdogs()
+    checks = HealthChecks()
     dead = FINE | {"learner/zero_advantage_groups": 1.0}
-    said = [words for numbers in ([dead] * 6 + [FINE] * 6) * 2 for words in dogs.check(numbers)[1]]
-    assert len(said) == 2
-    resumed = Watchdogs()
-    resumed.recall([dead | {"stage": "reinforcement"}] * 6)
-    signs, words = resumed.check(dead)
+    steps = ([dead] * 6 + [FINE] * 6) * 2
+    warnings = [warning for numbers in steps for warning in checks.check_step(numbers)[1]]
+    assert len(warnings) == 2
+    resumed = HealthChecks()
+    resumed.restore([dead | {"stage": "reinforcement"}] * 6)
+    signs, words = resumed.check_step(dead)
     assert (signs["watch/zero_advantage_groups"], words) == (1.0, [])
 
 
 def test_few_steps_or_missing_metrics_raise_no_warning():
-    dogs = Watchdogs()
+    checks = HealthChecks()
     for _ in range(2 * WINDOW):
-        signs, words = dogs.check({})
+        signs, words = checks.check_step({})
     assert not any(signs.values())
     assert not words
 

@@ -23,14 +23,13 @@ from agentrl.rollout.env_arguments import (
 )
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.translator_and_players import instructions_for, load_player, open_translator
-from agentrl.training.budget import budget
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.loggers import check_loggers, check_logins
-from agentrl.training.seeds import check_seeds
 from agentrl.training.supervised.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,
 )
+from agentrl.training.work_estimate import estimate_work
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport
 
@@ -55,7 +54,7 @@ def check(
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
     if player is not None:
-        check_games(config, [player])
+        check_env_setup(config, [player])
         return DemonstrationSelection()
     _check_job(config)
     demonstrations = (
@@ -82,7 +81,7 @@ def check_player(config: Config, player: str | None) -> None:
         _check_job(config, learns=False)
         check_hub(config.model)
         return
-    check_games(config)
+    check_env_setup(config)
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     check_engine(config.rollout)
@@ -123,7 +122,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
             **lengths.measured,
         },
-        "budget": budget(config),
+        "budget": estimate_work(config),
         "not checked": ["memory and disk space", *lengths.unchecked, *unverified],
     }
 
@@ -137,7 +136,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
-    count = check_games(config, [*players, *baseline_players(config.env, config.eval)])
+    count = check_env_setup(config, [*players, *baseline_players(config.env, config.eval)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
     if learns:
@@ -205,7 +204,7 @@ def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:
         )
 
 
-def check_games(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:
+def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
 
     Returns:

@@ -7,7 +7,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
-from agentrl.training import plan
+from agentrl.training import preflight
 from agentrl.weight_sync import transports
 
 
@@ -23,9 +23,9 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
         seen.append(section)
         return 7 if section == "env.kwargs" else 3
 
-    monkeypatch.setattr(plan, "check_env_kwargs", looks)
+    monkeypatch.setattr(preflight, "check_env_kwargs", looks)
     overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local"]
-    planned = plan.resolve(configuration.load("counting", overrides))
+    planned = preflight.resolve(configuration.load("counting", overrides))
     assert seen == looked_at
     count = planned["resolved"]["distinct episodes"]
     assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
@@ -36,14 +36,14 @@ def test_unavailable_weight_transport_is_an_error_before_any_work():
     with pytest.raises(
         ConfigError, match=r"train\.weight_transfer=shared needs rollout\.engine=vllm"
     ):
-        plan.resolve(configuration.load("counting", overrides))
+        preflight.resolve(configuration.load("counting", overrides))
 
 
 def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():
     settings = job("rollout.launcher=local", "rollout.max_new_tokens=5")
     with pytest.raises(ConfigError, match="the warm start trains on"):
-        plan.resolve(settings)
-    assert "longest reply" in plan.resolve(settings, warm_start_pending=False)["resolved"]
+        preflight.resolve(settings)
+    assert "longest reply" in preflight.resolve(settings, warm_start_pending=False)["resolved"]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def machine(monkeypatch):
     def have(cores=2, gpus=0, packages=()):
         monkeypatch.setattr(ray_cluster, "cores", lambda: cores)
         monkeypatch.setattr(transports, "num_gpus", lambda config: gpus)
-        monkeypatch.setattr(plan, "find_spec", lambda name: name if name in packages else None)
+        monkeypatch.setattr(preflight, "find_spec", lambda name: name if name in packages else None)
 
     return have
 
@@ -78,13 +78,13 @@ def job(*overrides):
 def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus, ranks, said):
     machine(cores, gpus)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        plan.resolve(job(f"train.ranks={ranks}"))
+        preflight.resolve(job(f"train.ranks={ranks}"))
 
 
 def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
     machine()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    plan.resolve(job("train.ranks=64"))
+    preflight.resolve(job("train.ranks=64"))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
 def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages, dtype, said):
     machine(gpus=gpus, packages=packages)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        plan.resolve(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
+        preflight.resolve(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages,
 def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
     with pytest.raises(ConfigError):
-        plan.check(job(learners))
-    plan.check_player(job(learners), None)
+        preflight.check(job(learners))
+    preflight.check_player(job(learners), None)

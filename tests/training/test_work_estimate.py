@@ -3,12 +3,12 @@ import re
 import pytest
 
 from agentrl import config as configuration
-from agentrl.training.budget import budget
 from agentrl.training.supervised import warm_start
+from agentrl.training.work_estimate import estimate_work
 
 
 def stages(*overrides, name="number_game"):
-    return budget(configuration.load(name, overrides))
+    return estimate_work(configuration.load(name, overrides))
 
 
 def minutes(lines):

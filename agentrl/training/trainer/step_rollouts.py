@@ -14,11 +14,11 @@ from agentrl.algorithms import episode_selection
 from agentrl.config import AlgorithmConfig, RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.rollout_worker_group import AnyRollouts
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 from agentrl.types import ScoredEpisode
 
 T = TypeVar("T")
-Watched = Callable[[int, str], AbstractAsyncContextManager[None]]
+ShowProgress = Callable[[int, str], AbstractAsyncContextManager[None]]
 """Takes a number of episodes and a note; shows their progress while the block runs."""
 
 
@@ -36,7 +36,7 @@ class StepEpisodes:
     seconds: float
 
 
-class StepPlayer:
+class StepCollector:
     """Plays the training steps of a run.
 
     Args:
@@ -44,7 +44,7 @@ class StepPlayer:
         rollout: the numbers of groups and of their members.
         algorithm: decides which groups are kept, and whether the greedy policy plays, too.
         rollouts: play the episodes.
-        watched: shows their progress.
+        show_progress: shows their progress.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class StepPlayer:
         rollout: RolloutConfig,
         algorithm: AlgorithmConfig,
         rollouts: AnyRollouts,
-        watched: Watched,
+        show_progress: ShowProgress,
     ) -> None:
         self._run_seed, self._rollout, self._algorithm = run_seed, rollout, algorithm
-        self._rollouts, self._watched = rollouts, watched
+        self._rollouts, self._show_progress = rollouts, show_progress
 
     async def play(self, step: int) -> StepEpisodes:
         """Play everything that one step trains on.
@@ -69,9 +69,9 @@ class StepPlayer:
         played: list[list[ScoredEpisode]] = []
         kept: list[list[ScoredEpisode]] = []
         for attempt in range(settings.filter_refills + 1):
-            chosen = seeds.training_seeds(self._run_seed, self._rollout, settings, step, attempt)
-            chosen = chosen[: wanted - len(kept)]
-            played += await self._groups(step, attempt, chosen)
+            seeds = env_seeds.training_seeds(self._run_seed, self._rollout, settings, step, attempt)
+            seeds = seeds[: wanted - len(kept)]
+            played += await self._groups(step, attempt, seeds)
             progress += await self._rollouts.get_progress()
             kept = [g for g in played if episode_selection.has_learning_signal(g, settings)]
             if not episode_selection.has_group_filter(settings) or len(kept) >= wanted:
@@ -80,27 +80,29 @@ class StepPlayer:
         groups = (kept or played)[:wanted]
         return StepEpisodes(
             groups=groups,
-            greedy=await self._greedily(step, groups) if settings.needs_greedy else None,
+            greedy=await self._greedy_returns(step, groups) if settings.needs_greedy else None,
             progress=progress,
             dropped=len(played) - len(kept),
             seconds=time.perf_counter() - started,
         )
 
     async def _groups(
-        self, step: int, attempt: int, chosen: Sequence[int | Sequence[int]]
+        self, step: int, attempt: int, seeds: Sequence[int | Sequence[int]]
     ) -> list[list[ScoredEpisode]]:
         size = self._rollout.group_size
         first = attempt * self._rollout.groups
-        requests = requests_of_step("train", step, chosen, size, first=first)
-        async with self._watched(len(requests), f"step {step}"):
+        requests = requests_of_step("train", step, seeds, size, first=first)
+        async with self._show_progress(len(requests), f"step {step}"):
             episodes = await self._rollouts.collect(requests)
         return [episodes[start : start + size] for start in range(0, len(episodes), size)]
 
-    async def _greedily(self, step: int, groups: Sequence[Sequence[ScoredEpisode]]) -> list[float]:
+    async def _greedy_returns(
+        self, step: int, groups: Sequence[Sequence[ScoredEpisode]]
+    ) -> list[float]:
         """The greedy policy's return on each group's seed; 0 for a void episode."""
-        chosen = [group[0].episode.seed for group in groups]
-        requests = requests_of_step("train", step, chosen, 1, "greedy")
-        async with self._watched(len(requests), f"step {step}, greedy"):
+        seeds = [group[0].episode.seed for group in groups]
+        requests = requests_of_step("train", step, seeds, 1, "greedy")
+        async with self._show_progress(len(requests), f"step {step}, greedy"):
             episodes = await self._rollouts.collect(requests, greedy=True)
         return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]
 
@@ -119,19 +121,19 @@ class RolloutPrefetcher(Generic[T]):
         self, play: Callable[[int], Awaitable[T]], first: int, last: int, lag: int
     ) -> None:
         self._play, self._steps = play, range(first, last + 1)
-        self._room = asyncio.Semaphore(lag + 1)
+        self._slots = asyncio.Semaphore(lag + 1)
         self._played: asyncio.Queue[T | BaseException] = asyncio.Queue()
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         try:
             for step in self._steps:
-                await self._room.acquire()
+                await self._slots.acquire()
                 self._played.put_nowait(await self._play(step))
-        except Exception as error:  # raised again in `take`
+        except Exception as error:  # raised again in `next_step`
             self._played.put_nowait(error)
 
-    async def take(self) -> T:
+    async def next_step(self) -> T:
         """The next step, once it is played.
 
         Raises:
@@ -142,9 +144,9 @@ class RolloutPrefetcher(Generic[T]):
             raise played
         return played
 
-    def learned(self) -> None:
+    def mark_trained(self) -> None:
         """The step taken last is trained on, and its weights are published."""
-        self._room.release()
+        self._slots.release()
 
     async def close(self) -> None:
         """Stop playing."""

@@ -14,9 +14,9 @@ from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import CollectionProgress
-from agentrl.training.seeds import training_seeds
+from agentrl.training.env_seeds import training_seeds
 from agentrl.training.trainer import train
-from agentrl.training.trainer.step_player import RolloutPrefetcher, StepPlayer
+from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector
 from tests.training.episodes import play
 
 
@@ -44,7 +44,7 @@ def player(rollouts, *overrides):
     groups = ["rollout.groups=2", "rollout.group_size=2", "algorithm.filter_groups=true"]
     config = configuration.resolve(Config(), ["env.id=Toy-v0", *groups, *overrides])
     seeds_of = partial(training_seeds, config.seed, config.rollout, config.algorithm)
-    steps = StepPlayer(
+    steps = StepCollector(
         config.seed,
         config.rollout,
         config.algorithm,
@@ -87,10 +87,10 @@ async def test_prefetching_stays_within_the_lag(lag):
 
     ahead = RolloutPrefetcher(play, 1, 8, lag)
     for step in range(1, 9):
-        assert await ahead.take() == step
+        assert await ahead.next_step() == step
         await asyncio.sleep(0.01)  # as long as it likes
         learned = step
-        ahead.learned()
+        ahead.mark_trained()
     assert [step for step, _ in begun] == list(range(1, 9))
     missing = [step - 1 - done for step, done in begun]
     assert max(missing) == lag
@@ -104,9 +104,9 @@ async def test_a_failure_to_play_is_raised_in_its_own_step():
         return step
 
     ahead = RolloutPrefetcher(play, 1, 3, 1)
-    assert await ahead.take() == 1
+    assert await ahead.next_step() == 1
     with pytest.raises(WorldError, match="no phone"):
-        await ahead.take()
+        await ahead.next_step()
     await ahead.close()
 
 

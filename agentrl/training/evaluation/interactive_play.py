@@ -15,9 +15,9 @@ from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.translator_and_players import open_translator
-from agentrl.training import plan
+from agentrl.training import preflight
 from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_target import (
+from agentrl.training.run_or_config import (
     check_checkpoint,
     checkpoint_of,
     is_served,
@@ -28,7 +28,7 @@ from agentrl.training.run_target import (
     trained_steps,
     with_served_model,
 )
-from agentrl.training.supervised.action_phrasing import available_gestures, to_reply, without_tags
+from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed, strip_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
 from agentrl.worker_threads import Worker
@@ -52,7 +52,7 @@ class PlayInterface:
     read_input: Callable[[], str | None]
     """Returns a person's input; None to stop."""
     show_gestures: Callable[[Sequence[str]], None] = lambda available_gestures: None
-    """Called with the gestures and keys that a person may use, as in `action_phrasing.WAYS`."""
+    """Called with the gestures and keys of a person, as in `reply_conversion.GESTURES`."""
 
 
 def play(
@@ -97,10 +97,10 @@ def play(
     own = replace(config.run, name=overridden_name(config.run.name, overrides))
     config = transports.without_learner(replace(config, rollout=rollout, run=own))
     if policy == MODEL:
-        plan.check_player(config, None)
+        preflight.check_player(config, None)
         check_checkpoint(config.model, kept)
     else:
-        plan.check_games(config, [] if policy == HUMAN else [policy])
+        preflight.check_env_setup(config, [] if policy == HUMAN else [policy])
     if served:
         config = replace(config, rollout=with_served_model(config.rollout))
     of_run = policy == MODEL and not served
@@ -159,7 +159,7 @@ def _instructions(translator: Translator, *, is_human: bool) -> str:
     instructions = translator.instructions()
     how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     needs_how = is_human and not instructions and how is not None
-    return without_tags(how()) if needs_how and how is not None else instructions
+    return strip_tags(how()) if needs_how and how is not None else instructions
 
 
 def _reader(config: EnvConfig, interface: PlayInterface) -> Callable[[], str | None]:
@@ -169,7 +169,7 @@ def _reader(config: EnvConfig, interface: PlayInterface) -> Callable[[], str | N
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:
             try:
-                return to_reply(translator, said)
+                return parse_typed(translator, said)
             except ActionError as error:
                 interface.show_error(str(error))
         return None

@@ -1,4 +1,4 @@
-"""Watchdogs for failures of training that the usual curves do not show.
+"""HealthChecks for failures of training that the usual curves do not show.
 
 Each is a metric of every step, `watch/<name>`, which is 1 while its sign is present, and a warning
 when it appears. Means over the last `WINDOW` steps are compared with those over the first.
@@ -35,7 +35,7 @@ _UNREADABLE = 0.9
 Numbers = Mapping[str, float]
 
 
-class Watchdogs:
+class HealthChecks:
     """Checks every training step against the history of the run."""
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class Watchdogs:
         self._evaluations: list[tuple[int, float]] = []
         self._active: set[str] = set()
 
-    def evaluated(self, reward: float) -> None:
+    def add_evaluation(self, reward: float) -> None:
         """The mean reward of the current policy on held-out seeds."""
         self._evaluations.append((len(self._steps), reward))
 
-    def recall(self, lines: Iterable[Mapping[str, Any]]) -> None:
+    def restore(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Restore the history of a resumed run, without repeating its warnings.
 
         Args:
@@ -55,11 +55,11 @@ class Watchdogs:
         """
         for line in lines:
             if line["stage"] == TRAINING:
-                self.check(line)
+                self.check_step(line)
             elif line["stage"] == EVALUATION and "sampled/reward" in line:
-                self.evaluated(line["sampled/reward"])
+                self.add_evaluation(line["sampled/reward"])
 
-    def check(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
+    def check_step(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
         """Check one more step.
 
         Args:
@@ -69,7 +69,7 @@ class Watchdogs:
             `watch/<name>` for each sign, and a warning for each that has just appeared.
         """
         self._steps.append(numbers)
-        warnings = {name: check(self) for name, check in _SIGNS.items()}
+        warnings = {name: check(self) for name, check in _CHECKS.items()}
         active = {name for name, warning in warnings.items() if warning is not None}
         new = [text for name, text in warnings.items() if text and name not in self._active]
         self._active = active
@@ -172,14 +172,14 @@ class Watchdogs:
         )
 
 
-_SIGNS: Mapping[str, Callable[[Watchdogs], str | None]] = {
-    "collapse": Watchdogs._collapse,
-    "repetition": Watchdogs._repetition,
-    "hacking": Watchdogs._hacking,
-    "length": Watchdogs._length,
-    "format": Watchdogs._format,
-    "mismatch": Watchdogs._mismatch,
-    "zero_advantage_groups": Watchdogs._zero_advantage_groups,
+_CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
+    "collapse": HealthChecks._collapse,
+    "repetition": HealthChecks._repetition,
+    "hacking": HealthChecks._hacking,
+    "length": HealthChecks._length,
+    "format": HealthChecks._format,
+    "mismatch": HealthChecks._mismatch,
+    "zero_advantage_groups": HealthChecks._zero_advantage_groups,
 }
 
 

@@ -4,7 +4,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.training import seeds
+from agentrl.training import env_seeds
 
 
 def made(*overrides: str) -> Config:
@@ -12,7 +12,7 @@ def made(*overrides: str) -> Config:
 
 
 def played(config: Config, step: int) -> list[list[int]]:
-    chosen = seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
+    chosen = env_seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
     requests = requests_of_step("train", step, chosen, 4)
     assert [(t.group, t.member) for t in requests] == [(g, m) for g in range(3) for m in range(4)]
     return [[t.seed for t in requests if t.group == group] for group in range(3)]
@@ -33,14 +33,14 @@ def test_episodes_have_their_own_seeds_with_seed_per_episode() -> None:
 def test_runs_and_splits_share_no_seed(per: str) -> None:
     of = [made(f"rollout.seed_per={per}", f"seed={seed}") for seed in (0, 1)]
     trained = [{s for step in (1, 50) for g in played(one, step) for s in g} for one in of]
-    shown = [set(seeds.demonstration_seeds(one.seed, 50)) for one in of]
-    held_out = set(seeds.evaluation_seeds(of[0].eval, 100))
+    shown = [set(env_seeds.demonstration_seeds(one.seed, 50)) for one in of]
+    held_out = set(env_seeds.evaluation_seeds(of[0].eval, 100))
     assert not set.intersection(*trained)
     assert not any(a & b for a in trained for b in (*shown, held_out))
 
 
 def test_too_many_seeds_are_an_error() -> None:
     many = ["train.steps=1000000"]
-    seeds.check_seeds(made(*many))
+    env_seeds.check_seeds(made(*many))
     with pytest.raises(ConfigError, match="more than"):
-        seeds.check_seeds(made(*many, "rollout.seed_per=episode"))
+        env_seeds.check_seeds(made(*many, "rollout.seed_per=episode"))

@@ -40,13 +40,13 @@ _ANSWER_S = 0.1
 _BASIS = "estimated for two otherwise idle cores"
 
 
-def budget(config: Config) -> dict[str, str]:
+def estimate_work(config: Config) -> dict[str, str]:
     """The maximum amount of work of each stage, and about how long it takes.
 
     If times are known, a last entry `total` gives their sum.
     """
     stages = [stage for stage in _stages(config) if stage[1]]
-    if not _is_known(config.model, config.env, config.rollout, config.devices):
+    if not _is_measured(config.model, config.env, config.rollout, config.devices):
         return {name: amount for name, amount, _ in stages}
     lines = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
     total = _about(sum(seconds for *_, seconds in stages))
@@ -61,37 +61,40 @@ def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
     both = 2 * evaluation.episodes
     played = steps * config.rollout.groups * config.rollout.group_size
     max_turns = config.env.max_turns
-    scripted, model = _paces(config.rollout, config.devices)
+    scripted, model = _turns_per_second(config.rollout, config.devices)
     yield "start", "launching processes and loading the model", _START_S
     yield (
         "baselines",
-        *_games(
+        *_episode_work(
             max_turns,
             evaluation.episodes * len(baseline_players(config.env, config.eval)),
             scripted,
         ),
     )
-    if warm is not None and not _is_warm(config.model, warm, config.env):
+    if warm is not None and not _has_warm_start(config.model, warm, config.env):
         seconds = warm.steps * warm.batch / _SUPERVISED_TURNS_PER_S
         games = 0 if warm.player is None else warm.episodes
-        yield "demonstrations", *_games(max_turns, games, scripted)
+        yield "demonstrations", *_episode_work(max_turns, games, scripted)
         yield "warm start", f"{warm.steps} steps of {warm.batch} turns", seconds
-    amount, seconds = _games(max_turns, both, model)
+    amount, seconds = _episode_work(max_turns, both, model)
     yield "evaluation before", amount, seconds + _ENGINE_START_S
-    amount, seconds = _games(max_turns, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
+    amount, seconds = _episode_work(max_turns, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
     steps_text = pluralize(steps, "step")
     yield "reinforcement", amount and f"{steps_text} with {amount} in total", seconds
-    yield "evaluation during", *_games(max_turns, during * evaluation.episodes_during, model)
-    yield "evaluation after", *_games(max_turns, both, model)
+    yield (
+        "evaluation during",
+        *_episode_work(max_turns, during * evaluation.episodes_during, model),
+    )
+    yield "evaluation after", *_episode_work(max_turns, both, model)
 
 
-def _games(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
+def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
     """Amount and seconds of a number of episodes."""
     amount = f"{episodes:,} episodes of at most {max_turns} turns" if episodes else ""
     return amount, episodes * max_turns / turns_per_s
 
 
-def _paces(rollout: RolloutConfig, devices: DevicesConfig) -> tuple[float, float]:
+def _turns_per_second(rollout: RolloutConfig, devices: DevicesConfig) -> tuple[float, float]:
     """Turns per second of scripted players and of the model, as limited by the phones."""
     at_once = min(_num_virtual(devices.source) or 1, rollout.concurrency)
     turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
@@ -101,7 +104,7 @@ def _paces(rollout: RolloutConfig, devices: DevicesConfig) -> tuple[float, float
     )
 
 
-def _is_known(
+def _is_measured(
     model: ModelConfig, environment: EnvConfig, rollout: RolloutConfig, devices: DevicesConfig
 ) -> bool:
     """Whether times were measured for a job like this one."""
@@ -118,7 +121,7 @@ def _num_virtual(source: object) -> int | None:
     return int(count or 1) if kind == "virtual" else None
 
 
-def _is_warm(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:
+def _has_warm_start(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:
     return model.path != "tiny" and warm_start.has_warm_start(
         path_of(model.path, "model.path"), warm, environment.id
     )

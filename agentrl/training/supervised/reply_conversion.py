@@ -24,18 +24,18 @@ _NO_ACTION = "qzx"
 _TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
 
 
-def to_reply(translator: Translator, said: str) -> str:
+def parse_typed(translator: Translator, text: str) -> str:
     """The reply for what a person typed; the tags around an action may be left out.
 
     Args:
         translator: of the environment.
-        said: a complete reply, or only its action: `up`, `tap(0.20, 0.70)`, `42`.
+        text: a complete reply, or only its action: `up`, `tap(0.20, 0.70)`, `42`.
 
     Raises:
         ActionError: it is not an action in any of the known formats.
     """
     errors = []
-    for reply in _ways(said):
+    for reply in _candidate_replies(text):
         try:
             translator.to_action(reply)
             return reply
@@ -50,12 +50,12 @@ def available_gestures(translator: Translator) -> list[str]:
     """Which of `GESTURES` are actions of an environment; none if it accepts any text."""
     if _is_action(translator, _NO_ACTION):
         return []
-    return [way for way, said in GESTURES.items() if _is_action(translator, said)]
+    return [way for way, text in GESTURES.items() if _is_action(translator, text)]
 
 
-def _is_action(translator: Translator, said: str) -> bool:
+def _is_action(translator: Translator, text: str) -> bool:
     try:
-        to_reply(translator, said)
+        parse_typed(translator, text)
     except Exception:  # only a trial: errors of a user's translator are not reported here
         return False
     return True
@@ -85,7 +85,7 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
                 try:
                     translator.to_action(reply)
                 except ActionError:
-                    reply = to_reply(translator, bare_action(reply))
+                    reply = parse_typed(translator, bare_action(reply))
             action = to_plain(translator.to_action(reply))
         except ActionError as error:
             if turn.parse_error is not None:
@@ -105,49 +105,49 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
     return reply
 
 
-def without_tags(words: str) -> str:
+def strip_tags(text: str) -> str:
     """A description of the answer format without tags, which a person need not type."""
-    return _TAGGED.sub(lambda match: _form(match[2]) if match[1] == _TOOL else match[2], words)
+    return _TAGGED.sub(lambda match: _signature(match[2]) if match[1] == _TOOL else match[2], text)
 
 
 def bare_action(reply: str) -> str:
     """The action of a reply, without the tags around it."""
     for tag in _TAGS:
         try:
-            said = tag_content(reply, tag).strip()
+            text = tag_content(reply, tag).strip()
         except ActionError:
             continue
-        return _call(said) if tag == _TOOL else said
+        return _call(text) if tag == _TOOL else text
     return reply
 
 
-def _ways(said: str) -> Iterator[str]:
-    yield said
+def _candidate_replies(text: str) -> Iterator[str]:
+    yield text
     for tag in _TAGS:
-        yield f"<{tag}>{said}</{tag}>"
+        yield f"<{tag}>{text}</{tag}>"
     try:
-        touch = ActionSet(FORMS.values()).parse(f"<action>{said}</action>")
+        touch = ActionSet(FORMS.values()).parse(f"<action>{text}</action>")
         yield ActionSet(FORMS.values(), "tool").format(touch.name, *touch.arguments)
     except ActionError:  # not a gesture: the bare name of some other tool
-        yield f"<{_TOOL}>{json.dumps({'name': said, 'arguments': {}})}</{_TOOL}>"
+        yield f"<{_TOOL}>{json.dumps({'name': text, 'arguments': {}})}</{_TOOL}>"
 
 
-def _form(said: str) -> str:
+def _signature(text: str) -> str:
     """A tool call as its signature: `tap(x, y)`."""
     try:
-        call = json.loads(said)
+        call = json.loads(text)
         names = ", ".join(call["arguments"])
         return f"{call['name']}({names})" if names else str(call["name"])
     except (KeyError, RecursionError, TypeError, ValueError):
-        return said
+        return text
 
 
-def _call(said: str) -> str:
+def _call(text: str) -> str:
     """A tool call as it is written inside an action tag: `tap(0.2, 0.7)`."""
     try:
-        call = json.loads(said)
+        call = json.loads(text)
         values = call["arguments"].values()
         arguments = ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
         return f"{call['name']}({arguments})" if arguments else str(call["name"])
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return said
+        return text
