@@ -65,7 +65,7 @@ def _print_budget(amounts: Mapping[str, str]) -> None:
 
 def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl import config as configuration
-    from agentrl.training import checkpoint_store
+    from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.preflight import resolve
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None

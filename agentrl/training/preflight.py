@@ -23,6 +23,7 @@ from agentrl.rollout.env_arguments import (
 )
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.translator_and_players import instructions_for, load_player, open_translator
+from agentrl.training.env_seeds import check_seeds
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.loggers import check_loggers, check_logins
 from agentrl.training.supervised.demonstration_filter import (

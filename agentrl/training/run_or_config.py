@@ -12,7 +12,7 @@ from agentrl.config.loading import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import served_model_name
-from agentrl.training import checkpoint_store
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder
 
 

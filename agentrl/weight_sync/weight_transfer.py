@@ -163,7 +163,7 @@ class _ChecksummedWeights:
         return self._model.shapes()
 
     def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """See `SourceModel.each`."""
+        """See `SourceModel.iter_full_weights`."""
         for name, tensor in self._model.iter_full_weights():
             if self._checked:
                 self.digests[name] = tensor_digest(tensor)

@@ -22,7 +22,8 @@ from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.rollout_worker_group import AnyRollouts, open_rollouts
-from agentrl.training import checkpoint_store, env_seeds, preflight
+from agentrl.training import env_seeds, preflight
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress
 from agentrl.training.run_folder import RunFolder

@@ -22,7 +22,8 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_worker_group import open_rollouts
-from agentrl.training import checkpoint_store, preflight
+from agentrl.training import preflight
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder

@@ -18,7 +18,8 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.env_arguments import baseline_players
 from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.rollout.translator_and_players import load_player
-from agentrl.training import checkpoint_store, env_seeds
+from agentrl.training import env_seeds
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_progress

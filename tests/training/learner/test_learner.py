@@ -17,8 +17,8 @@ from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, LearnerError
 from agentrl.policies.models import load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training import checkpoint_store
 from agentrl.training.batching.packing import pack_micro_batches
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import learner_metrics, tensor_shards
 from agentrl.training.learner.learner import MAX_SKIPS, Learner
 from agentrl.training.learner.micro_batches import single_batch

@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model, load_on_meta
-from agentrl.training import checkpoint_store
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample, with_scores
 

@@ -16,8 +16,9 @@ import torch
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
-from agentrl.training import checkpoint_store, env_seeds
+from agentrl.training import env_seeds
 from agentrl.training.batching.packing import split_into_sequences
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import tensor_shards
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome

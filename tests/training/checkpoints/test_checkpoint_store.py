@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from agentrl.errors import ConfigError
-from agentrl.training import checkpoint_store
+from agentrl.training.checkpoints import checkpoint_store
 
 
 class Notebook:

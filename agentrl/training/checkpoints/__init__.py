@@ -1,0 +1,1 @@
+"""Checkpoints of a run: sharded state, and export to the Hugging Face format."""
