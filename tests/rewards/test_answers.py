@@ -3,13 +3,13 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.rollout.test_batch_rewards import TICKET, answered
 
 from agentrl.data import grading
 from agentrl.data.grading import extract_answer, last_boxed
 from agentrl.errors import ActionError
 from agentrl.rewards import form, length, matching
 from tests.rollout.test_collector import episode_of
+from tests.rollout.test_reward_adapters import TICKET, answered
 
 
 @pytest.mark.parametrize(

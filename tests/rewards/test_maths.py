@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.rollout.test_batch_rewards import answered
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
@@ -15,6 +14,7 @@ from agentrl.rewards import math_worker, maths
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verifier import Verifier
 from agentrl.rollout.scoring import RewardFunctions
+from tests.rollout.test_reward_adapters import answered
 
 
 @pytest.fixture(scope="module")

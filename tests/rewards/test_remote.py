@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
-from tests.rollout.test_batch_rewards import answered
 
 from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import Remote
 from agentrl.rollout.scoring import RewardFunctions
+from tests.rollout.test_reward_adapters import answered
 
 THEIRS = """
 import time
