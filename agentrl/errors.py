@@ -4,7 +4,7 @@
 
     AgentRLError
     ├── ConfigError           a user's mistake, found before any work starts
-    │   └── EpisodeRemoved        the requested episode was removed by retention
+    │   └── EpisodeRemoved        the requested episode was pruned
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
     ├── LearnerError          a learner rank failed, or training diverged; ends the run
     └── WorldError            an infrastructure failure; discards the episode, never a reward
@@ -41,7 +41,7 @@ class ConfigError(AgentRLError):
 
 
 class EpisodeRemoved(ConfigError):
-    """Retention has removed an episode's file; its scores are still recorded."""
+    """An episode's file has been pruned; its scores are still recorded."""
 
 
 class ActionError(AgentRLError):

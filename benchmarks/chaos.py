@@ -47,9 +47,9 @@ from agentrl.policies.open_model import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import open_env_pool
+from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.rollout.translator_and_players import load_player
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.system.screen_frame import bar_height

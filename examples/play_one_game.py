@@ -9,7 +9,7 @@ import numpy as np
 
 import agentrl
 from agentrl.config import EnvConfig
-from agentrl.rollout.translator_and_players import load_player
+from agentrl.rollout.load_translator_and_players import load_player
 
 player = load_player(EnvConfig(id="NumberGame-v0"), sys.argv[1] if len(sys.argv) > 1 else "expert")
 translator = agentrl.make_translator("NumberGame-v0")

@@ -15,7 +15,7 @@ import yaml
 from PIL import Image
 
 from agentrl.config import AlgorithmConfig, from_dict, load
-from agentrl.rollout.translator_and_players import open_translator
+from agentrl.rollout.load_translator_and_players import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

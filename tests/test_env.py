@@ -8,8 +8,12 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.env_arguments import make_env
-from agentrl.rollout.translator_and_players import load_player, open_translator, read_action_space
+from agentrl.rollout.load_translator_and_players import (
+    load_player,
+    open_translator,
+    read_action_space,
+)
+from agentrl.rollout.make_env import make_env
 
 CODE = """
 import gymnasium

@@ -196,7 +196,7 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
-    from agentrl.training.run_or_config import export_checkpoint
+    from agentrl.training.model_to_play import export_checkpoint
 
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"

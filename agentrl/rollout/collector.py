@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
-from agentrl.rollout.env_arguments import Split
+from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
 from agentrl.worker_threads import Workers

@@ -12,10 +12,10 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.env_arguments import Split, env_config_for, env_registration, with_allowed_apps
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.phone_pool import SharedPhones, SharedPool, open_phone_pool
+from agentrl.rollout.make_env import Split, env_config_for, env_registration, with_allowed_apps
+from agentrl.rollout.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.types import Episode, Image, Outcome
 from agentrl.virtual_phone.phones_spec import AppSpec
 

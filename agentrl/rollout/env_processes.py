@@ -20,8 +20,8 @@ import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.env_arguments import env_kwargs, make_env
 from agentrl.rollout.env_server import EnvServer, InvalidRequest
+from agentrl.rollout.make_env import env_kwargs, make_env
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
 
 _START_S = 60.0

@@ -16,8 +16,8 @@ import PIL.Image
 
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, EnvError, boundary, describe_error
-from agentrl.rollout.env_arguments import make_env
-from agentrl.rollout.translator_and_players import instructions_for, open_translator
+from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker_threads import Worker

@@ -15,9 +15,9 @@ from agentrl.replay import RecordedEpisode
 from agentrl.replay.episode_encoding import to_plain
 from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.recorder import masked
-from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, Turn

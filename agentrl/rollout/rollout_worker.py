@@ -20,13 +20,13 @@ from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
-from agentrl.rollout.env_arguments import Split, env_config_for, env_registration
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.phone_pool import SharedPhones, phone_states
+from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.make_env import Split, env_config_for, env_registration
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.rollout.translator_and_players import load_player
+from agentrl.rollout.shared_phone_pool import SharedPhones, phone_states
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport

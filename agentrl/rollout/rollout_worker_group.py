@@ -13,9 +13,9 @@ from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, RolloutConfig
 from agentrl.rollout.collector import CollectionProgress
-from agentrl.rollout.phone_pool import PhonePoolActor, SharedPhones
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
 from agentrl.weight_sync.transports import WeightTransport

@@ -16,8 +16,8 @@ from agentrl.errors import (
 )
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.replay.episode_summary import label_of
-from agentrl.rollout.env_arguments import Split
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
+from agentrl.rollout.make_env import Split
 from agentrl.text import short_serial, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 

@@ -18,7 +18,7 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_arguments import env_registration
+from agentrl.rollout.make_env import env_registration
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import NO_ROOM
 from agentrl.training import env_seeds

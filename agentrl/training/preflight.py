@@ -14,7 +14,12 @@ from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
 from agentrl.policies.open_model import check_engine
-from agentrl.rollout.env_arguments import (
+from agentrl.rollout.load_translator_and_players import (
+    instructions_for,
+    load_player,
+    open_translator,
+)
+from agentrl.rollout.make_env import (
     baseline_players,
     check_env_kwargs,
     env_config_for,
@@ -22,7 +27,6 @@ from agentrl.rollout.env_arguments import (
     with_allowed_apps,
 )
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.rollout.translator_and_players import instructions_for, load_player, open_translator
 from agentrl.training.env_seeds import check_seeds
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.loggers import check_loggers, check_logins

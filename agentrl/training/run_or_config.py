@@ -1,18 +1,10 @@
 """Resolve the target of a command: a run's folder, a configuration or an environment's name."""
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from agentrl import config as configuration
-from agentrl import event_loop
-from agentrl.config import Config, ModelConfig, RolloutConfig
-from agentrl.config.loading import path_of
-from agentrl.errors import ConfigError
-from agentrl.policies.models.model_source import is_on_hub, resolve_model
-from agentrl.policies.open_model import served_model_name
-from agentrl.training.checkpoints import checkpoint_store
+from agentrl.config import Config
 from agentrl.training.run_folder import RunFolder
 
 
@@ -29,139 +21,7 @@ def open_target(
     return configuration.load(run / "config.yaml", overrides), run
 
 
-def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
-    """The folder of a run's checkpoint; None without a name.
-
-    Raises:
-        ConfigError: there is no such checkpoint, or the target is not a run.
-    """
-    if name is None:
-        return None
-    if run is None:
-        raise ConfigError(
-            f"checkpoint={name}: only runs have checkpoints; give a run's folder (runs/NAME)"
-        )
-    return checkpoint_store.by_name(run, name)
-
-
-def model_of_run(model: ModelConfig, run: Path, kept: Path | None) -> ModelConfig:
-    """The run's own model: with a checkpoint its start model, otherwise its final one."""
-    own = run / ("model" if kept is None else "start")
-    if kept is None and not own.is_dir():
-        raise ConfigError(
-            f"{run} has no final model yet: resume it, or choose a checkpoint (--checkpoint last)"
-        )
-    if not own.is_dir():  # the run started from a folder or from a model of the hub
-        return model
-    return replace(model, path=str(own.absolute()))
-
-
-def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
-    """Whether the model that plays is behind a server.
-
-    Raises:
-        ConfigError: it is, but a checkpoint is named.
-    """
-    served = rollout.engine == "remote"
-    if served and checkpoint is not None:
-        raise ConfigError(
-            f"checkpoint={checkpoint} contradicts rollout.engine=remote, which plays with the "
-            "server's model; remove one of the two settings"
-        )
-    return served
-
-
-def with_served_model(rollout: RolloutConfig) -> RolloutConfig:
-    """The same settings with the name of the model that the server offers; contacts it.
-
-    Raises:
-        ConfigError: the server cannot be reached or rejects the request, or it offers several
-            models and none is named.
-        EngineError: the server fails.
-    """
-    endpoint = replace(rollout.endpoint, model=event_loop.run(served_model_name(rollout)))
-    return replace(rollout, endpoint=endpoint)
-
-
-def trained_steps(run: Path | None, kept: Path | None) -> int:
-    """How many training steps the model of a run or of a checkpoint has had."""
-    if kept is not None:
-        return checkpoint_store.step_of(kept)
-    return 0 if run is None else RunFolder(run).load_state().step
-
-
 def overridden_name(name: str | None, overrides: Sequence[str]) -> str | None:
     """`run.name` if an override sets it: the name in a run's stored configuration is taken."""
     is_set = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
     return name if is_set else None
-
-
-def check_checkpoint(model: ModelConfig, kept: Path | None) -> None:
-    """Check that a checkpoint fits the run's start model, if that is a local folder.
-
-    Args:
-        model: the run's own model.
-        kept: the checkpoint; None checks nothing.
-
-    Raises:
-        ConfigError: it belongs to another model, or is damaged.
-    """
-    if kept is not None and model.path != "tiny" and not is_on_hub(model):
-        checkpoint_store.check(kept, path_of(model.path, "model.path"), model.lora)
-
-
-def model_folder(model: ModelConfig, run_seed: int, scratch: Path, kept: Path | None) -> Path:
-    """The folder of the model to evaluate; a model that must be exported goes into `scratch`.
-
-    Raises:
-        ConfigError: the checkpoint belongs to another model, or is damaged.
-    """
-    start = resolve_model(model, run_seed, scratch / "start")
-    if kept is None:
-        return start
-    checkpoint_store.check(kept, start, model.lora)
-    checkpoint_store.export(kept, start, scratch / "model", model.dtype, model.lora)
-    return scratch / "model"
-
-
-def export_checkpoint(
-    run: Path, out: Path, name: str | None = None, dtype: str | None = None, adapter: bool = False
-) -> int:
-    """Export the model of a run's checkpoint as an ordinary Hugging Face folder.
-
-    Args:
-        run: the run's folder.
-        out: the folder to write; it appears only when it is complete.
-        name: `best`, `last` or a step; None takes the last, which is the final model.
-        dtype: of the written weights; None takes the run's `model.dtype`.
-        adapter: write only the adapters (`model.lora`), for PEFT and vLLM.
-
-    Returns:
-        The training step of the checkpoint.
-
-    Raises:
-        ConfigError: there is no such run or checkpoint, the checkpoint belongs to another model
-            or is damaged, or it has no adapters.
-    """
-    RunFolder.existing(run)
-    config, _ = open_target(run, ())
-    if adapter and not config.model.lora.rank:
-        raise ConfigError(
-            f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
-        )
-    kept = checkpoint_store.by_name(run, name or "last")
-    start = run / "start"
-    try:
-        with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            if not start.is_dir():  # the run started from a folder or from a model of the hub
-                start = resolve_model(config.model, config.seed, Path(scratch) / "start")
-            checkpoint_store.check(kept, start, config.model.lora)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            if adapter:
-                checkpoint_store.export_adapters(kept, start, out, config.model)
-            else:
-                dtype = dtype or config.model.dtype
-                checkpoint_store.export(kept, start, out, dtype, config.model.lora)
-    except OSError as error:
-        raise ConfigError(f"{out}: cannot be written: {error}") from error
-    return checkpoint_store.step_of(kept)

@@ -17,7 +17,7 @@ from agentrl.config import (
     WarmStartConfig,
 )
 from agentrl.config.loading import path_of
-from agentrl.rollout.env_arguments import baseline_players
+from agentrl.rollout.make_env import baseline_players
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
 

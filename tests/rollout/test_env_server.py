@@ -27,11 +27,11 @@ from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError, WorldError
 from agentrl.rollout import env_server
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_arguments import make_env
 from agentrl.rollout.env_server import InvalidRequest, pack, unpack
+from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.rollout.remote_env import RemoteEnv
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.rollout.translator_and_players import open_translator
 
 GAME = """
 import os, time, gymnasium, numpy as np

@@ -10,7 +10,7 @@ from torch import Tensor
 from agentrl.algorithms.advantages import AdvantageResult
 from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.packing import split_into_sequences
+from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import (
     ScoreTokens,

@@ -19,7 +19,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.translator_and_players import open_translator
+from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.supervised.reply_conversion import available_gestures
 from agentrl.viewer.live_episode import LiveEpisode

@@ -11,9 +11,9 @@ from threading import Thread
 from agentrl.config import EnvConfig
 from agentrl.errors import AgentRLError, describe_error
 from agentrl.findings import Finding, wrong
-from agentrl.rollout.env_arguments import env_registration
 from agentrl.rollout.env_check import checks
 from agentrl.rollout.env_check.random_play import play_randomly
+from agentrl.rollout.make_env import env_registration
 
 _START_S = 30.0
 """For the process to start, in addition to the deadline of a check."""

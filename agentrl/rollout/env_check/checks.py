@@ -18,7 +18,6 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
-from agentrl.rollout.env_arguments import env_registration, make_env
 from agentrl.rollout.env_check.random_play import (
     SEED,
     RandomEpisode,
@@ -26,7 +25,8 @@ from agentrl.rollout.env_check.random_play import (
     equal_values,
     play_randomly,
 )
-from agentrl.rollout.translator_and_players import load_player, open_translator
+from agentrl.rollout.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.make_env import env_registration, make_env
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image
 

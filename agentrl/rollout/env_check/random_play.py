@@ -11,8 +11,8 @@ import numpy as np
 
 from agentrl import env
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_arguments import make_env
-from agentrl.rollout.translator_and_players import open_translator
+from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.make_env import make_env
 from agentrl.types import Observation
 
 SEED = 7

@@ -1,7 +1,4 @@
-"""From episodes to token sequences, and these into micro-batches under a token budget.
-
-Token ids are taken as they were sampled, never re-encoded.
-"""
+"""Pack token sequences into rows, and rows into micro-batches under a token budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,64 +7,7 @@ import numpy as np
 
 from agentrl.training.batching import prefix_tree
 from agentrl.training.batching.prefix_tree import PrefixTree, Tokens
-from agentrl.types import Episode, Image, TokenSequence, Turn
-
-
-def split_into_sequences(episode: Episode, index: int = 0) -> list[TokenSequence]:
-    """Split an episode into runs of turns whose prompts extend each other.
-
-    With the history layout `concat` an episode is one sequence; with a window of turns, one per
-    turn. Together the sequences contain each sampled token of the episode once, in order.
-
-    Args:
-        episode: of any number of turns.
-        index: of the episode in its training step.
-
-    Returns:
-        In the order of the turns; empty for a void episode. Runs without sampled tokens are
-        skipped.
-    """
-    if episode.outcome.void:
-        return []
-    runs: list[list[int]] = []
-    for number, turn in enumerate(episode.turns):
-        if runs and _extends(episode.turns[runs[-1][-1]], turn):
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return [
-        _sequence(episode, run, index)
-        for run in runs
-        if any(episode.turns[number].reply_ids for number in run)
-    ]
-
-
-def _extends(previous: Turn, turn: Turn) -> bool:
-    prefix = previous.prompt_ids + previous.reply_ids
-    return (
-        len(turn.prompt_ids) >= len(prefix)
-        and turn.prompt_ids[: len(prefix)] == prefix
-        and len(turn.images) >= len(previous.images)
-    )
-
-
-def _sequence(episode: Episode, run: Sequence[int], index: int) -> TokenSequence:
-    turns = [episode.turns[number] for number in run]
-    for turn in turns:
-        assert len(turn.reply_ids) == len(turn.reply_logprobs), "one log-probability per token"
-    return TokenSequence(
-        token_ids=turns[-1].prompt_ids + turns[-1].reply_ids,
-        sampled_positions=tuple(
-            len(turn.prompt_ids) + offset for turn in turns for offset in range(len(turn.reply_ids))
-        ),
-        logprobs=tuple(logprob for turn in turns for logprob in turn.reply_logprobs),
-        versions=tuple(version for turn in turns for version in turn.reply_versions),
-        turns=tuple(
-            number for number, turn in zip(run, turns, strict=True) for _ in turn.reply_ids
-        ),
-        images=turns[-1].images,
-        episode=index,
-    )
+from agentrl.types import Image, TokenSequence
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -92,7 +32,7 @@ class Packing:
 def pack_micro_batches(
     sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None
 ) -> list[list[list[PrefixTree]]]:
-    """[micro-batches][rows][trees]; see `pack_rows` and `pack_single_rows` in `prefix_tree`."""
+    """[micro-batches][rows][trees]; see `pack_rows` and `pack_single_rows`."""
     keys = _keys(sequences, image_token_id)
     if not packing.read_last_tokens:
         keys = [
@@ -104,8 +44,66 @@ def pack_micro_batches(
     else:
         trees = [prefix_tree.single_sequence(index, len(key)) for index, key in enumerate(keys)]
     if packing.attention_masks:
-        return prefix_tree.pack_rows(trees, packing.max_tokens)
-    return prefix_tree.pack_single_rows(trees, packing.max_tokens)
+        return pack_rows(trees, packing.max_tokens)
+    return pack_single_rows(trees, packing.max_tokens)
+
+
+def pack_rows(
+    trees: Sequence[PrefixTree], max_tokens: int, fill: bool = True
+) -> list[list[list[PrefixTree]]]:
+    """Pack trees into rows and rows into micro-batches, the longest first.
+
+    The longest tree determines the row length of a micro-batch; shorter trees share a row while
+    they fit.
+
+    Args:
+        trees: any number.
+        max_tokens: size of a micro-batch, including padding; a longer tree is packed alone.
+        fill: whether trees share rows; otherwise each has its own.
+
+    Returns:
+        [micro-batches][rows][trees]; if memory does not suffice, the first one fails already.
+        Deterministic.
+    """
+    batches: list[list[list[PrefixTree]]] = []
+    free: list[int] = []
+    width = 0
+    for tree in sorted(trees, key=lambda tree: -tree.length):
+        row = next((i for i, space in enumerate(free) if fill and space >= tree.length), None)
+        if row is not None:
+            batches[-1][row].append(tree)
+            free[row] -= tree.length
+        elif batches and (len(batches[-1]) + 1) * width <= max_tokens:
+            batches[-1].append([tree])
+            free.append(width - tree.length)
+        else:
+            width = tree.length
+            batches.append([[tree]])
+            free = [0]
+    return batches
+
+
+def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[list[PrefixTree]]]:
+    """Pack trees into micro-batches of a single row without padding, the longest first.
+
+    Args:
+        trees: any number.
+        max_tokens: length of a row; a longer tree is packed alone.
+
+    Returns:
+        [micro-batches][1][trees]. Deterministic.
+    """
+    batches: list[list[list[PrefixTree]]] = []
+    free: list[int] = []
+    for tree in sorted(trees, key=lambda tree: -tree.length):
+        row = next((i for i, space in enumerate(free) if space >= tree.length), None)
+        if row is None:
+            batches.append([[tree]])
+            free.append(max_tokens - tree.length)
+        else:
+            batches[row][0].append(tree)
+            free[row] -= tree.length
+    return batches
 
 
 def _keys(sequences: Sequence[TokenSequence], image_token_id: int | None) -> list[Tokens]:

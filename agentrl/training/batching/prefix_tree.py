@@ -1,4 +1,4 @@
-"""Common prefixes are computed once: token sequences as trees, trees packed into rows.
+"""Common prefixes are computed once: token sequences as trees.
 
 Episodes of a group share a prefix: instructions, first screen, and often the first replies.
 Laid out depth first, a token's descendants follow it at once, so that attention needs only one
@@ -103,61 +103,3 @@ def _is_cheaper(
 
 def _cost(length: int, attention_break_even: float) -> float:
     return length * (attention_break_even + length)
-
-
-def pack_rows(
-    trees: Sequence[PrefixTree], max_tokens: int, fill: bool = True
-) -> list[list[list[PrefixTree]]]:
-    """Pack trees into rows and rows into micro-batches, the longest first.
-
-    The longest tree determines the row length of a micro-batch; shorter trees share a row while
-    they fit.
-
-    Args:
-        trees: any number.
-        max_tokens: size of a micro-batch, including padding; a longer tree is packed alone.
-        fill: whether trees share rows; otherwise each has its own.
-
-    Returns:
-        [micro-batches][rows][trees]; if memory does not suffice, the first one fails already.
-        Deterministic.
-    """
-    batches: list[list[list[PrefixTree]]] = []
-    free: list[int] = []
-    width = 0
-    for tree in sorted(trees, key=lambda tree: -tree.length):
-        row = next((i for i, space in enumerate(free) if fill and space >= tree.length), None)
-        if row is not None:
-            batches[-1][row].append(tree)
-            free[row] -= tree.length
-        elif batches and (len(batches[-1]) + 1) * width <= max_tokens:
-            batches[-1].append([tree])
-            free.append(width - tree.length)
-        else:
-            width = tree.length
-            batches.append([[tree]])
-            free = [0]
-    return batches
-
-
-def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[list[PrefixTree]]]:
-    """Pack trees into micro-batches of a single row without padding, the longest first.
-
-    Args:
-        trees: any number.
-        max_tokens: length of a row; a longer tree is packed alone.
-
-    Returns:
-        [micro-batches][1][trees]. Deterministic.
-    """
-    batches: list[list[list[PrefixTree]]] = []
-    free: list[int] = []
-    for tree in sorted(trees, key=lambda tree: -tree.length):
-        row = next((i for i, space in enumerate(free) if space >= tree.length), None)
-        if row is None:
-            batches.append([[tree]])
-            free.append(max_tokens - tree.length)
-        else:
-            batches[row][0].append(tree)
-            free[row] -= tree.length
-    return batches

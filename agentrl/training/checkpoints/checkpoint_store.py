@@ -3,7 +3,7 @@
 ::
 
     RUN/checkpoints/
-        step-00010/learner/       weights, optimizers, counters, random state: see `tensor_shards`
+        step-00010/learner/       weights, optimizers, counters, random state; `sharded_checkpoint`
         step-00010/trainer.json   state of the training loop
         step-00010/best           marks a step that evaluated best so far; the latest mark counts
 """
@@ -247,11 +247,11 @@ def _policy_weights(checkpoint: Path, start_weights: Mapping[str, Tensor]) -> di
         checkpoint: as returned by `by_name`.
         start_weights: the weights that the run started from.
     """
-    from agentrl.training.learner import learner_state, lora_adapters, qlora, tensor_shards
+    from agentrl.training.learner import learner_state, lora_adapters, qlora, sharded_checkpoint
 
     def shape(name: str) -> Sequence[int]:
         return start_weights[lora_adapters.base_name(name) or ""].shape
 
     return qlora.dequantize_tensors(
-        tensor_shards.read(checkpoint / _LEARNER, learner_state.POLICY), shape
+        sharded_checkpoint.read(checkpoint / _LEARNER, learner_state.POLICY), shape
     )

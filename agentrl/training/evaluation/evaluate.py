@@ -20,24 +20,23 @@ from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_arguments import Split
+from agentrl.rollout.make_env import Split
 from agentrl.rollout.rollout_worker_group import AnyRollouts, open_rollouts
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.monitoring.console import ConsoleDisplay
-from agentrl.training.monitoring.progress import PlannedWork, show_progress
-from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_or_config import (
+from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
     is_served,
     model_folder,
     model_of_run,
-    open_target,
-    overridden_name,
     trained_steps,
     with_served_model,
 )
+from agentrl.training.monitoring.console import ConsoleDisplay
+from agentrl.training.monitoring.progress import PlannedWork, show_progress
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_or_config import open_target, overridden_name
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
 

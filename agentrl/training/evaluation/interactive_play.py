@@ -11,23 +11,22 @@ from agentrl.config import Config, EnvConfig, EvalConfig
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
-from agentrl.rollout.env_arguments import Split
+from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.make_env import Split
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.rollout.translator_and_players import open_translator
 from agentrl.training import preflight
-from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_or_config import (
+from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
     is_served,
     model_folder,
     model_of_run,
-    open_target,
-    overridden_name,
     trained_steps,
     with_served_model,
 )
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_or_config import open_target, overridden_name
 from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed, strip_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
@@ -73,7 +72,7 @@ def play(
         interface: shows the episode, and reads a person's input.
         policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
             scripted player.
-        seed: of the episode.
+        seed: seed of the episode.
         greedy: the model takes its most probable token each time.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.

@@ -11,7 +11,7 @@ import torch
 from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
-from agentrl.training.learner import lora_adapters, qlora, tensor_shards
+from agentrl.training.learner import lora_adapters, qlora, sharded_checkpoint
 from agentrl.training.learner.learner_models import LearnerModels
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
         "version": version,
     }
     tensors = models.state_tensors() | {"rng": torch.get_rng_state()}
-    tensor_shards.write(folder, tensors, plain, main=models.rank.number == 0)
+    sharded_checkpoint.write(folder, tensors, plain, main=models.rank.number == 0)
 
 
 def restore(models: LearnerModels, folder: Path) -> int:
@@ -55,7 +55,7 @@ def restore(models: LearnerModels, folder: Path) -> int:
         ConfigError: the state is broken, belongs to another model or job, or was saved during
             supervised training, which has not begun here.
     """
-    plain = tensor_shards.read_plain(folder)
+    plain = sharded_checkpoint.read_plain(folder)
     try:
         return _restore(models, folder, plain)
     except (KeyError, TypeError, AttributeError) as error:
@@ -81,7 +81,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
     if "implicit" in trained and models.implicit_reward is None:
         models.implicit_reward = models.make_implicit_reward()
     rng = torch.get_rng_state()
-    tensor_shards.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
+    sharded_checkpoint.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
     for part, optimizer in models.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
@@ -104,20 +104,22 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         ConfigError: it belongs to another model, has other adapters, or is broken.
     """
     try:
-        _check_same(tensor_shards.read_plain(folder), _LORA, _lora_identity(lora))
+        _check_same(sharded_checkpoint.read_plain(folder), _LORA, _lora_identity(lora))
     except (KeyError, TypeError) as error:
         raise _incomplete(folder, error) from error
     model = load_on_meta(source)
     asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
     # A tied weight is saved under its second name, too, if the model's files hold both.
     both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
-    stored = {n: s for n, s in tensor_shards.stored_shapes(folder).items() if n.startswith(POLICY)}
+    stored = {
+        n: s for n, s in sharded_checkpoint.stored_shapes(folder).items() if n.startswith(POLICY)
+    }
     kept = qlora.dequantized_shapes(
         stored, lambda name: asked.get(lora_adapters.base_name(name) or "", ())
     )
     plain = {n: s for name, s in kept.items() if (n := lora_adapters.base_name(name)) is not None}
     tied = both - asked.keys()
-    tensor_shards.check_shapes(
+    sharded_checkpoint.check_shapes(
         folder, {n: s for n, s in plain.items() if n not in tied}, asked, POLICY
     )
 

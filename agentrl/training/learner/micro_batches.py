@@ -11,7 +11,7 @@ from torch import Tensor
 from agentrl.algorithms.losses import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import collate, prefix_tree
-from agentrl.training.batching.packing import Packing, pack_micro_batches
+from agentrl.training.batching.packing import Packing, pack_micro_batches, pack_rows
 from agentrl.training.learner.process_group import Rank
 from agentrl.types import Batch, TokenSequence
 
@@ -140,5 +140,5 @@ def single_batch(
         prefix_tree.single_sequence(index, len(sequence.token_ids))
         for index, sequence in enumerate(sequences)
     ]
-    (rows,) = prefix_tree.pack_rows(trees, longest * len(sequences), fill=False)
+    (rows,) = pack_rows(trees, longest * len(sequences), fill=False)
     return collate.build_batch(sequences, rows, model_adapter, device=device)

@@ -135,7 +135,7 @@ def learning_rate(config: OptimConfig, past: float, step: int) -> float:
     """Learning rate of one optimizer step: linear warmup, then decay over the run.
 
     Args:
-        config: the policy's.
+        config: optimizer settings of the policy.
         past: fraction of the training steps that are done, in [0, 1].
         step: number of optimizer steps before this one.
     """

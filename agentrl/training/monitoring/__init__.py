@@ -1,4 +1,4 @@
-"""Monitoring of a running job: console, loggers, watchdogs and the learning curve."""
+"""Monitoring of a running job: console, loggers, health checks and the learning curve."""
 
 from agentrl.training.monitoring.reporter import Reporter
 

@@ -1,4 +1,4 @@
-"""Passes a job's stages, metrics and results to its loggers and watchdogs."""
+"""Passes a job's stages, metrics and results to its loggers and health checks."""
 
 import logging
 from collections.abc import Mapping, Sequence

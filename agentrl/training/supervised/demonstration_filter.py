@@ -19,7 +19,7 @@ from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.episode_summary import label_of
-from agentrl.rollout.translator_and_players import instructions_for, open_translator
+from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
 from agentrl.text import pluralize
 from agentrl.training import env_seeds
 from agentrl.training.run_folder import RunFolder

@@ -14,8 +14,8 @@ from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.translator_and_players import instructions_for, open_translator
-from agentrl.training.batching.packing import split_into_sequences
+from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn
@@ -116,10 +116,10 @@ class SupervisedDataset:
 
     Args:
         demonstrations: episodes that are not void.
-        config: the warm start's section.
+        config: warm start settings.
         player: relabels the samples; None uses the demonstrated replies.
         encoder: the model's.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     def __init__(

@@ -20,9 +20,9 @@ from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError, EnvError
 from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_arguments import env_registration, environment_class
+from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.make_env import env_registration, environment_class
 from agentrl.rollout.rollout_worker_group import AnyRollouts
-from agentrl.rollout.translator_and_players import instructions_for, open_translator
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset

@@ -20,7 +20,7 @@ from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin, resolve_model
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.env_arguments import baseline_players
+from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.rollout_worker_group import open_rollouts
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store

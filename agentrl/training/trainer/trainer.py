@@ -15,9 +15,9 @@ from agentrl.config import Config, WarmStartConfig
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.env_arguments import baseline_players
+from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.rollout_worker_group import AnyRollouts
-from agentrl.rollout.translator_and_players import load_player
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
@@ -197,7 +197,7 @@ class Trainer:
             log.warning("%s", warning)
 
     async def step(self, step: int) -> None:
-        """Play, score, compare siblings, update, publish; then evaluate, save, prune when due."""
+        """Play, score, compute advantages, update, publish; then evaluate, save, prune when due."""
         with self._stage("reinforcement"):
             began = time.perf_counter()
             played = await self._take_step(step)

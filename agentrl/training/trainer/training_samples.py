@@ -18,7 +18,7 @@ from agentrl.algorithms.advantages import (
 from agentrl.algorithms.kl import ESTIMATES
 from agentrl.algorithms.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.config import AlgorithmConfig
-from agentrl.training.batching.packing import split_into_sequences
+from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
 
@@ -49,12 +49,12 @@ def build_training_samples(
     """Score the tokens of a step's episodes, compute advantages, and build samples.
 
     Args:
-        groups: siblings, with rewards.
-        settings: the algorithm's.
+        groups: scored episodes, by group.
+        settings: algorithm settings.
         score_tokens: `Learner.score_tokens`; called only if the algorithm requires scores.
         max_new_tokens: limit of a reply.
-        version: of the weights that are to be updated.
-        seed: of random draws.
+        version: version of the weights to be updated.
+        seed: seed of random draws.
         greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
         kl_coefficient: of the KL in the reward, if `algorithm.kl` is `reward`.
 

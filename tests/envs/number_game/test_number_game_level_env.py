@@ -15,7 +15,7 @@ from agentrl.envs.number_game.app import NumberGameApp
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.envs.number_game.players import NumberGameExpert, NumberGameRandom
 from agentrl.errors import ConfigError
-from agentrl.rollout.translator_and_players import open_translator
+from agentrl.rollout.load_translator_and_players import open_translator
 
 APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 EVERYTHING = {

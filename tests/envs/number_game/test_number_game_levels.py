@@ -15,7 +15,7 @@ from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.envs.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
-from agentrl.rollout.translator_and_players import open_translator
+from agentrl.rollout.load_translator_and_players import open_translator
 from tests.envs.number_game.level_apps import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.qa.tools import calculate, zoom
-from agentrl.rollout.translator_and_players import load_player
+from agentrl.rollout.load_translator_and_players import load_player
 from tests.data.rows import picture
 
 

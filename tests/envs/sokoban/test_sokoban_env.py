@@ -22,8 +22,8 @@ from agentrl.envs.sokoban.players import SokobanExpert, SokobanMediocre, Sokoban
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
-from agentrl.rollout.env_arguments import check_env_kwargs
-from agentrl.rollout.translator_and_players import load_player, open_translator
+from agentrl.rollout.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.make_env import check_env_kwargs
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban.search import move
 

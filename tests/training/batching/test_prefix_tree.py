@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.training.batching import prefix_tree
-from agentrl.training.batching.prefix_tree import build_trees, pack_rows, pack_single_rows
+from agentrl.training.batching.packing import pack_rows, pack_single_rows
+from agentrl.training.batching.prefix_tree import build_trees
 
 SAMPLES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=8)
 MANY = 10_000

@@ -19,7 +19,7 @@ from agentrl.policies.models import load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.learner import learner_metrics, tensor_shards
+from agentrl.training.learner import learner_metrics, sharded_checkpoint
 from agentrl.training.learner.learner import MAX_SKIPS, Learner
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.weight_sync.weight_files import publish
@@ -382,7 +382,7 @@ def test_a_truncated_state_is_refused_and_nothing_is_changed(
     with pytest.raises(ConfigError, match=r"cannot be read.*Remove this checkpoint"):
         make_learner(config).restore(state)
     with pytest.raises(ConfigError, match="cannot be read"):
-        tensor_shards.read(state, "policy/")
+        sharded_checkpoint.read(state, "policy/")
 
 
 def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
@@ -393,7 +393,7 @@ def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
     (state / ".metadata").write_bytes(pickle.dumps(Harm()))
-    for read in (learner.restore, lambda folder: tensor_shards.read(folder, "policy/")):
+    for read in (learner.restore, lambda folder: sharded_checkpoint.read(folder, "policy/")):
         with pytest.raises(ConfigError, match="mkdir is not allowed in a checkpoint"):
             read(state)
     assert not (tmp_path / "harm").exists()
@@ -610,6 +610,6 @@ def test_bfloat16_computes_in_half_the_bits_over_full_masters(
     assert half["grad_norm"] == pytest.approx(plain["grad_norm"], rel=0.1)
     assert {t.dtype for t in learner.weights().values()} == {torch.bfloat16}
     learner.save_state(tmp_path / "state")
-    assert {t.dtype for t in tensor_shards.read(tmp_path / "state", "policy/").values()} == {
+    assert {t.dtype for t in sharded_checkpoint.read(tmp_path / "state", "policy/").values()} == {
         torch.float32
     }

@@ -18,10 +18,10 @@ from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.rollout.translator_and_players import load_player
 from agentrl.training import env_seeds, preflight
-from agentrl.training.batching.packing import split_into_sequences
+from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import demonstration_filter, warm_start

@@ -17,9 +17,9 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.policies.models import adapter_for
 from agentrl.training import env_seeds
-from agentrl.training.batching.packing import split_into_sequences
+from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.learner import tensor_shards
+from agentrl.training.learner import sharded_checkpoint
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
 from tests.training.samples import training_samples
@@ -104,14 +104,14 @@ def test_killed_run_resumes_with_its_weights_and_optimizer(killed_and_resumed):
     learner.save_state(run.parent / "again")
     learner.close()
     again, then = (
-        tensor_shards.read(folder, "")
+        sharded_checkpoint.read(folder, "")
         for folder in (run.parent / "again", run / "checkpoints" / "step-00002" / "learner")
     )
     assert again.keys() == then.keys()
     for name, one in again.items():
         if name != "rng":
             torch.testing.assert_close(one, then[name], rtol=1e-4, atol=1e-6, msg=name)
-    killed = tensor_shards.read(run.parent / "when-killed" / "step-00001" / "learner", "")
+    killed = sharded_checkpoint.read(run.parent / "when-killed" / "step-00001" / "learner", "")
     assert any(not torch.equal(killed[name], then[name]) for name in then if "policy/" in name)
 
 

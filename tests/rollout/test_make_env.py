@@ -4,8 +4,8 @@ import pytest
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.env_arguments import check_env_kwargs, env_kwargs, with_allowed_apps
-from agentrl.rollout.translator_and_players import load_player, open_translator
+from agentrl.rollout.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.make_env import check_env_kwargs, env_kwargs, with_allowed_apps
 
 
 class Board(gymnasium.Env):
