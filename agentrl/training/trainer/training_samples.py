@@ -75,8 +75,7 @@ def build_training_samples(
     result = compute_advantages(played, settings)
     versions = _versions(episodes, played.token_mask, version)
     fresh = _fresh(versions, version, settings.max_staleness)
-    # Stale tokens are recorded with the advantage that they count with: 0.
-    advantages = torch.where(fresh, result.advantages, 0.0)
+    advantages = torch.where(fresh, result.advantages, 0.0)  # stale tokens count with 0
     metrics = {
         "state_match_fraction": state_match_fraction(played),
         "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
@@ -94,8 +93,9 @@ def build_training_samples(
     )
     samples = _resampled(samples, played.returns.tolist(), settings.resample_power, seed)
     metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
-    by_turn = split_by_turn(advantages, groups)
-    return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
+    return StepSamples(
+        samples=samples, advantages=split_by_turn(advantages, groups), metrics=metrics
+    )
 
 
 def _sequences(episodes: Sequence[ScoredEpisode]) -> list[TokenSequence]:
