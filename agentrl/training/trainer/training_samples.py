@@ -93,9 +93,8 @@ def build_training_samples(
     )
     samples = _resampled(samples, played.returns.tolist(), settings.resample_power, seed)
     metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
-    return StepSamples(
-        samples=samples, advantages=split_by_turn(advantages, groups), metrics=metrics
-    )
+    by_turn = split_by_turn(advantages, groups)
+    return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
 
 
 def _sequences(episodes: Sequence[ScoredEpisode]) -> list[TokenSequence]:
