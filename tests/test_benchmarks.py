@@ -195,6 +195,7 @@ def test_trainer_benchmark_runs_with_or_without_trl():
         assert f"│ {row} " in said
 
 
+@pytest.mark.slow
 @pytest.mark.adb
 def test_the_devices_benchmark_prints_its_conditions(adb_server):
     said = run("devices", "--rounds", 2, "--phones", 2, "--seconds", 0.2)
@@ -204,6 +205,7 @@ def test_the_devices_benchmark_prints_its_conditions(adb_server):
         assert row in said
 
 
+@pytest.mark.slow
 @pytest.mark.adb
 def test_the_rollout_benchmark_prints_its_conditions(adb_server):
     said = run("rollout", "--engine=hf", "--phones=4", "--games=2", "--demos=4", "--steps=2")

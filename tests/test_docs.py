@@ -140,6 +140,7 @@ def test_the_documented_custom_game_passes_a_dry_run(folder):
     assert "LargerNumber-v0" in said
 
 
+@pytest.mark.slow
 def test_a_gymnasium_environment_is_trained_from_yaml_alone(tmp_path):
     (code,) = [code for code in blocks("environments.md", "yaml") if name_of(code)]
     (tmp_path / "frozen_lake.yaml").write_text(code.replace("steps: 100", "steps: 2"))
