@@ -6,6 +6,7 @@
     ├── ConfigError           a user's mistake, found before any work starts
     │   └── EpisodeRemoved        the requested episode was pruned
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
+    ├── ClusterError          Ray did not start, or its cluster cannot be joined
     ├── LearnerError          a learner rank failed, or training diverged; ends the run
     └── WorldError            an infrastructure failure; discards the episode, never a reward
         ├── DeviceError       a phone failed
@@ -46,6 +47,10 @@ class EpisodeRemoved(ConfigError):
 
 class ActionError(AgentRLError):
     """A reply that cannot be parsed as an action."""
+
+
+class ClusterError(AgentRLError):
+    """Ray did not start, or its cluster cannot be joined."""
 
 
 class LearnerError(AgentRLError):

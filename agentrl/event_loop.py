@@ -17,6 +17,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to completion and return its result.
 
@@ -24,9 +32,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     of its own, as `asyncio.run` would refuse to. Ctrl-C cancels the coroutine and waits until it
     has cleaned up.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_running_loop():
         return asyncio.run(coroutine)
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.adb_phone import AdbPhone
 
-app = typer.Typer(help="Phones and emulators known to adb.")
+app = typer.Typer(help="Phones and emulators known to adb; without a command, list them.")
 
 _NO_PHONE = (
     "No phone. Plug one in and allow debugging on its screen, or: agentrl devices connect "
@@ -38,16 +38,25 @@ Serial = Annotated[
     ),
 ]
 Driver = Annotated[str, typer.Option(help="ADB library: adbutils or ppadb.")]
+ListDriver = Annotated[
+    str | None, typer.Option("--driver", help="ADB library: adbutils (default) or ppadb.")
+]
 
 
 @app.callback(invoke_without_command=True)
-def devices(context: typer.Context, driver: Driver = "adbutils") -> None:
+def devices(context: typer.Context, driver: ListDriver = None) -> None:
     """Phones and emulators known to adb. Without a command: list them.
 
     Example: agentrl devices
     """
-    if context.invoked_subcommand is None:
-        server = _server(driver)
+    if context.invoked_subcommand is not None:
+        if driver is not None:
+            raise ConfigError(
+                f"--driver {driver}: before a command it has no effect; put it after "
+                f"`agentrl devices {context.invoked_subcommand}`, if that accepts it"
+            )
+    else:
+        server = _server(driver or "adbutils")
         known = server.devices()
         if not known:
             typer.echo(_NO_PHONE)

@@ -67,9 +67,12 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     from agentrl import config as configuration
     from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.preflight import resolve
+    from agentrl.training.run_folder import RunFolder
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
     job = configuration.load(config, overrides)
+    if run is None:
+        RunFolder.check_new(job.run)
     plan = resolve(job, warm_start_pending=warm_start_pending)
     typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
     suggest(("train", run, "--resume") if run else ("train", config, *overrides), prefix="# ")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import extras
-from agentrl.errors import ConfigError, WorldError
+from agentrl.errors import ClusterError, ConfigError, WorldError
 from agentrl.text import with_short_serials
 
 _joined_here = False
@@ -22,6 +22,7 @@ def join_cluster() -> Any:
 
     Raises:
         ConfigError: Ray is not installed.
+        ClusterError: it did not start, or the cluster cannot be joined.
     """
     # Do not send usage statistics to Ray's developers on a user's behalf.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -36,13 +37,20 @@ def join_cluster() -> Any:
         raise ConfigError(extras.NO_RAY) from None
     global _joined_here
     if not ray.is_initialized():
-        ray.init(
-            address=os.environ.get("RAY_ADDRESS"),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=False,
-        )
+        try:
+            ray.init(
+                address=os.environ.get("RAY_ADDRESS"),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+            )
+        except Exception as error:  # Ray raises plain exceptions here, too
+            at = os.environ.get("RAY_ADDRESS", "this machine")
+            raise ClusterError(
+                f"Ray did not start on {at}: {str(error).rstrip('.')}. If the machine is busy, try "
+                "again; rollout.launcher=local works without Ray"
+            ) from error
         _joined_here = True
     return ray
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 import time
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any
 import yaml
 
 from agentrl import config as configuration
-from agentrl.config import Config, EnvConfig
+from agentrl.config import Config, EnvConfig, RunConfig
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
@@ -85,6 +86,24 @@ class RunFolder:
         folder = cls(path)
         folder.save_config(replace(config, env=folder._with_own_prompt(config.env)))
         return folder
+
+    @staticmethod
+    def check_new(config: RunConfig) -> None:
+        """Check, without creating anything, that a run's folder can be created.
+
+        Raises:
+            ConfigError: it exists already, or `run.dir` is no folder that can be written to.
+        """
+        path = Path(config.dir).absolute()
+        if config.name is not None and (path / config.name).exists():
+            raise ConfigError(
+                f"{path / config.name} exists: resume it with agentrl train --resume, or choose "
+                "another run.name"
+            )
+        while not path.exists():
+            path = path.parent
+        if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+            raise ConfigError(f"run.dir={config.dir}: {path} is no folder that can be written to")
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

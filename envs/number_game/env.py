@@ -43,7 +43,7 @@ class NumberGame(GameEnv):
         distractor: whether the screen shows an irrelevant line about numbers or lamps.
         timed: a round is lost after this many touches without a pick; 0 for no clock. In the mode
             `select` every touch picks a card, so no time is lost.
-        allow: packages that may be in front besides the game; see `agentrl.devices.Guard`.
+        allow: packages that may be in front besides the game; see `agentrl.devices.AppGuard`.
         truth: where `info` and reward come from. `state`: what the game publishes. `sight`: what
             its screen shows, as for a game that publishes nothing; `seed` is then the requested
             seed, and `tip` is missing. `audit`: the published state, and `info["audit"]` reports

@@ -45,7 +45,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
             for a private virtual phone.
         mode: `touch` or `calls`.
-        allow: packages that may be in front besides the game; see `agentrl.devices.Guard`.
+        allow: packages that may be in front besides the game; see `agentrl.devices.AppGuard`.
         render_mode: None or `rgb_array`.
         **settings: the game's level.
 

@@ -32,6 +32,13 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return capsys.readouterr().out
 
 
+def test_an_option_of_the_list_before_a_command_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["devices", "--driver", "ppadb", "screenshot"]) == 2
+    assert "agentrl devices screenshot" in capsys.readouterr().err
+
+
 def test_phones_are_listed(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
     listed = said(capsys)
     assert serial in listed

@@ -1,4 +1,6 @@
 import logging
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -65,3 +67,16 @@ def test_logs_of_a_run_do_not_name_its_phones() -> None:
     assert "usb-" in line
     assert "net-" in line
     assert not any(serial in line for serial in words[1:])
+
+
+def test_a_cluster_that_cannot_be_joined_is_an_error_with_a_remedy() -> None:
+    script = "from agentrl.cluster.ray_cluster import join_cluster; join_cluster()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "RAY_ADDRESS": "nonsense"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "ClusterError: Ray did not start on nonsense" in done.stderr
+    assert "rollout.launcher=local" in done.stderr

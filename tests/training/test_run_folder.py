@@ -179,3 +179,20 @@ def test_an_unreachable_limit_is_a_single_warning(run, caplog):
         wait()
     pruner.close()
     assert caplog.text.count("evaluations and demonstrations, which are never removed") == 1
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_run_folder_that_cannot_be_created_is_an_error_before_any_work(
+    folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is no folder that can be written to"):
+        RunFolder.check_new(RunConfig(dir=str(tmp_path / folder)))
+    RunFolder.check_new(RunConfig(dir=str(tmp_path / "new" / "runs"), name="a"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_name_of_an_existing_run_is_an_error_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ConfigError, match="--resume"):
+        RunFolder.check_new(RunConfig(dir=str(tmp_path), name="a"))
