@@ -40,6 +40,12 @@ class RunState:
     """The adapted KL coefficient; None without `algorithm.kl_target`."""
 
 
+def _already_exists(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} exists: resume it with agentrl train --resume {path}, or choose another run.name"
+    )
+
+
 def _fresh(parent: Path, name: str) -> Path:
     """A new folder with the time in its name; numbered if another job has just taken that name."""
     stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
@@ -77,10 +83,7 @@ class RunFolder:
                 path /= config.run.name
                 path.mkdir(parents=True)
         except FileExistsError:
-            raise ConfigError(
-                f"{path} exists: resume it with agentrl train --resume {path}, or choose another "
-                "run.name"
-            ) from None
+            raise _already_exists(path) from None
         except (OSError, ValueError) as error:
             raise ConfigError(f"run.dir={config.run.dir}: cannot create a run: {error}") from error
         folder = cls(path)
@@ -92,18 +95,16 @@ class RunFolder:
         """Check, without creating anything, that a run's folder can be created.
 
         Raises:
-            ConfigError: it exists already, or `run.dir` is no folder that can be written to.
+            ConfigError: it exists already, or `run.dir` is not a writable folder.
         """
-        path = Path(config.dir).absolute()
+        path = Path(config.dir)
         if config.name is not None and (path / config.name).exists():
-            raise ConfigError(
-                f"{path / config.name} exists: resume it with agentrl train --resume, or choose "
-                "another run.name"
-            )
+            raise _already_exists(path / config.name)
+        path = path.absolute()
         while not path.exists():
             path = path.parent
         if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-            raise ConfigError(f"run.dir={config.dir}: {path} is no folder that can be written to")
+            raise ConfigError(f"run.dir={config.dir}: {path} is not a writable folder")
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

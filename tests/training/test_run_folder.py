@@ -186,7 +186,7 @@ def test_a_run_folder_that_cannot_be_created_is_an_error_before_any_work(
     folder: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is no folder that can be written to"):
+    with pytest.raises(ConfigError, match="is not a writable folder"):
         RunFolder.check_new(RunConfig(dir=str(tmp_path / folder)))
     RunFolder.check_new(RunConfig(dir=str(tmp_path / "new" / "runs"), name="a"))
     assert not (tmp_path / "new").exists()
