@@ -4,7 +4,7 @@ Environments use `open_device`, `Device`, the actions, `Grammar`, `act_and_settl
 which keeps the agent in its app.
 """
 
-from agentrl.actions.action_grammar import Grammar, format_action, parse_action
+from agentrl.actions.action_grammar import Grammar
 from agentrl.actions.screen_actions import (
     Action,
     Done,
@@ -25,7 +25,7 @@ from agentrl.devices.device import (
     Window,
     dispatch_action,
 )
-from agentrl.devices.device_opener import DeviceWrapper
+from agentrl.devices.device_opener import DeviceWrapper, OpenSettings
 from agentrl.devices.device_sources import check_source, open_device, open_source
 from agentrl.devices.guard.app_guard import AppExit, AppGuard, GuardedResult
 from agentrl.devices.input.settle import Settled, act_and_settle
@@ -52,6 +52,7 @@ __all__ = [
     "LeasableDevice",
     "LongPress",
     "Look",
+    "OpenSettings",
     "PoolOptions",
     "ScreenRegion",
     "Settled",
@@ -63,8 +64,6 @@ __all__ = [
     "act_and_settle",
     "check_source",
     "dispatch_action",
-    "format_action",
     "open_device",
     "open_source",
-    "parse_action",
 ]

@@ -1,7 +1,8 @@
 """Opens phones with one driver, capture and input method for all phones of a job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from agentrl.devices import capture_benchmark
 from agentrl.devices.adb import AdbServer
@@ -15,16 +16,27 @@ from agentrl.text import did_you_mean, remember_serial
 DeviceWrapper = Callable[[LeasableDevice], LeasableDevice]
 
 
+class OpenSettings(TypedDict, total=False):
+    """How phones are opened; all keys are optional."""
+
+    driver: str
+    """The library that speaks ADB, `adbutils` (default) or `ppadb`."""
+    capture: str
+    """`raw`, `png`, `framebuffer`, `stream`, or `auto` (default) for the fastest
+    (`agentrl.devices.capture_benchmark`)."""
+    input: str
+    """How commands are run: `input`, `shell`, or `auto` (default) for the faster one."""
+    deadlines: Deadlines
+    """Of the calls to each phone."""
+    public: Sequence[str]
+    """Serials that may be connected even though their address is public."""
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class DeviceOpener:
-    """Opens phones.
+    """Opens phones; the other fields are those of `OpenSettings`.
 
     Args:
-        driver: the library that speaks ADB.
-        capture: one of CAPTURES, or `auto`.
-        input: one of INPUTS, or `auto`.
-        deadlines: of the calls to each phone.
-        public: serials that may be connected even though their address is public.
         wrap: wraps an opened phone, for example into a phone that shows an app on a page. It may
             raise DeviceError and ConfigError, and is called from threads.
 
@@ -32,11 +44,11 @@ class DeviceOpener:
         ConfigError: an unknown setting, or one that needs a library that is not installed.
     """
 
-    driver: str
-    capture: str
-    input: str
-    deadlines: Deadlines
-    public: tuple[str, ...] = ()
+    driver: str = "adbutils"
+    capture: str = "auto"
+    input: str = "auto"
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    public: Sequence[str] = ()
     wrap: DeviceWrapper = lambda phone: phone
     server: AdbServer = field(init=False)
 

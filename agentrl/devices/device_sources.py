@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Unpack
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.device import Deadlines, Device
-from agentrl.devices.device_opener import DeviceOpener, DeviceWrapper
+from agentrl.devices.device import Device
+from agentrl.devices.device_opener import DeviceOpener, DeviceWrapper, OpenSettings
 from agentrl.devices.pool import DevicePool, lease
 from agentrl.devices.pool.connection_routes import group_by_phone
 from agentrl.devices.pool.lease import LeasableDevice
@@ -24,31 +24,22 @@ _NO_TOKEN = "lease {} has ended or is not known in this process; use the serial 
 def open_device(
     spec: str,
     *,
-    deadlines: Deadlines | None = None,
-    driver: str = "adbutils",
-    capture: str = "auto",
-    input: str = "auto",
-    public: Sequence[str] = (),
     apps: Sequence[AppLike] = (),
     size: tuple[int, int] = (720, 1280),
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
+    **opening: Unpack[OpenSettings],
 ) -> Device:
     """Open one phone.
 
     Args:
         spec: a serial (`emulator-5556`, `192.168.1.7:5555`), the token of a lease of this process,
             or `virtual`, which starts a virtual phone that ends when it is closed.
-        deadlines: of its calls.
-        driver: the library that speaks ADB, `adbutils` or `ppadb`.
-        capture: `raw`, `png`, `framebuffer`, `stream`, or `auto` for the fastest
-            (`agentrl.devices.capture_benchmark`).
-        input: how commands are run: `input`, `shell`, or `auto` for the faster one.
-        public: serials that may be connected even though their address is public.
         apps: installed on a virtual phone.
         size: width and height of a virtual phone's screen, in pixels.
         effect_delay_ms: shortest and longest delay of effects on a virtual phone.
         seed: of a virtual phone.
+        **opening: see `OpenSettings`.
 
     Raises:
         ConfigError: a public address, an unknown app, or a library that is not installed.
@@ -59,13 +50,13 @@ def open_device(
         if leased is None:
             raise DeviceError(_NO_TOKEN.format(spec))
         return leased
-    deadlines = deadlines or Deadlines()
-    opener = DeviceOpener(
-        driver=driver, capture=capture, input=input, deadlines=deadlines, public=tuple(public)
-    )
+    opener = DeviceOpener(**opening)
     if _num_virtual(spec) is None:
         return opener.open(spec)
-    phones = _spawn(1, apps, size, effect_delay_ms, seed, deadlines)
+    start_s = opener.deadlines.start_s
+    phones = spawn(
+        1, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed, deadline_s=start_s
+    )
     try:
         return opener.open(phones.serials[0], _ending(phones, opener.server), known=True)
     except BaseException:
@@ -76,17 +67,13 @@ def open_device(
 def open_source(
     source: str | Sequence[str],
     *,
-    deadlines: Deadlines | None = None,
-    driver: str = "adbutils",
-    capture: str = "auto",
-    input: str = "auto",
-    public: Sequence[str] = (),
     apps: Sequence[AppLike] = (),
     size: tuple[int, int] = (720, 1280),
     effect_delay_ms: tuple[float, float] = (50, 300),
     seed: int = 0,
     options: PoolOptions | None = None,
     wrap: DeviceWrapper = lambda phone: phone,
+    **opening: Unpack[OpenSettings],
 ) -> DevicePool:
     """Open a pool of phones; closing it also ends the virtual phones that it started.
 
@@ -96,34 +83,25 @@ def open_source(
     Args:
         source: `virtual:8`, a serial, a list of serials, or `connected` for all phones that adb
             lists as ready, including ones that connect later.
-        deadlines: of the calls to each phone.
-        driver: the library that speaks ADB, `adbutils` or `ppadb`.
-        capture: see `open_device`.
-        input: see `open_device`.
-        public: serials that may be connected even though their address is public.
         apps: installed on virtual phones.
         size: width and height of virtual phones' screens, in pixels.
         effect_delay_ms: shortest and longest delay of effects on virtual phones.
         seed: of virtual phones.
         options: quarantine, lease and reboot settings of the pool.
         wrap: wraps each phone that the source names; see `DeviceOpener`.
+        **opening: see `OpenSettings`.
 
     Raises:
         ConfigError: an invalid source, an unreachable phone, or a library that is not installed.
     """
     serials, num_virtual = _parse(source)
-    deadlines, options = deadlines or Deadlines(), options or PoolOptions()
-    opener = DeviceOpener(
-        driver=driver,
-        capture=capture,
-        input=input,
-        deadlines=deadlines,
-        public=tuple(public),
-        wrap=wrap,
-    )
+    opener, options = DeviceOpener(wrap=wrap, **opening), options or PoolOptions()
     if num_virtual is None:
         return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)
-    phones = _spawn(num_virtual, apps, size, effect_delay_ms, seed, deadlines)
+    start_s = opener.deadlines.start_s
+    phones = spawn(
+        num_virtual, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed, deadline_s=start_s
+    )
     return _pool_of_virtual_phones(opener, phones, options)
 
 
@@ -153,47 +131,19 @@ def _pool_of_virtual_phones(
     return DevicePool(PoolManager([[device] for device in devices], options, on_close=ending))
 
 
-def _spawn(
-    count: int,
-    apps: Sequence[AppLike],
-    size: tuple[int, int],
-    effect_delay_ms: tuple[float, float],
-    seed: int,
-    deadlines: Deadlines,
-) -> VirtualPhones:
-    return spawn(
-        count,
-        apps,
-        size=size,
-        effect_delay_ms=effect_delay_ms,
-        seed=seed,
-        deadline_s=deadlines.start_s,
-    )
-
-
-def check_source(
-    source: str | Sequence[str],
-    deadlines: Deadlines | None = None,
-    *,
-    driver: str = "adbutils",
-    capture: str = "auto",
-    input: str = "auto",
-    public: Sequence[str] = (),
-) -> None:
+def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -> None:
     """Check that a source is valid and that the phones it names can be reached.
+
+    Args:
+        source: see `open_source`.
+        **opening: see `OpenSettings`.
 
     Raises:
         ConfigError: the source is invalid, a phone cannot be reached, or a library is not
             installed.
     """
     serials, num_virtual = _parse(source)
-    opener = DeviceOpener(
-        driver=driver,
-        capture=capture,
-        input=input,
-        deadlines=deadlines or Deadlines(),
-        public=tuple(public),
-    )
+    opener = DeviceOpener(**opening)
     if source == CONNECTED:
         _ready(opener)
     elif num_virtual is None:

@@ -53,11 +53,6 @@ def open_phone_pool(
     app = env.find_env(env_id).app
     return devices.open_source(
         settings.source,
-        deadlines=devices.Deadlines(**asdict(settings.deadlines)),
-        driver=settings.driver,
-        capture=settings.capture,
-        input=settings.input,
-        public=settings.public_addresses,
         apps=[] if app is None else [app],
         size=(settings.size[0], settings.size[1]),
         effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
@@ -70,6 +65,7 @@ def open_phone_pool(
             reboot=settings.reboot,
         ),
         wrap=wrap,
+        **open_settings(settings),
     )
 
 
@@ -89,14 +85,18 @@ def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
 
 def phone_opener(settings: DevicesConfig, wrap: devices.DeviceWrapper) -> DeviceOpener:
     """Opens single phones of a pool that another process owns."""
-    return DeviceOpener(
-        driver=settings.driver,
-        capture=settings.capture,
-        input=settings.input,
-        deadlines=devices.Deadlines(**asdict(settings.deadlines)),
-        public=tuple(settings.public_addresses),
-        wrap=wrap,
-    )
+    return DeviceOpener(wrap=wrap, **open_settings(settings))
+
+
+def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
+    """The settings with which a job opens each of its phones."""
+    return {
+        "driver": settings.driver,
+        "capture": settings.capture,
+        "input": settings.input,
+        "deadlines": devices.Deadlines(**asdict(settings.deadlines)),
+        "public": settings.public_addresses,
+    }
 
 
 class PhonePoolActor:

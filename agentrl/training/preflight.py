@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +27,7 @@ from agentrl.rollout.make_env import (
     with_allowed_apps,
 )
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.shared_phone_pool import open_settings
 from agentrl.training.env_seeds import check_seeds
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.loggers import check_loggers, check_logins
@@ -241,13 +242,5 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
                 f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
                 "run in processes of their own; leave it out"
             )
-        phones = config.devices
-        devices.check_source(
-            phones.source,
-            devices.Deadlines(**asdict(phones.deadlines)),
-            driver=phones.driver,
-            capture=phones.capture,
-            input=phones.input,
-            public=phones.public_addresses,
-        )
+        devices.check_source(config.devices.source, **open_settings(config.devices))
     return {"training": trained, "evaluation": held_out}

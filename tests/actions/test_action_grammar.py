@@ -16,8 +16,6 @@ from agentrl.devices import (
     Tap,
     Type,
     Wait,
-    format_action,
-    parse_action,
 )
 from agentrl.devices.input.input_commands import to_pixel
 from agentrl.errors import ActionError, ConfigError
@@ -107,22 +105,22 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
 )
 def test_invalid_actions_say_why(reply: str, complaint: str) -> None:
     with pytest.raises(ActionError, match=complaint):
-        parse_action(reply)
+        Grammar().parse(reply)
 
 
 def test_the_default_format_has_not_changed() -> None:
-    assert format_action(Tap(0.21, 0.7)) == "<action>tap(0.21, 0.70)</action>"
-    assert format_action(Swipe(0.5, 0.8, 0.5, 0.2)) == (
+    assert Grammar().format(Tap(0.21, 0.7)) == "<action>tap(0.21, 0.70)</action>"
+    assert Grammar().format(Swipe(0.5, 0.8, 0.5, 0.2)) == (
         "<action>swipe(0.50, 0.80, 0.50, 0.20)</action>"
     )
-    assert format_action(Wait(0.5)) == "<action>wait(0.50)</action>"
-    assert format_action(Key("BACK")) == "<action>key(BACK)</action>"
+    assert Grammar().format(Wait(0.5)) == "<action>wait(0.50)</action>"
+    assert Grammar().format(Key("BACK")) == "<action>key(BACK)</action>"
 
 
 def test_a_text_may_contain_the_closing_tag() -> None:
-    said = format_action(Type('a</action> "b"\\\n<action>'))
+    said = Grammar().format(Type('a</action> "b"\\\n<action>'))
     assert said == '<action>type("a\\u003c/action> \\"b\\"\\\\\\n\\u003caction>")</action>'
-    assert parse_action(said) == Type('a</action> "b"\\\n<action>')
+    assert Grammar().parse(said) == Type('a</action> "b"\\\n<action>')
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl.config import Config, EnvConfig
-from agentrl.devices import Tap, format_action, open_device
+from agentrl.devices import Grammar, Tap, open_device
 from agentrl.devices.adb import find_adb
 from agentrl.envs.number_game.players import NumberGameExpert
 from agentrl.policies.scripted_policy import ScriptedPolicy
@@ -83,7 +83,7 @@ class Interrupted:
             while self.wait and CHROME not in shell(self.serial, "dumpsys", "window", "windows"):
                 assert time.monotonic() < end
             if not self.wait:
-                return format_action(Tap(0.5, 0.99))
+                return Grammar().format(Tap(0.5, 0.99))
         return NumberGameExpert().reply(info, rng)
 
 
