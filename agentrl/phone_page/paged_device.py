@@ -6,15 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S
-from agentrl.devices import (
-    Action,
-    CommandResult,
-    LeasableDevice,
-    Look,
-    ScreenRegion,
-    Window,
-    dispatch_action,
-)
+from agentrl.devices import Action, LeasableDevice, Look, ScreenRegion, Window, dispatch_action
+from agentrl.devices.forwarding_device import ForwardingDevice
 from agentrl.devices.input.input_commands import key_code
 from agentrl.errors import AppNotInFront, DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
@@ -32,12 +25,14 @@ _NO_TAP_S = 1.0
 _LEAVE_KEYS = ("KEYCODE_BACK", "KEYCODE_HOME")
 
 
-class PagedDevice:
+class PagedDevice(ForwardingDevice):
     """Wraps another device; implements `agentrl.devices.device.Device`.
 
     Captures and touches are the phone's own: captures show its screen, and taps go through its
     input. The apps run here, and their state is read here.
     """
+
+    _device: LeasableDevice
 
     def __init__(self, device: LeasableDevice, server: PageServer, apps: Sequence[App]) -> None:
         """Does not open the browser yet.
@@ -47,18 +42,12 @@ class PagedDevice:
             server: running page server, shared by many phones.
             apps: instances for this phone alone.
         """
-        self.serial = device.serial
-        self.deadlines = device.deadlines
-        self._device = device
+        super().__init__(device)
         self._server = server
         self._browser = PhoneBrowser(device, server)
         self._apps = {app.package: PagedApp(app) for app in apps}
         for app in self._apps.values():
             server.add(app)
-
-    def size(self) -> tuple[int, int]:
-        """Width and height of the screen in pixels."""
-        return self._device.size()
 
     def screenshot(self) -> Image:
         """What the screen shows now, including what the page has painted.
@@ -198,22 +187,6 @@ class PagedDevice:
             raise DeviceError(f"{self.serial}: its screen shows no page; launch the app")
         return region
 
-    def shell(self, *arguments: str) -> str:
-        """Run one command on the phone."""
-        return self._device.shell(*arguments)
-
-    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
-        """Run several commands on the phone."""
-        return self._device.batch(*commands)
-
-    def reverse(self, remote: str, local: str) -> None:
-        """Open another tunnel from the phone to this machine."""
-        self._device.reverse(remote, local)
-
-    def reverse_remove(self, remote: str) -> None:
-        """Close such a tunnel."""
-        self._device.reverse_remove(remote)
-
     def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
         self._device.claim(token)
@@ -222,16 +195,8 @@ class PagedDevice:
         """Send all further commands under this lease; None sends them whatever the lease."""
         self._device.set_lease(token)
 
-    def serialno(self) -> str:
-        """The phone's own serial number."""
-        return self._device.serialno()
-
-    def reboot(self) -> None:
-        """Reboot the phone; call `reconnect` and `launch` when it is back."""
-        self._device.reboot()
-
     def reconnect(self) -> None:
-        """Make the phone ready again, and reopen the tunnel."""
+        """Make the phone ready again, and reopen the tunnel; then `launch` the app again."""
         self._device.reconnect()
         if self._browser.app is not None:
             self._browser.open_tunnel()

@@ -5,15 +5,13 @@ Leases are granted and ended through the `Lender` protocol, from this process or
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
-from agentrl.devices.device import CommandResult, Deadlines, Device, Look, Window
-from agentrl.devices.screen_regions import ScreenRegion
+from agentrl.devices.device import Device
+from agentrl.devices.forwarding_device import ForwardingDevice
 from agentrl.errors import LeaseLost
-from agentrl.types import Image
 
 T = TypeVar("T")
 
@@ -31,7 +29,7 @@ class LeasableDevice(Device, Protocol):
         """Send all further commands under this lease; None sends them whatever the lease."""
 
 
-class LeasedDevice:
+class LeasedDevice(ForwardingDevice):
     """A `Device` for the duration of a lease; every later call is refused.
 
     A late command of the previous holder must not reach the phone during the next episode.
@@ -45,8 +43,7 @@ class LeasedDevice:
             token: name of this lease; `open_device(token)` returns it in this process.
             until_s: when it expires, by the monotonic clock; renewing moves it.
         """
-        self.serial: str = device.serial
-        self.deadlines: Deadlines = device.deadlines
+        super().__init__(device)
         self.token = token
         self.until_s = until_s
         self.launched: set[str] = set()
@@ -55,7 +52,6 @@ class LeasedDevice:
         """Seconds spent in calls so far."""
         self.doubtful = False
         """Whether the phone may be the reason why the episode was given up; see `doubt`."""
-        self._device = device
         self._ended = False
         self._lock = threading.Lock()
         _leases[token] = self
@@ -89,102 +85,10 @@ class LeasedDevice:
             finally:
                 self.busy_s += time.monotonic() - start
 
-    def size(self) -> tuple[int, int]:
-        """See `Device.size`."""
-        return self._call(self._device.size)
-
-    def screenshot(self) -> Image:
-        """See `Device.screenshot`."""
-        return self._call(self._device.screenshot)
-
-    def tap(self, x: float, y: float) -> None:
-        """See `Device.tap`."""
-        self._call(lambda: self._device.tap(x, y))
-
-    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
-        """See `Device.long_press`."""
-        self._call(lambda: self._device.long_press(x, y, duration_s))
-
-    def swipe(
-        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
-    ) -> None:
-        """See `Device.swipe`."""
-        self._call(lambda: self._device.swipe(x1, y1, x2, y2, duration_s))
-
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """See `Device.drag`."""
-        self._call(lambda: self._device.drag(x1, y1, x2, y2, duration_s))
-
-    def key(self, name: str) -> None:
-        """See `Device.key`."""
-        self._call(lambda: self._device.key(name))
-
-    def text(self, text: str) -> None:
-        """See `Device.text`."""
-        self._call(lambda: self._device.text(text))
-
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
-        """See `Device.launch`."""
+        """See `Device.launch`; the package counts as launched."""
         self.launched.add(package)
-        self._call(lambda: self._device.launch(package, activity, extras))
-
-    def stop(self, package: str) -> None:
-        """See `Device.stop`."""
-        self._call(lambda: self._device.stop(package))
-
-    def focus(self) -> str | None:
-        """See `Device.focus`."""
-        return self._call(self._device.focus)
-
-    def window(self) -> Window:
-        """See `Device.window`."""
-        return self._call(self._device.window)
-
-    def app_area(self) -> ScreenRegion | None:
-        """See `Device.app_area`."""
-        return self._call(self._device.app_area)
-
-    def app_state(self, package: str) -> Mapping[str, Any]:
-        """See `Device.app_state`."""
-        return self._call(lambda: self._device.app_state(package))
-
-    def look(self, package: str) -> Look:
-        """See `Device.look`."""
-        return self._call(lambda: self._device.look(package))
-
-    def send_action(
-        self, action: Action, package: str, only_in: Collection[str] | None = None
-    ) -> tuple[Look, Look]:
-        """See `Device.send_action`."""
-        return self._call(lambda: self._device.send_action(action, package, only_in))
-
-    def shell(self, *arguments: str) -> str:
-        """See `Device.shell`."""
-        return self._call(lambda: self._device.shell(*arguments))
-
-    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
-        """See `Device.batch`."""
-        return self._call(lambda: self._device.batch(*commands))
-
-    def reverse(self, remote: str, local: str) -> None:
-        """See `Device.reverse`."""
-        self._call(lambda: self._device.reverse(remote, local))
-
-    def reverse_remove(self, remote: str) -> None:
-        """See `Device.reverse_remove`."""
-        self._call(lambda: self._device.reverse_remove(remote))
-
-    def serialno(self) -> str:
-        """See `Device.serialno`."""
-        return self._call(self._device.serialno)
-
-    def reboot(self) -> None:
-        """See `Device.reboot`."""
-        self._call(self._device.reboot)
-
-    def reconnect(self) -> None:
-        """See `Device.reconnect`."""
-        self._call(self._device.reconnect)
+        super().launch(package, activity, extras)
 
     def close(self) -> None:
         """Does nothing: the pool closes the phone, not the holder of a lease."""

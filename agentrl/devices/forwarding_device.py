@@ -1,0 +1,104 @@
+"""A device that passes its calls on to another one."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
+from agentrl.devices.device import CommandResult, Deadlines, Device, Look, Window
+from agentrl.devices.screen_regions import ScreenRegion
+from agentrl.types import Image
+
+T = TypeVar("T")
+
+
+class ForwardingDevice:
+    """Passes every call on to a `Device`, whose methods it has; subclasses override some.
+
+    Args:
+        device: the phone itself.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.serial: str = device.serial
+        self.deadlines: Deadlines = device.deadlines
+        self._device = device
+
+    def _call(self, act: Callable[[], T]) -> T:
+        """Make one call; all others go through here."""
+        return act()
+
+    def size(self) -> tuple[int, int]:
+        return self._call(self._device.size)
+
+    def screenshot(self) -> Image:
+        return self._call(self._device.screenshot)
+
+    def tap(self, x: float, y: float) -> None:
+        self._call(lambda: self._device.tap(x, y))
+
+    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
+        self._call(lambda: self._device.long_press(x, y, duration_s))
+
+    def swipe(
+        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
+    ) -> None:
+        self._call(lambda: self._device.swipe(x1, y1, x2, y2, duration_s))
+
+    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
+        self._call(lambda: self._device.drag(x1, y1, x2, y2, duration_s))
+
+    def key(self, name: str) -> None:
+        self._call(lambda: self._device.key(name))
+
+    def text(self, text: str) -> None:
+        self._call(lambda: self._device.text(text))
+
+    def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
+        self._call(lambda: self._device.launch(package, activity, extras))
+
+    def stop(self, package: str) -> None:
+        self._call(lambda: self._device.stop(package))
+
+    def focus(self) -> str | None:
+        return self._call(self._device.focus)
+
+    def window(self) -> Window:
+        return self._call(self._device.window)
+
+    def app_area(self) -> ScreenRegion | None:
+        return self._call(self._device.app_area)
+
+    def app_state(self, package: str) -> Mapping[str, Any]:
+        return self._call(lambda: self._device.app_state(package))
+
+    def look(self, package: str) -> Look:
+        return self._call(lambda: self._device.look(package))
+
+    def send_action(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
+        return self._call(lambda: self._device.send_action(action, package, only_in))
+
+    def shell(self, *arguments: str) -> str:
+        return self._call(lambda: self._device.shell(*arguments))
+
+    def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
+        return self._call(lambda: self._device.batch(*commands))
+
+    def reverse(self, remote: str, local: str) -> None:
+        self._call(lambda: self._device.reverse(remote, local))
+
+    def reverse_remove(self, remote: str) -> None:
+        self._call(lambda: self._device.reverse_remove(remote))
+
+    def serialno(self) -> str:
+        return self._call(self._device.serialno)
+
+    def reboot(self) -> None:
+        self._call(self._device.reboot)
+
+    def reconnect(self) -> None:
+        self._call(self._device.reconnect)
+
+    def close(self) -> None:
+        self._device.close()
