@@ -166,7 +166,7 @@ def must_propagate(cause: BaseException) -> bool:
     exceptions that are no `Exception`: `SystemExit`, or the panic of a Rust library.
     """
     if isinstance(cause, asyncio.CancelledError):
-        return _in_event_loop()
+        return in_event_loop()
     return isinstance(cause, KeyboardInterrupt | GeneratorExit)
 
 
@@ -177,7 +177,8 @@ def describe_error(cause: BaseException) -> str:
     return f"{type(cause).__name__}: {cause}{location}"
 
 
-def _in_event_loop() -> bool:
+def in_event_loop() -> bool:
+    """Whether this thread is running an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -10,19 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from agentrl.errors import DeviceError
+from agentrl.errors import DeviceError, in_event_loop
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-def _has_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -32,7 +24,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     of its own, as `asyncio.run` would refuse to. Ctrl-C cancels the coroutine and waits until it
     has cleaned up.
     """
-    if not _has_running_loop():
+    if not in_event_loop():
         return asyncio.run(coroutine)
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
 

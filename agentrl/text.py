@@ -1,6 +1,7 @@
-"""Text for messages: safe and shortened values, suggestions, and anonymous names of phones."""
+"""Text for messages: safe and shortened values, suggestions, and names of phones and hosts."""
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -111,3 +112,13 @@ def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
 def format_signed(value: float) -> str:
     """A number with its sign and three significant digits; zero has no sign."""
     return f"{value:+.3g}" if value else "0"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

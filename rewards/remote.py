@@ -2,7 +2,6 @@
 
 import base64
 import http.client
-import ipaddress
 import json
 import os
 import threading
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 import cv2
 
 from agentrl.errors import ConfigError, RewardError
+from agentrl.text import is_loopback
 from agentrl.types import Image
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Remote:
         self._url = f"{str(url).rstrip('/')}/score"
         self._deadline_s, self._attempts, self._images = deadline_s, attempts, images
         # A proxy cannot reach this machine's own ports.
-        proxies: dict[str, str] | None = {} if _is_loopback(parts.hostname) else None
+        proxies: dict[str, str] | None = {} if is_loopback(parts.hostname) else None
         handlers = urllib.request.ProxyHandler(proxies), _NoRedirects()
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -195,10 +195,3 @@ def _data_uri(image: Image) -> str:
     encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert encoded
     return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

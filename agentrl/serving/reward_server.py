@@ -10,7 +10,6 @@ The row of an episode that could not be scored is `{"error": "why"}`.
 
 import asyncio
 import hmac
-import ipaddress
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from agentrl.data import image_loading
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.rollout.reward_adapters import BatchFunction, RewardInputs, score_batch
 from agentrl.rollout.scoring import load_reward_function
-from agentrl.text import printable
+from agentrl.text import is_loopback, printable
 from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
@@ -171,7 +170,7 @@ def serve(
             f"{config.function} takes an episode, which cannot be sent; only a batch function can "
             "be served: name its first parameter reward_inputs, or pass --batch"
         )
-    if token is None and not _is_loopback(host):
+    if token is None and not is_loopback(host):
         raise ConfigError(
             f"host={host}: reachable from other machines; set AGENTRL_REWARD_TOKEN here and on the "
             "client, or listen on 127.0.0.1"
@@ -196,10 +195,3 @@ class _AnnouncingServer(uvicorn.Server):
         if self.started:
             host, port, *_ = self.servers[0].sockets[0].getsockname()
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

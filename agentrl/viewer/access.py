@@ -1,7 +1,6 @@
 """Access control for the viewer: host names, origins, the token, and security headers."""
 
 import hmac
-import ipaddress
 import logging
 import re
 import secrets
@@ -12,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from agentrl.errors import AgentRLError
+from agentrl.text import is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +71,6 @@ def _name_of(host: str) -> str | None:
     """The host without its port; None if it is malformed."""
     match = _HOST.fullmatch(host)
     return match and match[1]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def guard_requests(
