@@ -267,20 +267,3 @@ class Grammar:
 @lru_cache(maxsize=64)
 def _calls(actions: tuple[str, ...], style: str) -> ActionSet:
     return ActionSet((FORMS[name] for name in actions), style)
-
-
-_PLAIN = Grammar()
-
-
-def parse_action(reply: str) -> Action:
-    """The action in a reply, by the default grammar: `Grammar().parse`.
-
-    Raises:
-        ActionError: the reply does not contain exactly one valid action.
-    """
-    return _PLAIN.parse(reply)
-
-
-def format_action(action: Action) -> str:
-    """The text of an action in the default grammar, with two decimals."""
-    return _PLAIN.format(action)

@@ -114,12 +114,6 @@ app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)
 app.command("merge")(export.merge)
-app.command(
-    "replay",
-    hidden=True,
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)(view.replay)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)

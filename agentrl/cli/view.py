@@ -49,15 +49,6 @@ def view(
     serve(run, host=host, port=port, page=page, other=beside, ready=ready)
 
 
-def replay(context: typer.Context) -> None:
-    """Name the commands that replaced `agentrl replay`."""
-    raise ConfigError(
-        "agentrl replay is now three commands: agentrl view RUN opens the pages in the browser, "
-        "agentrl episodes RUN lists episodes (was --list), and agentrl export RUN FILE writes "
-        "files (was --export FILE)"
-    )
-
-
 def _page(run: "Run", episode: str | None, group: str | None) -> str:
     """Path of the page of an episode or a group; empty for the overview."""
     from agentrl.replay import Filter

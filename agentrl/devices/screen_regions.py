@@ -1,7 +1,4 @@
-"""Regions of a screen in [0, 1] and in pixels, and comparing screenshots.
-
-Comparing can ignore what moves on its own.
-"""
+"""Regions of a screen in [0, 1] and in pixels, and comparing screenshots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +19,6 @@ _TOLERANCE = 8
 """Largest difference of a channel that still counts as equal."""
 _BAND = 128
 """Rows compared at once; comparing stops at the first band that differs."""
-_SMALL = 0.02
-"""Largest area, as a fraction of the screen, of a region ignored because it moves on its own."""
-_NEIGHBORS = 9
-"""Dilation in pixels that merges nearby changes, such as the parts of one digit."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -78,10 +71,6 @@ class ScreenComparison:
                 return False
         return True
 
-    def ignoring(self, more: Sequence[Box]) -> "ScreenComparison":
-        """A comparison that ignores more regions."""
-        return ScreenComparison(self.mask_top, (*self._ignore, *more)) if more else self
-
     def _mask_for(self, picture: Image) -> "NDArray[np.uint8] | None":
         if not self._ignore:
             return None
@@ -92,29 +81,6 @@ class ScreenComparison:
                 rows = slice(int(top * height), int(np.ceil(bottom * height)))
                 self._mask[rows, int(left * width) : int(np.ceil(right * width))] = 0
         return self._mask
-
-
-def moving_regions(pictures: Sequence[Image]) -> tuple[Box, ...]:
-    """The small regions that change on an untouched screen, such as a cursor or a clock.
-
-    Larger moving regions are content, and are not included.
-    """
-    first = pictures[0]
-    height, width = first.shape[:2]
-    moved = np.zeros((height, width), np.uint8)
-    for picture in pictures[1:]:
-        if picture.shape != first.shape:
-            return ()
-        differs = (cv2.absdiff(first, picture) > _TOLERANCE).any(axis=2)
-        moved |= differs.astype(np.uint8)
-    grown = cv2.dilate(moved, np.ones((_NEIGHBORS, _NEIGHBORS), np.uint8))
-    _, _, found, _ = cv2.connectedComponentsWithStats(grown)
-    boxes = []
-    for left, top, wide, high, _ in found[1:].tolist():  # component 0 is the background
-        if wide * high <= _SMALL * width * height:
-            right, bottom = (left + wide) / width, (top + high) / height
-            boxes.append((left / width, top / height, right, bottom))
-    return tuple(boxes)
 
 
 def check_frame(frame: Image) -> None:

@@ -132,13 +132,3 @@ def test_view_refuses_pages_that_do_not_exist(
 ) -> None:
     assert cli.run(["view", str(run_folder), *arguments]) == 2
     assert capsys.readouterr().err.startswith("ConfigError: ")
-
-
-@pytest.mark.parametrize("arguments", [[], ["--list"], ["--export", "x.mp4"], ["--help"]])
-def test_replay_names_the_commands_that_replaced_it(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["replay", "runs/x", *arguments]) == 2
-    message = capsys.readouterr().err
-    for command in ("agentrl view RUN", "agentrl episodes RUN", "agentrl export RUN FILE"):
-        assert command in message

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from agentrl.devices.screen_regions import Box, ScreenComparison, moving_regions
+from agentrl.devices.screen_regions import Box, ScreenComparison
 from agentrl.types import Image
 
 
@@ -44,24 +44,3 @@ def test_a_change_counts_only_outside_ignored_regions() -> None:
 def test_an_invalid_region_is_refused(box: Box) -> None:
     with pytest.raises(ValueError, match="is not a box"):
         ScreenComparison(ignore=[box])
-
-
-def test_small_moving_regions_are_found_and_ignored() -> None:
-    first, second, third = blank(), blank(), blank()
-    second[100:140, 60:64] = 255  # a cursor
-    third[30:60, 600:640] = 90  # a clock
-    found = moving_regions([first, second, third])
-    assert len(found) == 2
-    compare = ScreenComparison().ignoring(found)
-    assert compare.matches(first, second)
-    assert compare.matches(second, third)
-    third[700, 300] = 255
-    assert not compare.matches(second, third)
-
-
-def test_large_moving_regions_are_not_ignored() -> None:
-    second = blank()
-    second[200:900] = 255
-    assert moving_regions([blank(), second]) == ()
-    assert moving_regions([blank(), blank()]) == ()
-    assert moving_regions([blank(), blank(720, 1280)]) == ()

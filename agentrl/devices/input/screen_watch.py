@@ -4,7 +4,7 @@ import logging
 import time
 
 from agentrl.devices.device import Device
-from agentrl.devices.screen_regions import ScreenComparison, moving_regions
+from agentrl.devices.screen_regions import ScreenComparison
 from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 
@@ -128,20 +128,3 @@ class ScreenWatch:
     def elapsed_s(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._start
-
-
-def ignore_moving_regions(
-    device: Device, before: Image, comparison: ScreenComparison, watch_s: float
-) -> ScreenComparison:
-    """The comparison, ignoring also the small regions that change on the untouched screen.
-
-    Raises:
-        DeviceError: the phone failed.
-    """
-    if watch_s <= 0:
-        return comparison
-    end_s, pictures = time.monotonic() + watch_s, [before]
-    while time.monotonic() < end_s:
-        pictures.append(device.screenshot())
-        time.sleep(_LONGEST_PAUSE_S)
-    return comparison.ignoring(moving_regions(pictures))

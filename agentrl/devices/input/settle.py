@@ -16,7 +16,7 @@ from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
 from agentrl.devices.device import AppState, Device, dispatch_action
-from agentrl.devices.input.screen_watch import ScreenWatch, ignore_moving_regions
+from agentrl.devices.input.screen_watch import ScreenWatch
 from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
 from agentrl.errors import CaptureError
 from agentrl.types import Image
@@ -56,7 +56,6 @@ def act_and_settle(
     settle_s: float | None = None,
     mask_top: float = STATUS_BAR,
     ignore: Sequence[Box] = (),
-    watch_s: float = 0.0,
     min_captures: int = 2,
     quiet_s: float = 0.3,
     state_shows: bool = False,
@@ -75,8 +74,7 @@ def act_and_settle(
         package: the app whose published state is read; None reads no state.
         settle_s: overall deadline, on top of a Wait's own seconds; None takes the device's.
         mask_top: fraction of the height to ignore at the top: the status bar with its clock.
-        ignore: more regions to ignore, such as an app's own clock.
-        watch_s: time to watch the screen before the action, to ignore blinking cursors etc.
+        ignore: more regions to ignore, such as an app's own clock or a blinking cursor.
         min_captures: minimum number of captures.
         quiet_s: how long to wait for a second effect if the app publishes nothing.
         state_shows: every new state is visible, so that an unchanged screen is a stale capture.
@@ -92,7 +90,7 @@ def act_and_settle(
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
-    comparison = ignore_moving_regions(device, before, ScreenComparison(mask_top, ignore), watch_s)
+    comparison = ScreenComparison(mask_top, ignore)
     watch = ScreenWatch(
         device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
     )

@@ -20,8 +20,6 @@ class DeviceStats:
     state: str
     """`free`, `leased`, `recovering` or `in quarantine`."""
     quarantined: bool
-    leased_share: float
-    """Fraction of the time that it was leased, in [0, 1]."""
     busy_s: float
     """Seconds spent in calls."""
     busy_share: float
@@ -58,14 +56,11 @@ class _PhoneRecord:
     token: int = 0
     until_s: float = 0.0
     """When the lease expires, or when a phone in quarantine may be probed again."""
-    since_s: float = 0.0
-    """When it was leased."""
     pauses: int = 0
     """How often it was quarantined since its last good lease."""
     leases: int = 0
     failures: int = 0
     failures_in_a_row: int = 0
-    leased_s: float = 0.0
     busy_s: float = 0.0
     recoveries: Counter[str] = field(default_factory=Counter)
 
@@ -140,7 +135,7 @@ class LeaseLedger:
             self._token += 1
             row = self._rows[phone]
             row.state, row.token = PhoneAvailability.LEASED, self._token
-            row.since_s, row.until_s = now, now + self.expiry_s
+            row.until_s = now + self.expiry_s
             row.leases += 1
             self._lent[self._token] = phone
             entries.append(
@@ -245,11 +240,9 @@ class LeaseLedger:
         return [self._stats(phone, row, running or {}) for phone, row in list(self._rows.items())]
 
     def _stats(self, phone: str, row: _PhoneRecord, running: Mapping[int, float]) -> DeviceStats:
-        now = self._clock()
-        past_s = max(now - self._opened_s, 1e-9)
-        leased_s, busy_s = row.leased_s, row.busy_s
+        past_s = max(self._clock() - self._opened_s, 1e-9)
+        busy_s = row.busy_s
         if row.state is PhoneAvailability.LEASED:
-            leased_s += now - row.since_s
             busy_s += running.get(row.token, 0.0)
         return DeviceStats(
             serial=phone,
@@ -257,7 +250,6 @@ class LeaseLedger:
             failures=row.failures,
             state=row.state.value,
             quarantined=row.state is PhoneAvailability.QUARANTINED,
-            leased_share=min(leased_s / past_s, 1.0),
             busy_s=busy_s,
             busy_share=min(busy_s / past_s, 1.0),
             recoveries=dict(row.recoveries),
@@ -272,7 +264,6 @@ class LeaseLedger:
     def _take_back(self, token: int, state: PhoneAvailability) -> str:
         phone = self._lent.pop(token)
         row = self._rows[phone]
-        row.leased_s += self._clock() - row.since_s
         row.state = state
         if state is PhoneAvailability.FREE:
             self._free.append(phone)

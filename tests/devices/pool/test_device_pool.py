@@ -302,15 +302,6 @@ async def test_a_canceled_episode_returns_its_phone() -> None:
         pass
 
 
-async def test_leased_and_busy_time_are_counted() -> None:
-    pool = pool_of(2)
-    async with pool.lease(1):
-        await asyncio.sleep(0.02)
-        shares = sorted(row.leased_share for row in pool.stats())
-    assert shares[0] == 0
-    assert 0 < shares[1] <= 1
-
-
 @pytest.mark.adb
 async def test_virtual_phones_and_their_serials_are_the_same_code(adb_server: AdbServer) -> None:
     with open_source("virtual:2", effect_delay_ms=(0, 0)) as pool:
