@@ -4,7 +4,7 @@ To add a command, write a function with `@command("name")` in one of these modul
 one that is imported here.
 """
 
-from agentrl.virtual_phone.commands import (
+from agentrl.virtual_phone.commands import (  # noqa: F401 - importing them fills the table
     am,
     builtins,
     dumpsys,
@@ -20,19 +20,4 @@ from agentrl.virtual_phone.commands import (
 )
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 
-__all__ = [
-    "COMMANDS",
-    "am",
-    "builtins",
-    "command",
-    "dumpsys",
-    "file_commands",
-    "grep",
-    "input_commands",
-    "logcat",
-    "pm",
-    "screen_commands",
-    "system_commands",
-    "text_commands",
-    "uiautomator",
-]
+__all__ = ["COMMANDS", "command"]
