@@ -11,8 +11,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import served_model_name
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_or_config import open_target
+from agentrl.training.run_folder import RunFolder, open_target
 
 
 def checkpoint_of(run: Path | None, name: str | None) -> Path | None:

@@ -1,10 +1,11 @@
-"""The folder of a run: its files, and the state that a resumed run continues from."""
+"""The folder of a run: its files, the state that a resumed run continues from, and opening it."""
 
 import itertools
 import json
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -209,3 +210,22 @@ class RunFolder:
     def write_summary(self, results: dict[str, Any]) -> None:
         """Write `summary.json`."""
         write_durably(self.path / "summary.json", json.dumps(results, indent=2) + "\n")
+
+
+def open_target(
+    target: Config | str | Path, overrides: Sequence[str]
+) -> tuple[Config, Path | None]:
+    """The target's configuration, and the run's folder if the target is one."""
+    if isinstance(target, Config):
+        return configuration.resolve(target, overrides), None
+    run = Path(target)
+    if not run.is_dir():
+        return configuration.load(target, overrides), None
+    RunFolder.existing(run)
+    return configuration.load(run / "config.yaml", overrides), run
+
+
+def overridden_name(name: str | None, overrides: Sequence[str]) -> str | None:
+    """`run.name` if an override sets it: the name in a run's stored configuration is taken."""
+    is_set = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
+    return name if is_set else None

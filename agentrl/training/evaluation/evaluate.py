@@ -35,8 +35,7 @@ from agentrl.training.model_to_play import (
 )
 from agentrl.training.monitoring.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress
-from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_or_config import open_target, overridden_name
+from agentrl.training.run_folder import RunFolder, open_target, overridden_name
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync import transports
 

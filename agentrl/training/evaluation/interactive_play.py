@@ -25,8 +25,7 @@ from agentrl.training.model_to_play import (
     trained_steps,
     with_served_model,
 )
-from agentrl.training.run_folder import RunFolder
-from agentrl.training.run_or_config import open_target, overridden_name
+from agentrl.training.run_folder import RunFolder, open_target, overridden_name
 from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed, strip_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 from agentrl.weight_sync import transports
