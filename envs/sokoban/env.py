@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from agentrl.envs.sokoban.board import CHARACTERS, MOVES, Board
-from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.drawing import draw
 from agentrl.envs.sokoban.level_sources import open_source
+from agentrl.envs.sokoban.solver import is_deadlocked
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 

@@ -13,9 +13,8 @@ import numpy as np
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.board_parser import parse
-from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.room import bits
-from agentrl.envs.sokoban.solver import SearchLimitReached, solve
+from agentrl.envs.sokoban.solver import SearchLimitReached, is_deadlocked, solve
 
 _STATES = 100_000
 _KEPT = 100_000

@@ -1,8 +1,10 @@
-"""Finds the shortest solution of a board, in moves.
+"""Finds the shortest solution of a board, in moves, and detects deadlocks.
 
 A* over pushes: a state is the positions of the boxes and of the player after the last push; an edge
 is the shortest walk to a box plus the push, and its cost is the number of moves. The heuristic is
 the minimum number of pushes, with a distinct target per box, if boxes did not block each other.
+
+Deadlock detection is fast and has no false positives, but misses some deadlocks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -167,3 +169,36 @@ def _walk(room: Room, state: SearchState, end: int) -> list[int]:
         end, direction = came[end]
         moves.append(direction)
     return moves[::-1]
+
+
+def is_deadlocked(board: Board) -> bool:
+    """Whether the board certainly has no solution; False means that it may have one.
+
+    It finds two kinds of deadlocks. A box on a dead cell, such as a corner, can never reach a
+    target. Boxes that block each other, or are against walls, such that none can ever move again
+    are frozen: if one of them is not on a target, the board is lost.
+    """
+    return bool(board.boxes & board.room.dead or frozen(board) & ~board.room.targets)
+
+
+def frozen(board: Board) -> int:
+    """The boxes that can never move again, as a set of cells.
+
+    Starts with all boxes frozen, and repeatedly releases every box that could move if the others
+    are frozen. To move along a row or a column, a box needs a cell ahead and a cell behind it for
+    the player that are neither walls nor frozen boxes, and the cell ahead must not be dead.
+    """
+    room = board.room
+    width, dead = room.width, room.dead
+    outside = ~room.floor & (1 << room.height * width) - 1
+    # Boxes that would land on a dead cell in both directions, along a row and along a column.
+    ruined = [dead << step & dead >> step for step in (1, width)]
+    left = board.boxes
+    while True:
+        blocks = outside | left
+        held = left
+        for step, lost in zip((1, width), ruined, strict=True):
+            held &= blocks << step | blocks >> step | lost
+        if held == left:
+            return left
+        left = held

@@ -13,8 +13,7 @@ from agentrl.envs.minigames.flappy_bird.rules import (
     Bird,
     hits,
 )
-from agentrl.envs.minigames.skilled_player import SkilledPlayer
-from agentrl.envs.phone_game.players import RandomPlayer
+from agentrl.envs.phone_game.players import RandomPlayer, SkilledPlayer
 
 _TURNS = COLUMNS + 1
 """Turns that the search looks ahead; gates further away are not visible."""

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.envs.minigames.flip.env import GAME
-from agentrl.envs.minigames.skilled_player import SkilledPlayer
-from agentrl.envs.phone_game.players import Choice, RandomPlayer
+from agentrl.envs.phone_game.players import Choice, RandomPlayer, SkilledPlayer
 
 
 class FlipExpert(SkilledPlayer):

@@ -7,8 +7,7 @@ from typing import Any
 
 from agentrl.envs.minigames.game_2048.env import GAME
 from agentrl.envs.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
-from agentrl.envs.minigames.skilled_player import SkilledPlayer
-from agentrl.envs.phone_game.players import RandomPlayer
+from agentrl.envs.phone_game.players import RandomPlayer, SkilledPlayer
 
 _MOST_CELLS = 6
 """Cells in which a new tile is tried; on an emptier board its position hardly matters."""

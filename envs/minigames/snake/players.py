@@ -4,10 +4,9 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.minigames.snake.env import GAME
 from agentrl.envs.minigames.snake.rules import MOVES, Cell, ahead, on_board
-from agentrl.envs.phone_game.players import RandomPlayer
+from agentrl.envs.phone_game.players import RandomPlayer, SkilledPlayer
 
 
 class SnakeExpert(SkilledPlayer):

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.envs.minigames.skilled_player import SkilledPlayer
 from agentrl.envs.minigames.space_fighter.env import GAME
 from agentrl.envs.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
-from agentrl.envs.phone_game.players import RandomPlayer
+from agentrl.envs.phone_game.players import RandomPlayer, SkilledPlayer
 
 
 class SpaceFighterExpert(SkilledPlayer):

@@ -15,10 +15,10 @@ import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.sokoban.board import CHARACTERS, MOVES
 from agentrl.envs.sokoban.board_parser import parse
-from agentrl.envs.sokoban.deadlock import is_deadlocked
 from agentrl.envs.sokoban.drawing import draw
 from agentrl.envs.sokoban.env import Sokoban
 from agentrl.envs.sokoban.players import SokobanExpert, SokobanMediocre, SokobanRandom, best
+from agentrl.envs.sokoban.solver import is_deadlocked
 from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from agentrl.envs.sokoban.board import MOVES, Board
 from agentrl.envs.sokoban.board_parser import parse
-from agentrl.envs.sokoban.deadlock import frozen, is_deadlocked
-from agentrl.envs.sokoban.level_files import levels_in, read_levels
 from agentrl.envs.sokoban.level_generator import LevelKind, generate
+from agentrl.envs.sokoban.level_sources import levels_in, read_levels
 from agentrl.envs.sokoban.level_split import canonical, room_belongs
-from agentrl.envs.sokoban.solver import SearchLimitReached, solve
+from agentrl.envs.sokoban.solver import SearchLimitReached, frozen, is_deadlocked, solve
 from agentrl.errors import ConfigError
 from tests.envs.sokoban.search import move, shortest
 
