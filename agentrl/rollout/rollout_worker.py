@@ -343,14 +343,18 @@ class RolloutWorker:
         async with self._engine_lock:
             if self.engine is None:
                 assert self._folder is not None, "a model has a folder"
+                config = self._config
+                transport = WeightTransport(
+                    rollout=config.rollout, train=config.train, lora=config.model.lora
+                )
                 engine = open_engine(
-                    self._config.rollout,
-                    self._config.model,
+                    config.rollout,
+                    config.model,
                     self._folder,
-                    seed=self._config.seed + 1000 * self._share[0],
+                    seed=config.seed + 1000 * self._share[0],
                     version=self._version,
-                    transfer=WeightTransport.of(self._config).kind(),
-                    can_sleep=WeightTransport.of(self._config).sleeps(),
+                    transfer=transport.kind(),
+                    can_sleep=transport.sleeps(),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()

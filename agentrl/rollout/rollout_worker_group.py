@@ -235,45 +235,34 @@ async def open_rollouts(
             not possible with the cluster's GPUs.
     """
     if config.rollout.launcher == "local" or folder is None:
-        rollouts = RolloutWorker(config, folder, run, version=version)
-        try:
-            await rollouts.start()
-        except BaseException:
-            await rollouts.close()
-            raise
-        return rollouts
-    return await _open_ray(config, folder, run, version)
-
-
-async def _open_ray(config: Config, folder: Path, run: Path | None, version: int) -> AnyRollouts:
+        return await _started(RolloutWorker(config, folder, run, version=version))
     ray = ray_cluster.join_cluster()
-    WeightTransport.of(config).check()  # now that its GPUs are known
-    count = config.rollout.actors
+    rollout, train = config.rollout, config.train
+    # Now that the cluster's GPUs are known.
+    WeightTransport(rollout=rollout, train=train, lora=config.model.lora).check()
+    tree, here, count = configuration.to_dict(config), run and run.absolute(), rollout.actors
+    shares_phones = count > 1 and env.find_env(config.env.id).app is not None
+    phones = await _open_phones(tree, here, rollout.start_deadline_s) if shares_phones else None
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes mostly wait; the engine has its own threads
-        num_gpus=ray_cluster.gpus_per_actor(count, config.train.ranks),
+        num_gpus=ray_cluster.gpus_per_actor(count, train.ranks),
         max_concurrency=1000,
     )
-    tree, here = configuration.to_dict(config), run and run.absolute()
-    shares_phones = count > 1 and env.find_env(config.env.id).app is not None
-    phones = (
-        await _open_phones(tree, here, config.rollout.start_deadline_s) if shares_phones else None
-    )
-    handle = RolloutWorkerGroup(
-        [
-            remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
-            for k in range(count)
-        ],
-        config.rollout,
-        config.train.deadline_s,
-        phones,
-    )
+    actors = [
+        remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
+        for k in range(count)
+    ]
+    return await _started(RolloutWorkerGroup(actors, rollout, train.deadline_s, phones))
+
+
+async def _started(rollouts: AnyRollouts) -> AnyRollouts:
+    """The same rollouts, started; closed if they cannot be."""
     try:
-        await handle.start()
+        await rollouts.start()
     except BaseException:
-        await handle.close()
+        await rollouts.close()
         raise
-    return handle
+    return rollouts
 
 
 async def _open_phones(tree: dict[str, Any], run: Path | None, start_s: float) -> SharedPhones:

@@ -7,7 +7,7 @@ demonstrations, the second for training. No seed is ever both evaluated and trai
 from collections.abc import Sequence
 
 from agentrl.algorithms.episode_selection import has_group_filter
-from agentrl.config import AlgorithmConfig, Config, EvalConfig, RolloutConfig
+from agentrl.config import AlgorithmConfig, EvalConfig, RolloutConfig
 from agentrl.errors import ConfigError
 
 _FIRST = 100_000_000
@@ -57,27 +57,42 @@ def _attempts(algorithm: AlgorithmConfig) -> int:
     return 1 + (algorithm.filter_refills if has_group_filter(algorithm) else 0)
 
 
-def check_seeds(config: Config) -> None:
-    """Check that the ranges of seeds do not overlap.
+def check_evaluation_seeds(settings: EvalConfig) -> None:
+    """Check that held-out seeds do not overlap with those of any run.
 
     Raises:
         ConfigError: they would.
     """
-    most = max(config.eval.episodes, config.eval.episodes_during)
-    if config.eval.first_seed < 0 or config.eval.first_seed + most > _FIRST:
+    most = max(settings.episodes, settings.episodes_during)
+    if settings.first_seed < 0 or settings.first_seed + most > _FIRST:
         raise ConfigError(
-            f"eval.first_seed={config.eval.first_seed}: must lie in [0, {_FIRST - most}]"
+            f"eval.first_seed={settings.first_seed}: must lie in [0, {_FIRST - most}]"
         )
-    if not 0 <= config.seed < 1000:
-        raise ConfigError(f"seed={config.seed}: must lie in [0, 999]")
-    demos = config.warm_start.episodes if config.warm_start else 0
-    if (
-        max(
-            demos,
-            config.train.steps * _attempts(config.algorithm) * _seeds_of_attempt(config.rollout),
-        )
-        > _HALF
-    ):
+
+
+def check_run_seeds(
+    run_seed: int,
+    rollout: RolloutConfig,
+    algorithm: AlgorithmConfig,
+    *,
+    steps: int,
+    demonstrations: int,
+) -> None:
+    """Check that a run's demonstrations and training steps fit into its range of seeds.
+
+    Args:
+        run_seed: of the whole run.
+        rollout: the numbers of groups and of their members.
+        algorithm: how often groups may be replaced.
+        steps: number of training steps.
+        demonstrations: number of demonstrations.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if not 0 <= run_seed < 1000:
+        raise ConfigError(f"seed={run_seed}: must lie in [0, 999]")
+    if max(demonstrations, steps * _attempts(algorithm) * _seeds_of_attempt(rollout)) > _HALF:
         raise ConfigError(
             f"more than {_HALF} seeds of one kind are needed: lower train.steps or rollout.groups"
         )

@@ -28,7 +28,7 @@ from agentrl.rollout.make_env import (
 )
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import open_settings
-from agentrl.training.env_seeds import check_seeds
+from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.loggers import check_loggers, check_logins
 from agentrl.training.supervised.demonstration_filter import (
@@ -63,9 +63,8 @@ def check(
         check_env_setup(config, [player])
         return DemonstrationSelection()
     _check_job(config)
-    demonstrations = (
-        select_demonstrations(config) if warm_start_pending else DemonstrationSelection()
-    )
+    warm = config.warm_start if warm_start_pending else None
+    demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
     check_hub(config.model)
     return demonstrations
 
@@ -108,12 +107,10 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         WorldError: the environment cannot be played.
     """
     count = _check_job(config)
-    demonstrations = (
-        select_demonstrations(config) if warm_start_pending else DemonstrationSelection()
-    )
+    warm = config.warm_start if warm_start_pending else None
+    demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
     unverified = check_logins(config.logging)
-    to_play = config if warm_start_pending else replace(config, warm_start=None)
-    lengths = check_lengths(to_play, demonstrations.episodes)
+    lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
     game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
@@ -160,7 +157,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
 
         lora_adapters.check(config.model)
     check_engine(config.rollout)
-    WeightTransport.of(config).check()
+    WeightTransport(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
     if learns:
         _check_ranks(config.train, config.rollout)
     return count
@@ -235,7 +232,14 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
     for name in players:
         load_player(config.env, name)
     RewardFunctions(config.rewards)
-    check_seeds(config)
+    check_evaluation_seeds(config.eval)
+    check_run_seeds(
+        config.seed,
+        config.rollout,
+        config.algorithm,
+        steps=config.train.steps,
+        demonstrations=config.warm_start.episodes if config.warm_start else 0,
+    )
     if env_registration(config.env).app is not None:
         if config.env.processes:
             raise ConfigError(

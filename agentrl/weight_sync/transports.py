@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Self
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, LoraConfig, RolloutConfig, TrainConfig
@@ -18,11 +17,6 @@ class WeightTransport:
     rollout: RolloutConfig
     train: TrainConfig
     lora: LoraConfig
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        """The transport of a job."""
-        return cls(rollout=config.rollout, train=config.train, lora=config.model.lora)
 
     def check(self) -> None:
         """Check that weights can be published as configured, as far as known before the start.

@@ -40,7 +40,12 @@ def test_runs_and_splits_share_no_seed(per: str) -> None:
 
 
 def test_too_many_seeds_are_an_error() -> None:
-    many = ["train.steps=1000000"]
-    env_seeds.check_seeds(made(*many))
+    def check(*overrides: str) -> None:
+        one = made(*overrides)
+        env_seeds.check_run_seeds(
+            one.seed, one.rollout, one.algorithm, steps=1_000_000, demonstrations=0
+        )
+
+    check()
     with pytest.raises(ConfigError, match="more than"):
-        env_seeds.check_seeds(made(*many, "rollout.seed_per=episode"))
+        check("rollout.seed_per=episode")

@@ -31,6 +31,10 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
     return config
 
 
+def transport(config):
+    return WeightTransport(rollout=config.rollout, train=config.train, lora=config.model.lora)
+
+
 @pytest.fixture
 def with_gpus(monkeypatch):
     """As many as a joined cluster would have: none are here."""
@@ -59,15 +63,15 @@ def with_gpus(monkeypatch):
 )
 def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config, kind, sleeps):
     with_gpus(gpus)
-    WeightTransport.of(config).check()
-    assert WeightTransport.of(config).kind() == kind
-    assert WeightTransport.of(config).sleeps() is sleeps
+    transport(config).check()
+    assert transport(config).kind() == kind
+    assert transport(config).sleeps() is sleeps
 
 
 def test_weights_are_published_as_files_by_default(with_gpus):
     with_gpus(1)
-    assert WeightTransport.of(Config()).kind() == "file"
-    assert not WeightTransport.of(Config()).sleeps()
+    assert transport(Config()).kind() == "file"
+    assert not transport(Config()).sleeps()
 
 
 @pytest.mark.parametrize(
@@ -98,25 +102,25 @@ def test_weights_are_published_as_files_by_default(with_gpus):
 def test_impossible_transfers_are_rejected_before_any_work(with_gpus, gpus, config, words):
     with_gpus(gpus)
     with pytest.raises(ConfigError, match=words):
-        WeightTransport.of(config).check()
+        transport(config).check()
 
 
 def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert ray_cluster.cluster_gpus() is None
     with pytest.raises(ConfigError, match="needs a GPU"):
-        WeightTransport.of(job("nccl")).check()
+        transport(job("nccl")).check()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    WeightTransport.of(job("nccl")).check()
+    transport(job("nccl")).check()
 
 
 def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
     with_gpus(0)
     for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
         alone = transports.without_learner(config)
-        WeightTransport.of(alone).check()
-        assert WeightTransport.of(alone).kind() == "file"
-        assert not WeightTransport.of(alone).sleeps()
+        transport(alone).check()
+        assert transport(alone).kind() == "file"
+        assert not transport(alone).sleeps()
         assert alone.model.lora.rank == config.model.lora.rank
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from agentrl import env, replay
-from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
+from agentrl.config import EnvConfig, EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.episode_summary import label_of
@@ -80,18 +80,28 @@ class DemonstrationSelection:
         return text
 
 
-def select_demonstrations(config: Config) -> DemonstrationSelection:
+def select_demonstrations(
+    warm: WarmStartConfig | None,
+    environment: EnvConfig,
+    model: ModelConfig,
+    evaluation: EvalConfig,
+) -> DemonstrationSelection:
     """The recorded episodes that a job's warm start trains on.
 
     Skipped are void episodes, those with a turn that shows nothing or without any valid action,
     and those on the seeds that the job is evaluated on. The number of each is logged.
+
+    Args:
+        warm: the job's warm start; None selects nothing.
+        environment: the job's environment.
+        model: the job's model.
+        evaluation: the seeds that the job is evaluated on.
 
     Raises:
         ConfigError: there is no such run, none of its episodes qualifies, or they cannot be used:
             they are of another environment, lack texts or images, or are in another format.
     """
     choice = DemonstrationSelection()
-    warm = config.warm_start
     if warm is None or not warm.recorded:
         return choice
     try:
@@ -99,9 +109,9 @@ def select_demonstrations(config: Config) -> DemonstrationSelection:
     except ConfigError as error:
         raise ConfigError(f"warm_start.recorded_filter.{error}") from None
     held_out = env_seeds.evaluation_seeds(
-        config.eval, max(config.eval.episodes, config.eval.episodes_during)
+        evaluation, max(evaluation.episodes, evaluation.episodes_during)
     )
-    demonstrations = DemonstrationFilter(warm, config.env, config.model, held_out)
+    demonstrations = DemonstrationFilter(warm, environment, model, held_out)
     for path in warm.recorded:
         for selected in demonstrations.select(path, where):
             if isinstance(selected, SelectedEpisode):

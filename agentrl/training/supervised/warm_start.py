@@ -10,13 +10,13 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl import config as configuration
 from agentrl import env, registry
 from agentrl._version import __version__
-from agentrl.config import Config, EnvConfig, ModelConfig, WarmStartConfig
+from agentrl.config import DevicesConfig, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError, EnvError
 from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
@@ -44,32 +44,40 @@ Report = Callable[[int, dict[str, float], int], None]
 """Takes a step, its metrics and the total number of steps."""
 
 
-def cache_folder(config: Config, selected: Sequence[SelectedEpisode] = ()) -> Path | None:
+def cache_folder(
+    warm: WarmStartConfig,
+    model: ModelConfig,
+    environment: EnvConfig,
+    devices: DevicesConfig,
+    run_seed: int,
+    recorded: Sequence[SelectedEpisode] = (),
+) -> Path | None:
     """The folder in which the result of this warm start is cached; None if it is not cached.
 
     A model with 4-bit base weights is not cached: what its adapters learn is finer than a 4-bit
     step, and would be lost when merged weights are quantized again.
 
     Args:
-        config: the job.
-        selected: its recorded demonstrations.
+        warm: the warm start.
+        model: the model that it trains.
+        environment: where its demonstrations are played.
+        devices: the phones that they are played on.
+        run_seed: seed of the whole run.
+        recorded: its recorded demonstrations.
     """
-    warm = config.warm_start
-    if warm is None or warm.cache is None:
+    if warm.cache is None or (model.lora.rank and model.lora.base == "nf4"):
         return None
-    if config.model.lora.rank and config.model.lora.base == "nf4":
-        return None
-    tree = configuration.to_dict(config)
-    parts = {key: tree[key] for key in ("seed", "model", "env", "warm_start")}
-    parts |= {
+    parts = {
+        "seed": run_seed,
+        "model": asdict(model),
+        "env": asdict(environment),
+        "warm_start": asdict(warm),
         "version": __version__,
-        "devices": [*config.devices.effect_delay_ms, *config.devices.size],
+        "devices": [*devices.effect_delay_ms, *devices.size],
+        "code": _code_digest(environment, model, warm),
+        "instructions": _instructions(environment),
+        "recorded": demonstrations_digest(recorded),
     }
-    parts |= {
-        "code": _code_digest(config.env, config.model, warm),
-        "instructions": _instructions(config.env),
-    }
-    parts |= {"recorded": demonstrations_digest(selected)}
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 

@@ -81,7 +81,10 @@ class Trainer:
         self._reporter = reporter
         self._recorder = recorder
         self._pruner = pruner
-        self._publisher = Publisher(WeightTransport.of(config), learner, rollouts)
+        transport = WeightTransport(
+            rollout=config.rollout, train=config.train, lora=config.model.lora
+        )
+        self._publisher = Publisher(transport, learner, rollouts)
         self._player = StepCollector(
             config.seed, config.rollout, config.algorithm, rollouts, self._watched
         )
@@ -147,7 +150,9 @@ class Trainer:
                 config.env.id,
             )
             return
-        cached = warm_start.cache_folder(config, recorded)
+        cached = warm_start.cache_folder(
+            warm, config.model, config.env, config.devices, config.seed, recorded
+        )
         if cached is not None and cached.is_dir():
             log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)
             self._learner.load_weights(cached / "model.safetensors")

@@ -24,7 +24,11 @@ from agentrl.training import env_seeds, preflight
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.run_folder import RunFolder
-from agentrl.training.supervised import demonstration_filter, warm_start
+from agentrl.training.supervised import warm_start
+from agentrl.training.supervised.demonstration_filter import (
+    DemonstrationSelection,
+    select_demonstrations,
+)
 from agentrl.training.supervised.supervised_dataset import (
     Demonstration,
     SupervisedDataset,
@@ -90,9 +94,13 @@ def samples(episode: Episode) -> list[TokenSequence]:
     return split_into_sequences(episode)
 
 
+def selected(config: Config) -> DemonstrationSelection:
+    return select_demonstrations(config.warm_start, config.env, config.model, config.eval)
+
+
 def learnt(config: Config, model: Path) -> list[Demonstration]:
     return rerender_demonstrations(
-        demonstration_filter.select_demonstrations(config).episodes,
+        selected(config).episodes,
         config.env,
         open_encoder(config.model, model),
         config.rollout.max_new_tokens,
@@ -313,13 +321,11 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     config = lake(tmp_path)
     both = recorded_by(config, run, lost)
     where = both.warm_start.recorded_filter
-    assert len(demonstration_filter.select_demonstrations(both).episodes) == 2
+    assert len(selected(both).episodes) == 2
     won = recorded_by(
         config, run, lost, recorded_filter=replace(where, min_reward=1.0, label="human")
     )
-    assert [one.run.path for one in demonstration_filter.select_demonstrations(won).episodes] == [
-        run
-    ]
+    assert [one.run.path for one in selected(won).episodes] == [run]
     none = recorded_by(config, run, lost, recorded_filter=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
         preflight.resolve(none)
@@ -411,7 +417,7 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = recorded_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
         return warm_start.cache_folder(
-            job, demonstration_filter.select_demonstrations(job).episodes
+            job.warm_start, job.model, job.env, job.devices, job.seed, selected(job).episodes
         )
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
@@ -477,8 +483,6 @@ def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
     trained = train.train(job).path
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
-    again = demonstration_filter.select_demonstrations(
-        recorded_by(job, run, trained, player="random")
-    )
+    again = selected(recorded_by(job, run, trained, player="random"))
     assert [one.by_player for one in again.episodes if one.run.path == trained] == [True] * 3
     assert not any(one.by_player for one in again.episodes if one.run.path != trained)

@@ -13,6 +13,12 @@ def settings(*overrides):
     return configuration.load("number_game", overrides)
 
 
+def cached(config):
+    return warm_start.cache_folder(
+        config.warm_start, config.model, config.env, config.devices, config.seed
+    )
+
+
 def test_learning_rate_rises_then_falls_to_its_final_share():
     config = WarmStartConfig(steps=100, lr=1.0, lr_warmup_steps=10, lr_final_ratio=0.1)
     rates = [warm_start.warm_start_lr(config, step) for step in range(1, 101)]
@@ -35,7 +41,7 @@ def test_learning_rate_rises_then_falls_to_its_final_share():
     ],
 )
 def test_cache_depends_on_what_affects_the_warm_start(override):
-    assert warm_start.cache_folder(settings()) != warm_start.cache_folder(settings(override))
+    assert cached(settings()) != cached(settings(override))
 
 
 def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
@@ -44,7 +50,7 @@ def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
     def folder():
         long = "{{ problem }}" + " and so on" * 100  # which is no path
         kwargs = f"env.kwargs={{data: {{train: '{path}'}}, template: '{long}'}}"
-        return warm_start.cache_folder(settings("env.id=QA-v0", "env.translator_kwargs={}", kwargs))
+        return cached(settings("env.id=QA-v0", "env.translator_kwargs={}", kwargs))
 
     path.write_text('{"problem": "1 + 1?", "answer": 2}')
     before = folder()
@@ -55,19 +61,18 @@ def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
 
 def test_cache_ignores_what_does_not_affect_the_warm_start():
     same = settings("optim.lr=1", "train.steps=3", "rollout.engine=hf")
-    assert warm_start.cache_folder(settings()) == warm_start.cache_folder(same)
+    assert cached(settings()) == cached(same)
 
 
 def test_without_a_cache_there_is_no_folder():
-    assert warm_start.cache_folder(settings("warm_start.cache=null")) is None
-    assert warm_start.cache_folder(settings("warm_start=null")) is None
+    assert cached(settings("warm_start.cache=null")) is None
 
 
 def test_warm_start_of_a_4_bit_model_is_not_cached():
     four_bits = "model.lora.rank=4", "model.lora.base=nf4"
-    assert warm_start.cache_folder(settings(*four_bits)) is None
-    assert warm_start.cache_folder(settings("model.lora.rank=4")) is not None
-    assert warm_start.cache_folder(settings("model.lora.base=nf4")) is not None
+    assert cached(settings(*four_bits)) is None
+    assert cached(settings("model.lora.rank=4")) is not None
+    assert cached(settings("model.lora.base=nf4")) is not None
 
 
 def test_run_keeps_a_copy_of_its_prompt(tmp_path):
