@@ -5,7 +5,6 @@ on the measured stages of `configs/number_game.yaml` on two cores (docs/results.
 """
 
 import math
-from collections.abc import Iterator
 
 from agentrl import env
 from agentrl.config import (
@@ -16,7 +15,7 @@ from agentrl.config import (
     RolloutConfig,
     WarmStartConfig,
 )
-from agentrl.config.loading import path_of
+from agentrl.config.bounds import path_of
 from agentrl.rollout.make_env import baseline_players
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
@@ -45,51 +44,53 @@ def estimate_work(config: Config) -> dict[str, str]:
 
     If times are known, a last entry `total` gives their sum.
     """
-    stages = [stage for stage in _stages(config) if stage[1]]
+    evaluation, steps, max_turns = config.eval, config.train.steps, config.env.max_turns
+    scripted, model = _turns_per_second(config.rollout, config.devices)
+    baselines = evaluation.episodes * len(baseline_players(config.env, config.eval))
+    before, before_s = _episode_work(max_turns, 2 * evaluation.episodes, model)
+    played = steps * config.rollout.groups * config.rollout.group_size
+    learned_per_s = 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S)
+    learned, learned_s = _episode_work(max_turns, played, learned_per_s)
+    # Every `eval.every` steps, and after the last one.
+    during = math.ceil(steps / evaluation.every) if evaluation.every else 0
+    stages = {
+        "start": ("launching processes and loading the model", _START_S),
+        "baselines": _episode_work(max_turns, baselines, scripted),
+        **_warm_start_work(config.model, config.warm_start, config.env, scripted),
+        "evaluation before": (before, before_s + _ENGINE_START_S),
+        "reinforcement": (
+            learned and f"{pluralize(steps, 'step')} with {learned} in total",
+            learned_s,
+        ),
+        "evaluation during": _episode_work(max_turns, during * evaluation.episodes_during, model),
+        "evaluation after": _episode_work(max_turns, 2 * evaluation.episodes, model),
+    }
+    stages = {name: (amount, seconds) for name, (amount, seconds) in stages.items() if amount}
     if not _is_measured(config.model, config.env, config.rollout, config.devices):
-        return {name: amount for name, amount, _ in stages}
-    lines = {name: f"{amount}, {_about(seconds)}" for name, amount, seconds in stages}
-    total = _about(sum(seconds for *_, seconds in stages))
+        return {name: amount for name, (amount, _) in stages.items()}
+    lines = {name: f"{amount}, {_about(seconds)}" for name, (amount, seconds) in stages.items()}
+    total = _about(sum(seconds for _, seconds in stages.values()))
     return lines | {"total": f"{total}, {_BASIS}"}
 
 
-def _stages(config: Config) -> Iterator[tuple[str, str, float]]:
-    """Name, amount and seconds; the amount is empty if there is nothing to do."""
-    evaluation, warm, steps = config.eval, config.warm_start, config.train.steps
-    # Every `eval.every` steps, and after the last one.
-    during = math.ceil(steps / evaluation.every) if evaluation.every else 0
-    both = 2 * evaluation.episodes
-    played = steps * config.rollout.groups * config.rollout.group_size
-    max_turns = config.env.max_turns
-    scripted, model = _turns_per_second(config.rollout, config.devices)
-    yield "start", "launching processes and loading the model", _START_S
-    yield (
-        "baselines",
-        *_episode_work(
-            max_turns,
-            evaluation.episodes * len(baseline_players(config.env, config.eval)),
-            scripted,
+def _warm_start_work(
+    model: ModelConfig, warm: WarmStartConfig | None, environment: EnvConfig, turns_per_s: float
+) -> dict[str, tuple[str, float]]:
+    """Amount and seconds of the stages of a warm start; empty if it is skipped."""
+    if warm is None or _has_warm_start(model, warm, environment):
+        return {}
+    games = 0 if warm.player is None else warm.episodes
+    return {
+        "demonstrations": _episode_work(environment.max_turns, games, turns_per_s),
+        "warm start": (
+            f"{warm.steps} steps of {warm.batch} turns",
+            warm.steps * warm.batch / _SUPERVISED_TURNS_PER_S,
         ),
-    )
-    if warm is not None and not _has_warm_start(config.model, warm, config.env):
-        seconds = warm.steps * warm.batch / _SUPERVISED_TURNS_PER_S
-        games = 0 if warm.player is None else warm.episodes
-        yield "demonstrations", *_episode_work(max_turns, games, scripted)
-        yield "warm start", f"{warm.steps} steps of {warm.batch} turns", seconds
-    amount, seconds = _episode_work(max_turns, both, model)
-    yield "evaluation before", amount, seconds + _ENGINE_START_S
-    amount, seconds = _episode_work(max_turns, played, 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S))
-    steps_text = pluralize(steps, "step")
-    yield "reinforcement", amount and f"{steps_text} with {amount} in total", seconds
-    yield (
-        "evaluation during",
-        *_episode_work(max_turns, during * evaluation.episodes_during, model),
-    )
-    yield "evaluation after", *_episode_work(max_turns, both, model)
+    }
 
 
 def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
-    """Amount and seconds of a number of episodes."""
+    """Amount and seconds of a number of episodes; the amount is empty if there are none."""
     amount = f"{episodes:,} episodes of at most {max_turns} turns" if episodes else ""
     return amount, episodes * max_turns / turns_per_s
 
