@@ -106,7 +106,7 @@ def _result(out: Path, name: str, job: Config, games: int) -> Mapping[str, Any]:
     file = out / "results" / f"{name}.json"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
-        asked = {"config": configuration.to_dict(job), "games": games, "result": str(file)}
+        asked = {"config": job.to_dict(), "games": games, "result": str(file)}
         task = file.with_suffix(".task")
         task.write_text(json.dumps(asked))
         with (file.parent / f"{name}.log").open("w") as log:

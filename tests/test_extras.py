@@ -26,7 +26,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
     without(monkeypatch, "httpx2")
     assert extras.missing("remote", "ray") == [extras.NO_REMOTE]
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
-        preflight.check_player(configuration.load("sokoban", ["rollout.engine=remote"]), None)
+        preflight.check(configuration.load("sokoban", ["rollout.engine=remote"]), learns=False)
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         Endpoint(configuration.EndpointConfig())

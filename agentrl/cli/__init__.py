@@ -81,7 +81,7 @@ class _CommandWithOverrides(typer.core.TyperCommand):
 
 def _setting(name: str) -> str | None:
     """The dotted key of a setting that is called `name`, with or without its section."""
-    from agentrl.config import Config, WarmStartConfig, to_dict
+    from agentrl.config import Config, WarmStartConfig
 
     def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
         for key, value in tree.items():
@@ -89,7 +89,7 @@ def _setting(name: str) -> str | None:
             if isinstance(value, dict):
                 yield from keys(value, f"{prefix}{key}.")
 
-    known = list(keys(to_dict(Config(warm_start=WarmStartConfig()))))
+    known = list(keys(Config(warm_start=WarmStartConfig()).to_dict()))
     name = name.replace("-", "_")
     found = [key for key in known if f".{key}".endswith(f".{name}")]
     return min(

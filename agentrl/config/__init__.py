@@ -13,13 +13,11 @@ from agentrl.config.env_settings import (
 )
 from agentrl.config.loading import (
     arguments,
-    digest,
     find,
     from_dict,
     is_packaged,
     load,
     resolve,
-    to_dict,
     to_yaml,
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
@@ -56,7 +54,6 @@ __all__ = [
     "WarmStartConfig",
     "WrapperConfig",
     "arguments",
-    "digest",
     "find",
     "from_dict",
     "is_packaged",
@@ -64,6 +61,5 @@ __all__ = [
     "parse_history",
     "resolve",
     "settings_of",
-    "to_dict",
     "to_yaml",
 ]

@@ -1,8 +1,10 @@
-"""Checks of numbers that several sections share; each raises `ConfigError` with key and value."""
+"""Checks of values that several sections share; each raises `ConfigError` with key and value."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from agentrl.errors import ConfigError
 
@@ -10,6 +12,7 @@ MAX_EPISODES = 100_000
 """Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
 _LONGEST_S = 1_000_000
 """Eleven days; socket timers overflow after 24."""
+_PLAIN_LISTS = (list[str], list[int], list[float], list[str] | None, list[int] | None)
 
 
 def check_positive(section: str, settings: object, *names: str) -> None:
@@ -60,3 +63,38 @@ def check_floats(value: Any, key: str = "") -> None:
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         for number, item in enumerate(value):
             check_floats(item, f"{key}[{number}]")
+
+
+def check_lists(section: Any, prefix: str = "") -> None:
+    """Check that no list of texts or numbers contains a list or mapping: OmegaConf accepts them."""
+    for name, hint in get_type_hints(type(section)).items():
+        key, value = f"{prefix}{name}", getattr(section, name)
+        if dataclasses.is_dataclass(value):
+            check_lists(value, f"{key}.")
+        elif hint in _PLAIN_LISTS:
+            for item in value or ():
+                if not isinstance(item, str | int | float):
+                    raise ConfigError(
+                        f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
+                    )
+
+
+def path_of(text: str, what: str) -> Path:
+    """A path as the user wrote it, with `~` expanded; it need not exist.
+
+    Args:
+        text: the path.
+        what: the setting it comes from, for the message.
+
+    Raises:
+        ConfigError: not usable as a path: unknown user, too long, invalid characters, or a folder
+            on the way that we may not enter.
+    """
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{what}={text!r}: cannot be used as a path: {error}") from error
+    return path

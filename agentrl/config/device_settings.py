@@ -76,6 +76,10 @@ class DevicesConfig:
     actors share the phones."""
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.source, tuple):  # from Python; YAML has lists only
+            self.source = list(self.source)
+
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive("devices", self, "quarantine_after", "quarantine_s", "lease_s")

@@ -2,20 +2,19 @@
 
 import copy
 import dataclasses
-import hashlib
-import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, cast
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config.algorithm_presets import settings_of
 from agentrl.config.algorithm_settings import AlgorithmConfig
+from agentrl.config.bounds import path_of
 from agentrl.config.sections import Config, renamed_in
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
@@ -24,29 +23,7 @@ _NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list,
 """OmegaConf's message for a value that should be a list."""
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """What OmegaConf raises for a tree that does not fit the sections."""
-_PLAIN_LISTS = (list[str], list[int], list[float], list[str] | None, list[int] | None)
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
-
-
-def path_of(text: str, what: str) -> Path:
-    """A path as the user wrote it, with `~` expanded; it need not exist.
-
-    Args:
-        text: the path.
-        what: the setting it comes from, for the message.
-
-    Raises:
-        ConfigError: not usable as a path: unknown user, too long, invalid characters, or a folder
-            on the way that we may not enter.
-    """
-    try:
-        path = Path(text).expanduser()
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return path
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{what}={text!r}: cannot be used as a path: {error}") from error
-    return path
 
 
 def is_packaged(name: str) -> bool:
@@ -82,7 +59,8 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     config = _merge(path, overrides)
     if not config.run.search_path and path.parent.resolve() != _PACKAGED.resolve():
         config.run.search_path = [str(path.parent.absolute())]
-    _settle(config)
+    config.validate()
+    _make_importable(config.run.search_path)
     return config
 
 
@@ -95,8 +73,9 @@ def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Confi
     if not isinstance(source, Config):
         return load(source, overrides)
     if overrides:
-        source = _merged(OmegaConf.create(to_dict(source)), overrides, "the configuration")
-    _settle(source)
+        source = _merged(OmegaConf.create(source.to_dict()), overrides, "the configuration")
+    source.validate()
+    _make_importable(source.run.search_path)
     return source
 
 
@@ -239,32 +218,9 @@ def arguments(overrides: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"{', '.join(overrides)}: {_first_line(error)}") from error
 
 
-def _settle(config: Config) -> None:
-    """Validate the values, and make the modules that they name importable."""
-    if isinstance(config.devices.source, ListConfig | tuple):
-        config.devices.source = list(config.devices.source)
-    _check_lists(config)
-    config.validate()
-    path_of(config.run.dir, "run.dir")
-    if config.warm_start is not None and config.warm_start.cache is not None:
-        path_of(config.warm_start.cache, "warm_start.cache")
-    for run in config.warm_start.recorded if config.warm_start else ():
-        path_of(run, "warm_start.recorded")
-    sys.path.extend(p for p in config.run.search_path if p not in sys.path)
-
-
-def _check_lists(section: Any, prefix: str = "") -> None:
-    """Check that no list of texts or numbers contains a list or mapping: OmegaConf accepts them."""
-    for name, hint in get_type_hints(type(section)).items():
-        key, value = f"{prefix}{name}", getattr(section, name)
-        if dataclasses.is_dataclass(value):
-            _check_lists(value, f"{key}.")
-        elif hint in _PLAIN_LISTS:
-            for item in value or ():
-                if not isinstance(item, str | int | float):
-                    raise ConfigError(
-                        f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
-                    )
+def _make_importable(folders: Sequence[str]) -> None:
+    """Make the modules that a configuration names importable from these folders."""
+    sys.path.extend(folder for folder in folders if folder not in sys.path)
 
 
 def to_yaml(config: Config) -> str:
@@ -272,21 +228,8 @@ def to_yaml(config: Config) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-def to_dict(config: Config) -> dict[str, Any]:
-    """The whole tree as plain values."""
-    return dataclasses.asdict(config)
-
-
-def digest(config: Config) -> str:
-    """Hash of a configuration, without the `run` section, as twelve hexadecimal digits."""
-    tree = to_dict(config)
-    del tree["run"]
-    text = json.dumps(tree, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
 def from_dict(tree: dict[str, Any]) -> Config:
-    """The inverse of `to_dict`.
+    """The inverse of `Config.to_dict`.
 
     Raises:
         ConfigError: as `load`.
@@ -297,7 +240,8 @@ def from_dict(tree: dict[str, Any]) -> Config:
         config = cast(Config, OmegaConf.to_object(merged))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise ConfigError(_first_line(error)) from error
-    _settle(config)
+    config.validate()
+    _make_importable(config.run.search_path)
     return config
 
 

@@ -1,12 +1,14 @@
 """The whole configuration of a job, section by section."""
 
+import hashlib
+import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from agentrl.config.algorithm_settings import AlgorithmConfig
-from agentrl.config.bounds import check_floats, check_positive
+from agentrl.config.bounds import check_floats, check_lists, check_positive, path_of
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
 from agentrl.config.model_settings import ModelConfig
@@ -42,6 +44,7 @@ class RunConfig:
             raise ConfigError(f"run.keep_gb={self.keep_gb}: must be above 0, or null to keep all")
         if self.name is not None and (Path(self.name).name != self.name or self.name in ("", "..")):
             raise ConfigError(f"run.name={self.name!r}: must be a plain folder name")
+        path_of(self.dir, "run.dir")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +90,7 @@ class Config:
         Raises:
             ConfigError: the first invalid value.
         """
+        check_lists(self)
         check_floats(asdict(self))
         self.rollout.validate()
         self.env.validate()
@@ -131,6 +135,26 @@ class Config:
             )
         self.algorithm.validate_for_training()
         self.model.lora.validate_for_training()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole tree as plain values; `from_dict` is the inverse."""
+        return asdict(self)
+
+    def digest(self) -> str:
+        """Hash of everything but the `run` section, as twelve hexadecimal digits."""
+        tree = self.to_dict()
+        del tree["run"]
+        text = json.dumps(tree, sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    def without_learner(self) -> Self:
+        """The same job without a learner: engines keep their initial weights."""
+        return replace(
+            self,
+            train=replace(self.train, weight_transfer="file"),
+            rollout=replace(self.rollout, sleep=False),
+            model=replace(self.model, lora=replace(self.model.lora, serve="merged")),
+        )
 
 
 RENAMED = {

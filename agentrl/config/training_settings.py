@@ -3,7 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentrl.config.bounds import check_at_most, check_betas, check_not_negative, check_positive
+from agentrl.config.bounds import (
+    check_at_most,
+    check_betas,
+    check_not_negative,
+    check_positive,
+    path_of,
+)
 from agentrl.errors import ConfigError
 
 
@@ -85,6 +91,10 @@ class WarmStartConfig:
                 raise ConfigError(f"warm_start.phase_weights.{phase}={weight}: must not be below 0")
         check_at_most("warm_start", self, 1, "lr_final_ratio")
         check_betas("warm_start.betas", self.betas)
+        if self.cache is not None:
+            path_of(self.cache, "warm_start.cache")
+        for run in self.recorded:
+            path_of(run, "warm_start.recorded")
         if self.recorded:
             return
         if self.player is None:

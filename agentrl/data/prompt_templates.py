@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
-from agentrl.config.loading import path_of
+from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import cv2
 import numpy as np
 
-from agentrl.config.loading import path_of
+from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.replay.episode_encoding import from_json

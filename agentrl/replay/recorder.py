@@ -46,7 +46,7 @@ class Recorder:
         frames: which images the rollouts record; with `none`, `frame` stores nothing.
         mask: regions to black out in every stored image.
         writer: names the files that this recorder appends to.
-        config: digest of the configuration (`agentrl.config.digest`).
+        config: digest of the configuration (`Config.digest`).
     """
 
     def __init__(

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from agentrl import config as configuration
 from agentrl.config import Config, parse_history
 from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -90,7 +89,7 @@ class RolloutWorker:
                 frames=self._config.run.frames,
                 mask=self._config.devices.mask,
                 writer=f"rollout{self._share[0]}",
-                config=configuration.digest(self._config),
+                config=self._config.digest(),
             )
             self._exit.callback(self._recorder.close)
         else:

@@ -240,7 +240,7 @@ async def open_rollouts(
     rollout, train = config.rollout, config.train
     # Now that the cluster's GPUs are known.
     WeightTransport(rollout=rollout, train=train, lora=config.model.lora).check()
-    tree, here, count = configuration.to_dict(config), run and run.absolute(), rollout.actors
+    tree, here, count = config.to_dict(), run and run.absolute(), rollout.actors
     shares_phones = count > 1 and env.find_env(config.env.id).app is not None
     phones = await _open_phones(tree, here, rollout.start_deadline_s) if shares_phones else None
     remote = ray.remote(RolloutActor).options(

@@ -20,11 +20,10 @@ from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import env_registration
 from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.rollout.run_episode import NO_ROOM
+from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import IMAGE, Episode, Message
-from agentrl.weight_sync import transports
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +75,18 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
         elif not _is_playable_here(config.env, config.devices):
             report.unchecked.append(f"length of prompts and replies: {config.env.id} needs a phone")
         else:
-            episodes = event_loop.run(_play(config, folder, player))
+            warm, at_once = config.warm_start, _episodes_at_once(config.env)
+            small = replace(
+                config,
+                rewards=[],
+                env=_shortened(config.env),
+                devices=replace(config.devices, source=f"virtual:{at_once}"),
+                rollout=_in_this_process(config.rollout, at_once),
+            )
+            worker = RolloutWorker(small.without_learner(), folder, None)
+            requests = _requests(warm, config.seed)
+            episodes = event_loop.run(_play(worker, requests, at_once, player))
             _measure(episodes, player, config.rollout, report)
-            warm = config.warm_start
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
@@ -149,33 +157,43 @@ def _is_playable_here(environment: EnvConfig, devices: DevicesConfig) -> bool:
     return all(source.startswith("virtual") for source in sources)
 
 
-async def _play(config: Config, folder: Path, player: str) -> list[Episode]:
-    """As many of the job's demonstrations, or episodes like them, as fit into the time."""
-    warm, on_phone = config.warm_start, env_registration(config.env).app is not None
-    at_once = _ON_PHONES_AT_ONCE if on_phone else _AT_ONCE
+def _episodes_at_once(environment: EnvConfig) -> int:
+    on_phones = env_registration(environment).app is not None
+    return _ON_PHONES_AT_ONCE if on_phones else _AT_ONCE
+
+
+def _shortened(environment: EnvConfig) -> EnvConfig:
+    """The same environment, with short episodes and at most one process."""
+    return replace(
+        environment,
+        max_turns=min(environment.max_turns, _MAX_TURNS),
+        processes=min(environment.processes, 1),
+    )
+
+
+def _in_this_process(rollout: RolloutConfig, at_once: int) -> RolloutConfig:
+    return replace(rollout, engine="hf", launcher="local", actors=1, concurrency=at_once)
+
+
+def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeRequest]:
+    """The job's demonstrations by a player, or training episodes on the same seeds."""
     is_warm = warm is not None and warm.player is not None
     count = min(warm.episodes if warm and is_warm else _OTHER_EPISODES, _MAX_EPISODES)
-    rollout, environment, devices = config.rollout, config.env, config.devices
-    small = replace(
-        config,
-        rewards=[],
-        env=replace(
-            environment,
-            max_turns=min(environment.max_turns, _MAX_TURNS),
-            processes=min(environment.processes, 1),
-        ),
-        devices=replace(devices, source=f"virtual:{at_once}") if on_phone else devices,
-        rollout=replace(rollout, engine="hf", launcher="local", actors=1, concurrency=at_once),
-    )
-    worker = RolloutWorker(transports.without_learner(small), folder, None)
+    seeds = env_seeds.demonstration_seeds(run_seed, count)
+    return requests_of_step("demo" if is_warm else "train", 0, seeds, 1)
+
+
+async def _play(
+    worker: RolloutWorker, requests: Sequence[EpisodeRequest], at_once: int, player: str
+) -> list[Episode]:
+    """The valid ones among as many of these episodes as fit into the time."""
     played: list[Episode] = []
     try:
         await worker.start()
         end = time.monotonic() + _BUDGET_S
-        while len(played) < count and time.monotonic() < end:
-            some = env_seeds.demonstration_seeds(config.seed, count)[len(played) :][:at_once]
-            requests = requests_of_step("demo" if is_warm else "train", 0, some, 1)
-            played += [scored.episode for scored in await worker.collect(requests, player)]
+        while len(played) < len(requests) and time.monotonic() < end:
+            some = requests[len(played) :][:at_once]
+            played += [scored.episode for scored in await worker.collect(some, player)]
     finally:
         await worker.close()
     return [episode for episode in played if not episode.outcome.void]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentrl import event_loop
 from agentrl.config import ModelConfig, RolloutConfig
-from agentrl.config.loading import path_of
+from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import served_model_name

@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from agentrl import config as configuration
 from agentrl import devices, extras
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
@@ -43,13 +42,14 @@ log = logging.getLogger(__name__)
 
 
 def check(
-    config: Config, player: str | None = None, *, warm_start_pending: bool = False
+    config: Config, *, learns: bool = True, warm_start_pending: bool = False
 ) -> DemonstrationSelection:
     """Resolve everything that a job names, and look up on the hub a model that is not local.
 
     Args:
         config: the job.
-        player: the scripted player, for a job that uses no model; None for a job with a model.
+        learns: whether the model is trained; otherwise it only plays, and may be behind a server,
+            which is not contacted yet.
         warm_start_pending: whether the warm start is still to come, so that its recorded
             demonstrations must exist.
 
@@ -59,37 +59,12 @@ def check(
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
-    if player is not None:
-        check_env_setup(config, [player])
-        return DemonstrationSelection()
-    _check_job(config)
+    _check_job(config, learns=learns)
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
-    check_hub(config.model)
-    return demonstrations
-
-
-def check_player(config: Config, player: str | None) -> None:
-    """Check that a model or a scripted player can play, without any training.
-
-    Args:
-        config: the job.
-        player: a scripted player; None for the model, local or behind a server.
-
-    Raises:
-        ConfigError: see `check`; a server is not contacted yet.
-    """
-    if player is not None:
-        check(config, player)
-        return
     if config.rollout.engine != "remote":
-        _check_job(config, learns=False)
         check_hub(config.model)
-        return
-    check_env_setup(config)
-    if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
-        raise ConfigError(". ".join(lacking))
-    check_engine(config.rollout)
+    return demonstrations
 
 
 def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
@@ -114,7 +89,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
     game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
-        "config": configuration.to_dict(config),
+        "config": config.to_dict(),
         "resolved": {
             "environment": game.id,
             "phone app": game.app or "none",
@@ -131,7 +106,8 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
 
 
 def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
-    if config.rollout.engine == "remote":
+    is_served = config.rollout.engine == "remote"
+    if is_served and learns:
         raise ConfigError(
             "rollout.engine=remote: a model behind a server cannot be trained. Play with it by "
             "`agentrl eval` or `agentrl play`; warm_start.recorded trains a model of your own on "
@@ -142,6 +118,9 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     count = check_env_setup(config, [*players, *baseline_players(config.env, config.eval)])
     if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
         raise ConfigError(". ".join(lacking))
+    check_engine(config.rollout)
+    if is_served:
+        return count
     if learns:
         config.validate_for_training()
     if learns or config.rollout.engine == "hf":
@@ -156,7 +135,6 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         from agentrl.training.learner import lora_adapters
 
         lora_adapters.check(config.model)
-    check_engine(config.rollout)
     WeightTransport(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
     if learns:
         _check_ranks(config.train, config.rollout)

@@ -70,26 +70,28 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, config: Config, name: str) -> "RunFolder":
-        """Create a folder below `run.dir` and write the configuration into it.
+    def create(cls, config: RunConfig, name: str) -> "RunFolder":
+        """Create a folder below `run.dir`; `save_config` makes it a run.
+
+        Args:
+            config: where runs are stored.
+            name: the first part of the folder's name, if `run.name` is None.
 
         Raises:
             ConfigError: it exists already, or cannot be created.
         """
-        path = Path(config.run.dir)
+        path = Path(config.dir)
         try:
-            if config.run.name is None:
+            if config.name is None:
                 path = _fresh(path, name)
             else:
-                path /= config.run.name
+                path /= config.name
                 path.mkdir(parents=True)
         except FileExistsError:
             raise _already_exists(path) from None
         except (OSError, ValueError) as error:
-            raise ConfigError(f"run.dir={config.run.dir}: cannot create a run: {error}") from error
-        folder = cls(path)
-        folder.save_config(replace(config, env=folder._with_own_prompt(config.env)))
-        return folder
+            raise ConfigError(f"run.dir={config.dir}: cannot create a run: {error}") from error
+        return cls(path)
 
     @staticmethod
     def check_new(config: RunConfig) -> None:
@@ -148,16 +150,19 @@ class RunFolder:
         """The final model, an ordinary Hugging Face folder."""
         return self.path / "model"
 
+    def save_config(self, config: Config) -> None:
+        """Write the whole configuration to `config.yaml`, with the run's own prompt template."""
+        config = replace(config, env=self._with_own_prompt(config.env))
+        write_durably(self.path / "config.yaml", configuration.to_yaml(config))
+
     def _with_own_prompt(self, environment: EnvConfig) -> EnvConfig:
         """The same settings with a private copy of their prompt template."""
         if environment.prompt is None:
             return environment
-        shutil.copy(find_template(environment.prompt), self.path / "prompt.jinja")
-        return replace(environment, prompt=str(self.path.absolute() / "prompt.jinja"))
-
-    def save_config(self, config: Config) -> None:
-        """Write the whole configuration to `config.yaml`."""
-        write_durably(self.path / "config.yaml", configuration.to_yaml(config))
+        template, own = find_template(environment.prompt), self.path.absolute() / "prompt.jinja"
+        if not own.exists() or not own.samefile(template):
+            shutil.copy(template, own)
+        return replace(environment, prompt=str(own))
 
     @property
     def has_begun(self) -> bool:

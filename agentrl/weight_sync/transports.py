@@ -1,11 +1,11 @@
 """Selects and validates how weights get to the engines, by the configuration and the GPUs."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config, LoraConfig, RolloutConfig, TrainConfig
+from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.vllm_environment import LORA_RANKS
 
@@ -128,16 +128,6 @@ class WeightTransport:
 
     def _counts(self, gpus: int) -> str:
         return f"{self.rollout.actors} engines, {self.train.ranks} ranks, {gpus} GPUs"
-
-
-def without_learner(config: Config) -> Config:
-    """The same job without a learner: engines keep their initial weights."""
-    return replace(
-        config,
-        train=replace(config.train, weight_transfer="file"),
-        rollout=replace(config.rollout, sleep=False),
-        model=replace(config.model, lora=replace(config.model.lora, serve="merged")),
-    )
 
 
 def workers_per_engine(rollout: RolloutConfig) -> int:

@@ -190,4 +190,4 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         await rollouts.close()
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
-        preflight.check(config, "player")
+        preflight.check_env_setup(config, ["player"])

@@ -55,7 +55,7 @@ async def shared(adb_server):
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
         )
     )
-    ray, tree = ray_cluster.join_cluster(), configuration.to_dict(config)
+    ray, tree = ray_cluster.join_cluster(), config.to_dict()
     phones = await rollout_worker_group._open_phones(tree, None, PATIENCE_S)
     actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
     pool = SharedPool(phones, config.devices)

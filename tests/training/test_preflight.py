@@ -116,4 +116,4 @@ def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
     with pytest.raises(ConfigError):
         preflight.check(job(learners))
-    preflight.check_player(job(learners), None)
+    preflight.check(job(learners), learns=False)

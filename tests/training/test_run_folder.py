@@ -73,11 +73,11 @@ def test_a_run_name_that_cannot_be_a_folder_is_an_error(tmp_path: Path) -> None:
         config.validate()
     config.run.dir, config.run.name = str(tmp_path), "a\0b"
     with pytest.raises(ConfigError, match="cannot create a run"):
-        RunFolder.create(config, "job")
+        RunFolder.create(config.run, "job")
 
 
 def test_jobs_that_start_at_the_same_time_have_different_folders(tmp_path: Path) -> None:
-    config = Config(run=RunConfig(dir=str(tmp_path / "runs")))
+    config = RunConfig(dir=str(tmp_path / "runs"))
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: RunFolder.create(config, "job").path, range(8)))
     assert len(set(made)) == 8

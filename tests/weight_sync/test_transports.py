@@ -117,7 +117,7 @@ def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
 def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
     with_gpus(0)
     for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
-        alone = transports.without_learner(config)
+        alone = config.without_learner()
         transport(alone).check()
         assert transport(alone).kind() == "file"
         assert not transport(alone).sleeps()

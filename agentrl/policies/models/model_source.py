@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import ModelConfig
-from agentrl.config.loading import path_of
+from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import adapter_for, check_family, check_weights

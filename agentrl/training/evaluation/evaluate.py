@@ -37,7 +37,6 @@ from agentrl.training.monitoring.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress
 from agentrl.training.run_folder import RunFolder, open_target, overridden_name
 from agentrl.types import ScoredEpisode
-from agentrl.weight_sync import transports
 
 log = logging.getLogger(__name__)
 
@@ -205,10 +204,12 @@ class _EvaluatedPolicy:
         if self.run is not None and self.player is None and not self.served:
             own = model_of_run(config.model, self.run, self.checkpoint)
             config = replace(config, model=own)
-        config = transports.without_learner(config)
-        preflight.check_player(config, self.player)
+        config = config.without_learner()
         if self.player is None:
+            preflight.check(config, learns=False)
             check_checkpoint(config.model, self.checkpoint)
+        else:
+            preflight.check_env_setup(config, [self.player])
         if self.served:
             config = replace(config, rollout=with_served_model(config.rollout))
         return config
@@ -263,7 +264,8 @@ def evaluate(
     name = "run" if isinstance(target, Config) else Path(target).stem
     evaluated.warn_if_untrained(name, config.model.path)
     split: Split = "demo" if demos else "eval"
-    folder = RunFolder.create(config, f"{split}-{evaluated.name}-{name}")
+    folder = RunFolder.create(config.run, f"{split}-{evaluated.name}-{name}")
+    folder.save_config(config)
     model = config.rollout.endpoint.model if served else None
     header = {
         "target": str(target),

@@ -28,7 +28,6 @@ from agentrl.training.model_to_play import (
 from agentrl.training.run_folder import RunFolder, open_target, overridden_name
 from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed, strip_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
-from agentrl.weight_sync import transports
 from agentrl.worker_threads import Worker
 
 HUMAN, MODEL, REMOTE = "human", "model", "remote"
@@ -89,13 +88,12 @@ def play(
     served = policy == MODEL and is_served(config.rollout, checkpoint)
     if run is not None and policy == MODEL and not served:
         config = replace(config, model=model_of_run(config.model, run, kept))
-    rollout = replace(config.rollout, launcher="local", concurrency=1)
-    if policy == HUMAN:
-        rollout = replace(rollout, deadline_s=_A_DAY_S)
+    deadline_s = _A_DAY_S if policy == HUMAN else config.rollout.deadline_s
+    rollout = replace(config.rollout, launcher="local", concurrency=1, deadline_s=deadline_s)
     own = replace(config.run, name=overridden_name(config.run.name, overrides))
-    config = transports.without_learner(replace(config, rollout=rollout, run=own))
+    config = replace(config, rollout=rollout, run=own).without_learner()
     if policy == MODEL:
-        preflight.check_player(config, None)
+        preflight.check(config, learns=False)
         check_checkpoint(config.model, kept)
     else:
         preflight.check_env_setup(config, [] if policy == HUMAN else [policy])
@@ -103,7 +101,8 @@ def play(
         config = replace(config, rollout=with_served_model(config.rollout))
     of_run = policy == MODEL and not served
     version = trained_steps(run, kept) if of_run else 0
-    folder = RunFolder.create(config, f"play-{REMOTE if served else policy}")
+    folder = RunFolder.create(config.run, f"play-{REMOTE if served else policy}")
+    folder.save_config(config)
     begun(folder.path)
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None

@@ -197,7 +197,7 @@ def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLe
     )
     group = LearnerGroup([remote.remote() for _ in range(ranks)], config.train.deadline_s)
     try:
-        group.start(configuration.to_dict(config), folder.absolute(), run and run.absolute())
+        group.start(config.to_dict(), folder.absolute(), run and run.absolute())
     except BaseException:
         group.close()
         raise

@@ -5,11 +5,10 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from agentrl import config as configuration
 from agentrl import event_loop, replay
@@ -28,9 +27,6 @@ from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-
-if TYPE_CHECKING:
-    from agentrl.training.trainer.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +62,8 @@ def train(
         settings = configuration.resolve(config, overrides)
         demonstrations = preflight.check(settings, warm_start_pending=True)
         name = "run" if isinstance(config, Config) else Path(config).stem
-        folder = RunFolder.create(settings, name)
+        folder = RunFolder.create(settings.run, name)
+        folder.save_config(settings)
         if begun is not None:
             begun(settings)
     run = folder.path
@@ -149,18 +146,41 @@ def _progress_saved(run: Path) -> str:
 async def _train(
     config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
 ) -> None:
-    with _acknowledge_interrupts():
-        async with _open_job(config, folder) as job:
-            if resumed:
-                # Only now: settings that the checkpoint rejects must not be stored with the run.
-                folder.save_config(config)
-            await job.play_baselines()
-            await job.warm_start(demonstrations)
-            await job.evaluate_sampled_and_greedy("before")
-            while job.state.step < config.train.steps:
-                await job.step(job.state.step + 1)
-            await job.evaluate_sampled_and_greedy("after")
-            job.finish()
+    """Open everything that training needs, train, and close it in reverse order."""
+    # Both import torch, which may be missing; the plan has reported that by now.
+    from agentrl.training.learner.learner_group import open_learner
+    from agentrl.training.trainer.trainer import Trainer
+
+    state = folder.load_state()
+    # The evaluation after training is played twice: sampled and greedy.
+    amounts = PlannedWork(steps=config.train.steps, games_after=2 * config.eval.episodes)
+    async with AsyncExitStack() as opened:
+        opened.enter_context(_acknowledge_interrupts())
+        reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
+        opened.callback(ray_cluster.leave_cluster)
+        started = time.perf_counter()
+        reporter.stage("start")
+        start = folder.start
+        if not start.is_dir():
+            start = resolve_model(config.model, config.seed, folder.start)
+        rollouts = await open_rollouts(config, start, folder.path)
+        opened.push_async_callback(rollouts.close)
+        pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
+        learner = opened.enter_context(closing(open_learner(config, start, folder.path)))
+        recorder = opened.enter_context(
+            closing(Recorder(folder.path, frames="none", writer="trainer"))
+        )
+        trainer = Trainer(
+            config, folder, start, state, rollouts, learner, reporter, recorder, pruner
+        )
+        trainer.restore()
+        trainer.add_seconds("start", time.perf_counter() - started)
+        opened.push_async_callback(trainer.close)
+        if resumed:
+            # Only now: settings that the checkpoint rejects must not be stored with the run.
+            folder.save_config(config)
+        await trainer.run(demonstrations)
+    pruner.close()  # after the last recorder has stopped
 
 
 @contextmanager
@@ -184,46 +204,3 @@ def _acknowledge_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-@asynccontextmanager
-async def _open_job(config: Config, folder: RunFolder) -> AsyncIterator["Trainer"]:
-    """Open everything that training needs; close it in reverse order however training ends."""
-    # Both import torch, which may be missing; the plan has reported that by now.
-    from agentrl.training.learner.learner_group import open_learner
-    from agentrl.training.trainer.trainer import Trainer
-
-    state = folder.load_state()
-    # The evaluation after training is played twice: sampled and greedy.
-    amounts = PlannedWork(steps=config.train.steps, games_after=2 * config.eval.episodes)
-    reporter = Reporter(folder.path, config.logging, amounts)
-    started = time.perf_counter()
-    try:
-        reporter.stage("start")
-        start = folder.start
-        if not start.is_dir():
-            start = resolve_model(config.model, config.seed, folder.start)
-        rollouts = await open_rollouts(config, start, folder.path)
-        pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
-        try:
-            learner = open_learner(config, start, folder.path)
-            recorder = Recorder(folder.path, frames="none", writer="trainer")
-            try:
-                job = Trainer(
-                    config, folder, start, state, rollouts, learner, reporter, recorder, pruner
-                )
-                job.restore()
-                job.add_seconds("start", time.perf_counter() - started)
-                try:
-                    yield job
-                finally:
-                    await job.close()
-            finally:
-                recorder.close()
-                learner.close()
-        finally:
-            await rollouts.close()
-        pruner.close()  # after the last recorder has stopped
-    finally:
-        ray_cluster.leave_cluster()
-        reporter.close()

@@ -120,6 +120,20 @@ class Trainer:
 
     # --- stages ---------------------------------------------------------------------------
 
+    async def run(self, demonstrations: Sequence[SelectedEpisode]) -> None:
+        """Run every stage that is not finished yet.
+
+        Args:
+            demonstrations: the recorded episodes of the warm start.
+        """
+        await self.play_baselines()
+        await self.warm_start(demonstrations)
+        await self.evaluate_sampled_and_greedy("before")
+        while self.state.step < self.config.train.steps:
+            await self.step(self.state.step + 1)
+        await self.evaluate_sampled_and_greedy("after")
+        self.finish()
+
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
         for player in baseline_players(self.config.env, self.config.eval):

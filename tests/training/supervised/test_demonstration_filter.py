@@ -68,7 +68,9 @@ def recorded_by(config: Config, *runs: Path, **changes: object) -> Config:
 
 async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Path, list[Episode]]:
     """The demonstrations of a job, and the run where they are recorded."""
-    run = RunFolder.create(config, "demos").path
+    folder = RunFolder.create(config.run, "demos")
+    folder.save_config(config)
+    run = folder.path
     rollouts = RolloutWorker(config, model, run)
     await rollouts.start()
     try:

@@ -76,19 +76,26 @@ def test_warm_start_of_a_4_bit_model_is_not_cached():
 
 
 def test_run_keeps_a_copy_of_its_prompt(tmp_path):
+    def instructions(folder):
+        return warm_start._instructions(configuration.load(folder.path / "config.yaml").env)
+
     template = tmp_path / "mine.jinja"
     template.write_text("Play well. {{ instructions }}")
-    config = settings(f"env.prompt={template}", f"run.dir={tmp_path}", "run.name=x")
-    run = RunFolder.create(config, "x")
+    config = settings(f"env.prompt={template}", f"run.dir={tmp_path}")
+    run = RunFolder.create(config.run, "x")
+    run.save_config(config)
     template.write_text("Play badly.")
-    again = configuration.load(run.path / "config.yaml")
-    assert warm_start._instructions(again.env) == "Play well."
-    other = RunFolder.create(settings(f"env.prompt={template}", f"run.dir={tmp_path}"), "y")
-    assert (
-        warm_start._instructions(configuration.load(other.path / "config.yaml").env)
-        == "Play badly."
-    )
-    assert warm_start._instructions(again.env) == "Play well."
+    assert instructions(run) == "Play well."
+    other = RunFolder.create(config.run, "y")
+    other.save_config(config)
+    assert instructions(other) == "Play badly."
+    assert instructions(run) == "Play well."
+    # A resumed run is saved again: with its own prompt, or with the one that replaces it.
+    run.save_config(configuration.load(run.path / "config.yaml"))
+    assert instructions(run) == "Play well."
+    run.save_config(config)
+    template.unlink()
+    assert instructions(run) == "Play badly."
 
 
 def test_warm_start_that_cannot_be_cached_is_not_lost(tmp_path, caplog):

@@ -275,7 +275,9 @@ def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
 
     monkeypatch.setattr(train, "_train", go_on)
     settings = ["warm_start=null", "model.tiny.layers=4", f"run.dir={tmp_path}"]
-    folder = RunFolder.create(configuration.load(EXAMPLE, settings), "run")
+    config = configuration.load(EXAMPLE, settings)
+    folder = RunFolder.create(config.run, "run")
+    folder.save_config(config)
     run = folder.path
     (run / "episodes").mkdir()
     train.train("", resume=run, overrides=["model.tiny.layers=3"])  # no model has been made yet

@@ -184,7 +184,7 @@ def test_a_preset_sets_only_what_the_user_did_not():
     assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.28)
     assert config.algorithm.filter_groups
     assert AlgorithmConfig(name="gspo").loss == "gspo"
-    assert configuration.from_dict(configuration.to_dict(config)) == config
+    assert configuration.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize(
