@@ -1,4 +1,4 @@
-"""Text for messages: safe and shortened values, suggestions, and names of phones and hosts."""
+"""Text for messages: safe and shortened values, suggestions, names of phones; hosts and hashes."""
 
 import difflib
 import ipaddress
@@ -122,3 +122,9 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def hash_fraction(text: str) -> float:
+    """A hash of the text in [0, 1), the same in every process."""
+    digest = blake2b(text.encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / (1 << 48)

@@ -13,12 +13,7 @@ from agentrl.config import EnvConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.rollout.env_processes import action_space_in_process
-from agentrl.rollout.make_env import (
-    env_registration,
-    make_env,
-    named_parameters,
-    shared_arguments,
-)
+from agentrl.rollout.make_env import env_registration, make_env, named_parameters, shared_arguments
 from agentrl.text import did_you_mean
 
 _SPACE = "action_space"

@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from agentrl.errors import (
-    ConfigError,
-    DeviceError,
-    EnvError,
-    WorldError,
-    boundary,
-)
+from agentrl.errors import ConfigError, DeviceError, EnvError, WorldError, boundary
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult

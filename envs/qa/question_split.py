@@ -4,8 +4,9 @@ The content of a question decides, not its seed, because different seeds often a
 """
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from itertools import islice
+
+from agentrl.text import hash_fraction
 
 SPLITS = ("train", "eval")
 HOLD_OUT = 0.2
@@ -38,10 +39,5 @@ class QuestionSplit:
 
     def contains(self, asked: str) -> bool:
         """Whether a question belongs to this split, determined by its content."""
-        return self._split is None or (_place(asked) < self._hold_out) == (self._split == "eval")
-
-
-def _place(text: str) -> float:
-    """A hash of the text in [0, 1)."""
-    digest = blake2b(text.encode(), digest_size=6).digest()
-    return int.from_bytes(digest, "big") / (1 << 48)
+        is_held_out = hash_fraction(asked) < self._hold_out
+        return self._split is None or is_held_out == (self._split == "eval")

@@ -12,11 +12,11 @@ start with its mirror image.
 """
 
 from functools import lru_cache
-from hashlib import blake2b
 
 from agentrl.envs.sokoban.board import Board
 from agentrl.envs.sokoban.room import Room
 from agentrl.errors import ConfigError
+from agentrl.text import hash_fraction
 
 SPLITS = ("all", "train", "eval")
 WHOLES = ("room", "level")
@@ -48,7 +48,7 @@ def belongs(board: Board, split: str, held_out: float, held_out_by: str) -> bool
     """
     if held_out_by == "room":
         return room_belongs(board.room, split, held_out)
-    return split == "all" or (_place(board.text()) < held_out) == (split == "eval")
+    return split == "all" or (hash_fraction(board.text()) < held_out) == (split == "eval")
 
 
 def room_belongs(room: Room, split: str, held_out: float) -> bool:
@@ -58,13 +58,7 @@ def room_belongs(room: Room, split: str, held_out: float) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _place_of(room: Room) -> float:
-    return _place(canonical(room))
-
-
-def _place(text: str) -> float:
-    """A hash of the text in [0, 1)."""
-    digest = blake2b(text.encode(), digest_size=6).digest()
-    return int.from_bytes(digest, "big") / (1 << 48)
+    return hash_fraction(canonical(room))
 
 
 def canonical(room: Room) -> str:

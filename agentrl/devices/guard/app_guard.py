@@ -8,11 +8,7 @@ from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
 from agentrl.devices.device import AppState, Device, Window, WindowKind
-from agentrl.devices.guard.exit_attribution import (
-    ExitCause,
-    ExitEvidence,
-    attribute_exit,
-)
+from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attribute_exit
 from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.errors import AppLeft, AppNotInFront, DeviceTimeout, ScreenRotated

@@ -4,15 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentrl.envs.minigames.flappy_bird.env import GAME
-from agentrl.envs.minigames.flappy_bird.rules import (
-    COLUMNS,
-    GAP,
-    PACE,
-    ROWS,
-    UNIT,
-    Bird,
-    hits,
-)
+from agentrl.envs.minigames.flappy_bird.rules import COLUMNS, GAP, PACE, ROWS, UNIT, Bird, hits
 from agentrl.envs.phone_game.players import RandomPlayer, SkilledPlayer
 
 _TURNS = COLUMNS + 1
