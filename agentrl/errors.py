@@ -4,6 +4,7 @@
 
     AgentRLError
     ├── ConfigError           a user's mistake, found before any work starts
+    │   ├── InvalidArgument       an argument of an environment, by name
     │   └── EpisodeRemoved        the requested episode was pruned
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
     ├── ClusterError          Ray did not start, or its cluster cannot be joined
@@ -39,6 +40,24 @@ class AgentRLError(Exception):
 
 class ConfigError(AgentRLError):
     """A user's mistake: the message names the setting, its value, and what to do."""
+
+
+class InvalidArgument(ConfigError):
+    """An argument of an environment or translator has an invalid value.
+
+    Args:
+        name: of the argument.
+        value: the invalid value.
+        expected: completes the sentence "must be ...".
+    """
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(name, value, expected)  # all arguments, so that it can be pickled
+        self.name, self.value, self.expected = name, value, expected
+
+    def __str__(self) -> str:
+        """The message, which begins with the argument's name."""
+        return f"{self.name}={self.value!r}: must be {self.expected}"
 
 
 class EpisodeRemoved(ConfigError):

@@ -13,7 +13,13 @@ from agentrl.config import EnvConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.rollout.env_processes import action_space_in_process
-from agentrl.rollout.make_env import env_registration, make_env, named_parameters, shared_arguments
+from agentrl.rollout.make_env import (
+    env_registration,
+    full_keys,
+    make_env,
+    named_parameters,
+    shared_arguments,
+)
 from agentrl.text import did_you_mean
 
 _SPACE = "action_space"
@@ -30,7 +36,9 @@ def open_translator(config: EnvConfig) -> env.Translator:
     """
     spec = env_registration(config)
     given = {**shared_arguments(config, config.kwargs), **config.translator_kwargs}
-    return env.translator_for(spec, {**_space_for(registry.load(spec.translator), config), **given})
+    given = {**_space_for(registry.load(spec.translator), config), **given}
+    with full_keys(config):
+        return env.translator_for(spec, given)
 
 
 def instructions_for(config: EnvConfig, translator: env.Translator) -> str:

@@ -5,7 +5,8 @@ both, in whichever section it is set.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ import gymnasium
 
 from agentrl import env, registry
 from agentrl.config import EnvConfig, EvalConfig, WrapperConfig
-from agentrl.errors import ConfigError, describe_error
+from agentrl.errors import ConfigError, InvalidArgument, describe_error
 from agentrl.text import did_you_mean
 
 Split = Literal["train", "eval", "demo"]
@@ -41,10 +42,25 @@ def make_env(
     kwargs: dict[str, Any] = {**env_kwargs(config), **place}
     if render_mode is not None:
         kwargs.setdefault("render_mode", render_mode)
-    instance = env.make(config.id, **kwargs, disable_env_checker=True)
+    with full_keys(config):
+        instance = env.make(config.id, **kwargs, disable_env_checker=True)
     for wrapper in config.wrappers:
         instance = _wrap(instance, wrapper)
     return instance
+
+
+@contextmanager
+def full_keys(config: EnvConfig) -> Iterator[None]:
+    """Name a rejected argument by its full key, such as `env.kwargs.cards`.
+
+    Raises:
+        ConfigError: in place of an `InvalidArgument`.
+    """
+    try:
+        yield
+    except InvalidArgument as error:
+        own = error.name in config.translator_kwargs and error.name not in config.kwargs
+        raise ConfigError(f"env.{'translator_' if own else ''}kwargs.{error}") from error
 
 
 def _wrap(instance: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
@@ -158,7 +174,8 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
             **{k: v for k, v in env_kwargs(config).items() if k not in _MAKE_ARGUMENTS}
         )
     except ConfigError as error:
-        raise ConfigError(f"{section}: {error}") from error
+        dot = "." if isinstance(error, InvalidArgument) else ": "
+        raise ConfigError(f"{section}{dot}{error}") from error
     return episodes if type(episodes) is int else None
 
 

@@ -12,7 +12,7 @@ from agentrl.envs.number_game.translator import MODES
 from agentrl.envs.phone_game.env import Facts, GameEnv
 from agentrl.envs.phone_game.game import NamedCalls
 from agentrl.envs.phone_game.page_layout import in_layout
-from agentrl.errors import ConfigError
+from agentrl.errors import InvalidArgument
 
 
 class NumberGame(GameEnv):
@@ -75,7 +75,7 @@ class NumberGame(GameEnv):
         **settings: Any,
     ) -> None:
         if rounds < 1:
-            raise ConfigError(f"rounds is {rounds}; it must be at least 1.")
+            raise InvalidArgument("rounds", rounds, "at least 1")
         self.rounds = rounds
         self._fact_source = FactSource(truth, NumberGameLevel.checked(**settings))
         super().__init__(device, mode, allow, render_mode, **settings)

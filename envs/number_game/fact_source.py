@@ -9,7 +9,7 @@ from agentrl.devices.vision import UNREAD, VisionAudit
 from agentrl.envs.number_game.levels import NumberGameLevel
 from agentrl.envs.number_game.rules import NumberGamePhase
 from agentrl.envs.number_game.screen_reader import MOST_TICKS, answer_to, read_screen
-from agentrl.errors import ConfigError, EnvError
+from agentrl.errors import EnvError, InvalidArgument
 from agentrl.types import Image
 
 FACT_SOURCES = ("state", "sight", "audit")
@@ -28,16 +28,18 @@ class FactSource:
         level: the games' level.
 
     Raises:
-        ConfigError: unknown kind, or a clock whose touches cannot be distinguished by sight.
+        InvalidArgument: unknown kind, or a clock whose touches cannot be distinguished by sight.
     """
 
     def __init__(self, kind: str, level: NumberGameLevel) -> None:
         if kind not in FACT_SOURCES:
-            raise ConfigError(f"truth is {kind!r}; it must be one of {', '.join(FACT_SOURCES)}.")
+            raise InvalidArgument("truth", kind, f"one of {', '.join(FACT_SOURCES)}")
         if kind == "sight" and level.timed > MOST_TICKS:
-            raise ConfigError(
-                f"timed is {level.timed}; with truth=sight it must be at most {MOST_TICKS}, or "
-                "single touches cannot be read from the clock."
+            raise InvalidArgument(
+                "timed",
+                level.timed,
+                f"at most {MOST_TICKS} with truth=sight: single touches could not be read from the "
+                "clock",
             )
         self._kind, self._level = kind, level
         self._facts: _Facts = {}

@@ -16,7 +16,7 @@ from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.game_session import GameSession
 from agentrl.envs.phone_game.page_layout import on_screen
 from agentrl.envs.phone_game.settings import LevelSettings, PacedSettings, signature
-from agentrl.errors import ConfigError, EnvError
+from agentrl.errors import EnvError, InvalidArgument
 from agentrl.types import Image
 
 Action = NDArray[np.float32] | int
@@ -77,7 +77,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         **settings: Any,
     ) -> None:
         if mode not in self.modes:
-            raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
+            raise InvalidArgument("mode", mode, f"one of {', '.join(self.modes)}")
         self.mode = mode
         self.level: LevelSettings = self.game.level.checked(**settings)
         self.render_mode = render_mode

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from agentrl.errors import ConfigError
+from agentrl.errors import InvalidArgument
 
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
 _CHOICES, _DESCRIPTION = "choices", "description"
@@ -17,7 +17,7 @@ def one_of(default: Any, choices: Container[Any], description: str) -> Any:
     Args:
         default: its value at the plain level.
         choices: contains every valid value; all have the default's type.
-        description: describes them in error messages, after "it must be".
+        description: describes them in error messages, after "must be".
     """
     return field(default=default, metadata={_CHOICES: choices, _DESCRIPTION: description})
 
@@ -36,13 +36,18 @@ class LevelSettings:
     """
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
+        values = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        if (invalid := self._first_invalid(values)) is not None:
+            raise ValueError(str(invalid))
+
+    @classmethod
+    def _first_invalid(cls, values: Mapping[str, Any]) -> InvalidArgument | None:
+        for setting in fields(cls):
+            value = values.get(setting.name, setting.default)
             choices = setting.metadata[_CHOICES]
             if type(value) is not type(setting.default) or value not in choices:
-                raise ValueError(
-                    f"{setting.name} is {value!r}; it must be {setting.metadata[_DESCRIPTION]}."
-                )
+                return InvalidArgument(setting.name, value, setting.metadata[_DESCRIPTION])
+        return None
 
     def extras(self) -> dict[str, str]:
         """The launch extras of this level, as `read` takes them, without default values.
@@ -68,12 +73,11 @@ class LevelSettings:
         """The level with settings from a user's configuration.
 
         Raises:
-            ConfigError: a setting has an invalid value.
+            InvalidArgument: a setting has an invalid value.
         """
-        try:
-            return cls(**settings)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        if (invalid := cls._first_invalid(settings)) is not None:
+            raise invalid
+        return cls(**settings)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

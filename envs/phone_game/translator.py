@@ -12,7 +12,7 @@ from agentrl.actions.tool_calls import ActionSet
 from agentrl.devices import Grammar, Swipe, Tap
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.settings import LevelSettings, signature
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, InvalidArgument
 from agentrl.types import IMAGE, Image, Message, Observation
 
 
@@ -43,7 +43,7 @@ class GameTranslator:
         self, mode: str = "touch", instruct: bool = True, style: str = "tag", **settings: Any
     ) -> None:
         if mode not in self.modes:
-            raise ConfigError(f"mode is {mode!r}; it must be one of {', '.join(self.modes)}.")
+            raise InvalidArgument("mode", mode, f"one of {', '.join(self.modes)}")
         self.mode = mode
         self.instruct = instruct
         self.level: LevelSettings = self.game.level.checked(**settings)

@@ -117,7 +117,7 @@ def test_the_settings_of_a_level_are_named_arguments() -> None:
         named = inspect.signature(kind).parameters
         assert {"mode", "goal", "clock", "ticks"} <= set(named)
     assert "device" in inspect.signature(ToyEnv).parameters
-    with pytest.raises(ConfigError, match="clock is 'slow'; it must be paused"):
+    with pytest.raises(ConfigError, match="clock='slow': must be paused"):
         ToyEnv(device="no such phone", clock="slow")
     with pytest.raises(ConfigError, match="touch, calls"):
         ToyEnv(device="no such phone", mode="tap")

@@ -146,7 +146,7 @@ def test_an_invalid_level_is_rejected_before_a_phone_is_opened(
     wrong: dict[str, Any],
 ) -> None:
     ((name, value),) = wrong.items()
-    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be"):
+    with pytest.raises(ConfigError, match=f"^{name}={value!r}: must be"):
         NumberGame(device="no such phone", **wrong)
-    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it must be"):
+    with pytest.raises(ConfigError, match=rf"^env\.kwargs\.{name}={value!r}: must be"):
         open_translator(EnvConfig(id="NumberGame-v0", kwargs=wrong))

@@ -115,9 +115,9 @@ def test_covered_facts_are_unread_and_the_others_are_read() -> None:
 
 
 def test_an_unknown_truth_and_a_clock_too_fine_are_rejected() -> None:
-    with pytest.raises(ConfigError, match="truth is 'seen'; it must be one of state, sight, audit"):
+    with pytest.raises(ConfigError, match="truth='seen': must be one of state, sight, audit"):
         FactSource("seen", NumberGameLevel())
-    with pytest.raises(ConfigError, match="timed is 41; with truth=sight it must be at most 40"):
+    with pytest.raises(ConfigError, match="timed=41: must be at most 40 with truth=sight"):
         FactSource("sight", NumberGameLevel(timed=41))
 
 
