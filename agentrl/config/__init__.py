@@ -19,6 +19,7 @@ from agentrl.config.loading import (
     load,
     resolve,
     to_yaml,
+    unreadable,
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
@@ -62,4 +63,5 @@ __all__ = [
     "resolve",
     "settings_of",
     "to_yaml",
+    "unreadable",
 ]

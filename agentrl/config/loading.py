@@ -16,11 +16,10 @@ from agentrl.config.algorithm_presets import settings_of
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
 from agentrl.config.sections import Config, renamed_in
+from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 
-_NO_LIST = r"Invalid value assigned: \w+ is not a ListConfig, TupleConfig, list, or tuple\.?"
-"""OmegaConf's message for a value that should be a list."""
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """What OmegaConf raises for a tree that does not fit the sections."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
@@ -83,12 +82,24 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
     try:
         tree = OmegaConf.load(path)
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read: {_first_line(error)}") from error
+        remedy = "Restore the file, or start a new run" if _belongs_to_run(path) else "Correct it"
+        raise ConfigError(f"{unreadable(path, error)}. {remedy}.") from error
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
-    if path.name == "config.yaml" and (path.parent / "episodes").is_dir():
+    if _belongs_to_run(path):
         tree = _upgraded(tree)
     return _merged(tree, overrides, path)
+
+
+def _belongs_to_run(path: Path) -> bool:
+    return path.name == "config.yaml" and (path.parent / "episodes").is_dir()
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    """Why a YAML file cannot be read, with the line of the mistake."""
+    mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+    line = "" if mark is None else f", line {mark.line + 1}"
+    return f"{path}{line}: cannot be read: {_first_line(error)}"
 
 
 def _upgraded(tree: DictConfig) -> DictConfig:
@@ -137,13 +148,21 @@ def _error_message(
     """The error, prefixed by the override that causes it, or by the file."""
     message, key = _first_line(error), getattr(error, "full_key", None)
     if not _fits(tree, []):
-        return f"{path}: {message}"
+        return f"{path}: {_type_message(tree) or message}"
     wrong = next((one for one in overrides if not _fits(tree, [one])), None)
     if wrong is None:  # several together, or an interpolation of another value
         return message if key else f"{', '.join(overrides) or path}: {message}"
+    if (found := find_mistyped(OmegaConf.to_container(_read([wrong])), Config)) is not None:
+        key, message = found[0], ": ".join(found)
     if key == wrong.partition("=")[0]:
         message = message.removeprefix(f"{key}: ")
     return f"{wrong}: {message}"
+
+
+def _type_message(tree: DictConfig) -> str | None:
+    """The first value of a wrong type in a tree, with its key; None if there is none."""
+    found = find_mistyped(OmegaConf.to_container(tree), Config)
+    return None if found is None else ": ".join(found)
 
 
 def _fits(tree: DictConfig, overrides: Sequence[str]) -> bool:
@@ -234,12 +253,12 @@ def from_dict(tree: dict[str, Any]) -> Config:
     Raises:
         ConfigError: as `load`.
     """
+    given = OmegaConf.create(tree)
     try:
-        given = OmegaConf.create(tree)
         merged = OmegaConf.merge(_defaults(given), given)
         config = cast(Config, OmegaConf.to_object(merged))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise ConfigError(_first_line(error)) from error
+        raise ConfigError(_type_message(given) or _first_line(error)) from error
     config.validate()
     _make_importable(config.run.search_path)
     return config
@@ -248,7 +267,6 @@ def from_dict(tree: dict[str, Any]) -> Config:
 def _first_line(error: Exception) -> str:
     key = getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    text = re.sub(_NO_LIST, "it must be a list, such as [A, B]", text)
     section = getattr(error, "object_type", None)
     if re.fullmatch(r"Key '.*' not in '\w+'", text) and dataclasses.is_dataclass(section):
         text += f"; there are {', '.join(field.name for field in dataclasses.fields(section))}"

@@ -43,6 +43,8 @@ class LoraConfig:
             raise ConfigError(f"model.lora.base={self.base}: {_NO_ADAPTERS}")
         if self.rank == 0 and self.targets:
             raise ConfigError(f"model.lora.targets={self.targets}: {_NO_ADAPTERS}")
+        if self.rank == 0 and self.alpha != LoraConfig().alpha:
+            raise ConfigError(f"model.lora.alpha={self.alpha}: has no effect: {_NO_ADAPTERS}")
 
 
 @dataclass(slots=True, kw_only=True)

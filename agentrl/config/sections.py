@@ -15,6 +15,7 @@ from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
+from agentrl.text import quoted
 
 _COMPARES_SIBLINGS = (
     "grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime",
@@ -42,9 +43,17 @@ class RunConfig:
         """Raise `ConfigError` at the first invalid value."""
         if self.keep_gb is not None and not self.keep_gb > 0:
             raise ConfigError(f"run.keep_gb={self.keep_gb}: must be above 0, or null to keep all")
-        if self.name is not None and (Path(self.name).name != self.name or self.name in ("", "..")):
-            raise ConfigError(f"run.name={self.name!r}: must be a plain folder name")
+        if self.name is not None and not _is_folder_name(self.name):
+            raise ConfigError(
+                f"run.name={quoted(self.name)}: must be a plain folder name: no slash, control "
+                "character, or space at either end, and at most 255 bytes"
+            )
         path_of(self.dir, "run.dir")
+
+
+def _is_folder_name(name: str) -> bool:
+    is_plain = Path(name).name == name and name not in ("", "..")
+    return is_plain and name.isprintable() and name.strip() == name and len(name.encode()) <= 255
 
 
 @dataclass(slots=True, kw_only=True)

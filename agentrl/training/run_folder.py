@@ -124,7 +124,9 @@ class RunFolder:
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigError(f"{file}: cannot be read: {error}") from error
+            raise ConfigError(
+                f"{configuration.unreadable(file, error)}. Restore the file, or start a new run."
+            ) from error
         # A run stores every section: filling a missing one with defaults would change the job.
         lost = [f.name for f in fields(Config) if not isinstance(tree, dict) or f.name not in tree]
         if lost:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config, RunConfig
 from agentrl.errors import ConfigError
@@ -62,8 +63,21 @@ def test_a_truncated_configuration_is_not_filled_with_defaults(
     assert RunFolder.existing(tmp_path).path == tmp_path
     file = tmp_path / "config.yaml"
     file.write_text(file.read_text()[: int(share * file.stat().st_size)])
-    with pytest.raises(ConfigError, match=r"config\.yaml(: cannot be read| is incomplete)"):
+    with pytest.raises(
+        ConfigError, match=r"config\.yaml(, line \d+: cannot be read| is incomplete)"
+    ):
         RunFolder.existing(tmp_path)
+
+
+def test_a_damaged_configuration_is_reported_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("train:\n  steps: 3\nrun: {dir: [\n")
+    said = rf"^{tmp_path}/config\.yaml, line 4: cannot be read: [^\n]*\. Restore the file, or start"
+    with pytest.raises(ConfigError, match=said) as raised:
+        RunFolder.existing(tmp_path)
+    assert "\n" not in str(raised.value)
+    (tmp_path / "episodes").mkdir()
+    with pytest.raises(ConfigError, match=said):
+        configuration.load(tmp_path / "config.yaml")
 
 
 def test_a_run_name_that_cannot_be_a_folder_is_an_error(tmp_path: Path) -> None:
