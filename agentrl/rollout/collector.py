@@ -1,18 +1,16 @@
 """Collect groups of scored episodes, with many in flight that never wait for each other."""
 
 import asyncio
-import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentrl.errors import RewardError, WorldError
+from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.types import Episode, Outcome, ScoredEpisode, cause
 from agentrl.worker_threads import Workers
-
-log = logging.getLogger(__name__)
 
 Play = Callable[[EpisodeRequest], Awaitable[Episode]]
 """Plays one requested episode; failures of phone or environment become its outcome."""
@@ -91,6 +89,7 @@ class Collector:
         score_deadline_s: deadline for scoring one episode.
         raise_on_reward_error: whether an episode that cannot be scored ends the collection,
             instead of being void.
+        failures: logs why episodes are void; shared by collections that may fail alike.
     """
 
     def __init__(
@@ -104,6 +103,7 @@ class Collector:
         scorers: Workers,
         score_deadline_s: float = 60.0,
         raise_on_reward_error: bool = False,
+        failures: FailureLog | None = None,
     ) -> None:
         self._play = play
         self._score = score
@@ -114,7 +114,7 @@ class Collector:
         self._scorers = scorers
         self._score_deadline_s = score_deadline_s
         self._raise_on_reward_error = raise_on_reward_error
-        self._logged: set[str] = set()
+        self._failures = failures or FailureLog()
 
     async def collect(self, requests: Sequence[EpisodeRequest]) -> list[ScoredEpisode]:
         """Play all requests; void episodes are refilled, up to `max_refills`.
@@ -137,6 +137,7 @@ class Collector:
                 index, request = pending.popleft()
                 scored, failure = await self._scored(await self._play(request))
                 self._count(scored)
+                self._failures.add(scored.episode)
                 self._on_episode_end(request, scored)
                 if failure is not None and self._raise_on_reward_error:
                     raise RewardError(
@@ -155,6 +156,8 @@ class Collector:
                     group.create_task(worker())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
+        finally:
+            self._failures.log_repeated()
         episodes = [results[index] for index in range(len(requests))]
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
@@ -174,12 +177,6 @@ class Collector:
         except TimeoutError:
             failure = RewardError(
                 f"no reward within rollout.reward_deadline_s={self._score_deadline_s:g} s"
-            )
-        message = str(failure)
-        if message not in self._logged:  # a broken reward fails in the same way in every episode
-            self._logged.add(message)
-            log.warning(
-                "%s discarded: %s (identical failures are not logged again)", episode.id, message
             )
         return _without_reward(episode, failure), failure
 

@@ -21,6 +21,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.make_env import Split, env_config_for, env_registration
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
@@ -73,6 +74,7 @@ class RolloutWorker:
         self._adapter: tuple[Path, int] | None = None
         self._live: LivePhones | None = None
         self.progress = CollectionProgress()
+        self._failures = FailureLog()
 
     async def start(self) -> int:
         """Open the phones and the recorder; the engine starts when the model first plays.
@@ -210,6 +212,7 @@ class RolloutWorker:
             scorers=self._scorers,
             score_deadline_s=self._config.rollout.reward_deadline_s,
             raise_on_reward_error=self._config.rollout.reward_failure == "error",
+            failures=self._failures,
         )
         return await collector.collect(requests)
 

@@ -1,7 +1,6 @@
 """Play one episode: reset, then observe, generate and act until it ends."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -52,8 +51,6 @@ class EpisodeRequest:
             mixed = (mixed * 1_000_003 ^ (part + 1) * _GOLDEN_RATIO) & (2**63 - 1)
         return mixed
 
-
-log = logging.getLogger(__name__)
 
 NO_ROOM = (
     "rollout.max_context cannot hold the first prompt and rollout.max_new_tokens of reply: "
@@ -125,7 +122,6 @@ async def run_episode(
         session.close()
     if error:
         error = with_short_serials(error, [runner.device] if runner.device else [])
-        log.warning("%s discarded after %d turns: %s", request.id, len(history.turns), error)
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)

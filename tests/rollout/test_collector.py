@@ -7,6 +7,7 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import RewardError, WorldError
 from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
+from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Outcome, Turn, cause
 from agentrl.worker_threads import Workers
@@ -148,7 +149,7 @@ async def test_invalid_reward_voids_the_episode(value):
     assert "RewardError" in episodes[0].episode.error
 
 
-async def test_identical_failures_are_logged_once(caplog):
+async def test_identical_failures_are_logged_once_with_their_number(caplog):
     async def play(request):
         return episode_of(request)
 
@@ -159,7 +160,26 @@ async def test_identical_failures_are_logged_once(caplog):
 
     tested, _ = collector(play, max_refills=2, score=score)
     await tested.collect(requests_of_step("train", 1, [5], 8))
-    assert caplog.text.count("no key 'changed'") == 1
+    first, more = (record.message for record in caplog.records)
+    assert "discarded after 1 turns: RewardError: reward format: no key 'changed'" in first
+    assert more.startswith("4 more episodes discarded for the same reason: RewardError: ")
+
+
+async def test_a_failure_of_an_earlier_collection_is_only_counted(caplog):
+    async def play(request):
+        return episode_of(
+            request, Outcome.DEVICE_ERROR if request.member == 0 else Outcome.TERMINATED
+        )
+
+    failures = FailureLog()
+    for step in (1, 2):
+        await Collector(
+            play, RewardFunctions([]).score, 4, 0, lambda t, s: None, CollectionProgress(),
+            Workers("s"), failures=failures,
+        ).collect(requests_of_step("train", step, [5], 4))  # fmt: skip
+    first, more = (record.message for record in caplog.records)
+    assert first.endswith("discarded after 1 turns: DeviceOffline: broken")
+    assert more == "1 more episode discarded for the same reason: DeviceOffline: broken"
 
 
 async def test_reward_that_hangs_voids_only_its_own_episode():
