@@ -9,6 +9,7 @@ import typer
 
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
+from agentrl.text import pluralize
 
 if TYPE_CHECKING:
     from agentrl.replay import Run
@@ -33,7 +34,7 @@ def prune(
     from rich.filesize import decimal
 
     from agentrl import replay
-    from agentrl.replay.pruning import GB, Pruner, size_limit_warning
+    from agentrl.replay.pruning import GB, SETTLED_S, Pruner, size_limit_warning
 
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
@@ -46,6 +47,13 @@ def prune(
         f"{verb} {len(pruned.episodes)} episodes and {pruned.frames} frames: "
         f"{decimal(pruned.bytes)}"
     )
+    if pruned.recent:
+        typer.echo(
+            f"{pluralize(pruned.recent, 'training episode')} over the limit: recorded within the "
+            f"last {SETTLED_S:g} s, and a resumed job may be replacing them; prune again later"
+        )
+    elif not pruned.episodes and pruned.kept_bytes <= keep_gb * GB:
+        typer.echo("nothing to remove: its episodes and frames are within the limit")
     if pruned.waiting:
         typer.echo(
             f"{pruned.waiting} more frames ({decimal(pruned.waiting_bytes)}) are too recent to "

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 GB = 1e9
 _MARGIN_S = 300.0
 """Allowance for the write queue and for clock differences."""
-_SETTLED_S = 60.0
+SETTLED_S = 60.0
 """A resumed job may be replacing an episode recorded more recently than this."""
 _ASIDE = ".removing"
 
@@ -49,6 +49,8 @@ class Pruned:
     frames: int
     bytes: int
     """Bytes freed, of episodes and frames."""
+    recent: int
+    """Training episodes over the limit that were recorded too recently to be removed."""
     waiting: int
     waiting_bytes: int
     """Frames that no kept episode shows, but that were touched too recently to be removed."""
@@ -99,7 +101,7 @@ class Pruner:
             if self._first and not dry_run:
                 self._put_back_all()
             ledger = self._caught_up()
-            settled, untouched = now - min(_SETTLED_S, grace_s), now - grace_s
+            settled, untouched = now - min(SETTLED_S, grace_s), now - grace_s
             if dry_run:
                 going = self._oldest(keep_bytes, settled)
                 frames = [it for it in ledger.unshown.values() if it.touched <= untouched]
@@ -114,6 +116,7 @@ class Pruner:
             episodes=tuple(going),
             frames=len(frames),
             bytes=sum(held.bytes for held in going) + freed,
+            recent=self._num_recent(keep_bytes, settled),
             waiting=len(left),
             waiting_bytes=sum(frame.bytes for frame in left),
             kept=len(ledger.episodes),
@@ -156,6 +159,13 @@ class Pruner:
                 break
             going.append(ledger.drop(held.id))
         return going
+
+    def _num_recent(self, keep_bytes: float, recorded_before: float) -> int:
+        ledger = self._ledger
+        if ledger.bytes <= keep_bytes:
+            return 0
+        training = (held for held in ledger.episodes.values() if held.split == "train")
+        return sum(held.time > recorded_before for held in training)
 
     def _note(self, going: Collection[KeptEpisode], now: float) -> None:
         if not going:

@@ -113,6 +113,21 @@ def test_the_oldest_training_episodes_are_removed_with_their_own_frames(run):
     assert not episode_file(run, "train0").exists()
 
 
+def test_episodes_of_a_run_that_has_just_ended_are_not_removed_yet_and_it_says_so(tmp_path, capsys):
+    folder = tmp_path / "run"
+    with Recorder(folder) as recorder:
+        record(recorder, "train0", (0, 1))
+        record(recorder, "eval", (91, 2), split="eval")
+    assert pruned(folder, 1.0).recent == 1
+    assert pruned(folder, EVERYTHING).recent == 0
+    assert agentrl(["prune", str(folder), "--keep-gb", "0"]) == 0
+    assert "1 training episode over the limit: recorded within the last 60 s" in (
+        capsys.readouterr().out
+    )
+    assert agentrl(["prune", str(folder), "--keep-gb", "1"]) == 0
+    assert "nothing to remove: its episodes and frames are within" in capsys.readouterr().out
+
+
 def test_evaluations_and_demonstrations_are_never_removed(run):
     found = pruned(run, 1.0)
     assert ids(found) == ["train0", "train1", "train2", "train3"]
@@ -392,7 +407,7 @@ def test_the_grace_period_is_longer_than_the_refresh_interval():
 def test_episodes_keep_their_frames_while_others_are_pruned(tmp_path, monkeypatch):
     """Recorders keep showing the same few screens while a pruner removes everything it may."""
     monkeypatch.setattr(frame_store, "REFRESH_S", 0.1)
-    monkeypatch.setattr(pruning, "_SETTLED_S", 0.2)
+    monkeypatch.setattr(pruning, "SETTLED_S", 0.2)
     run, ends = tmp_path / "run", time.monotonic() + 6.0
     failures: list[BaseException] = []
 
