@@ -41,7 +41,7 @@ def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["FrozenLake-v1", "env.kwargs.map=1"], 1, "rejects them"),
+        (["FrozenLake-v1", "env.kwargs.map=1"], 1, "takes no such argument"),
         (["FrozenLak-v1"], 1, "did you mean"),
         (["FrozenLake-v1", "env.kwarg.map=1"], 2, "kwarg"),
         (["no_such.yaml"], 2, "no such configuration"),

@@ -99,6 +99,22 @@ def wrong_with(config, what, deadline_s=60.0):
     return found.detail
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "detail", "fix"),
+    [
+        ({"map_nmae": "8x8"}, "env.kwargs.map_nmae: FrozenLake-v1 takes no such argument", "names"),
+        ({"map_name": "9x9"}, "with env.kwargs={'map_name': '9x9'}: KeyError: ", "env.kwargs"),
+    ],
+)
+def test_a_rejected_argument_is_not_blamed_on_the_code(kwargs, detail, fix) -> None:
+    (found,) = check_environment(EnvConfig(id="FrozenLake-v1", kwargs=kwargs))
+    assert (found.state, found.what) == ("wrong", "construction")
+    assert found.detail.startswith(detail)
+    assert "map_name" in found.detail + found.fix
+    assert "is_slippery" in found.detail + found.fix
+    assert fix in found.fix
+
+
 def test_a_valid_environment_passes() -> None:
     found = {f.what: f for f in check_environment(EnvConfig(id=NAME), steps=10)}
     assert {f.state for f in found.values()} == {"ok"}, found

@@ -70,9 +70,10 @@ def _run_check(deadline_s: float, what: str, check: Callable[[], Finding]) -> Fi
         try:
             found.append(check())
         except BaseException as error:
-            is_ours = isinstance(error, AgentRLError)
-            fix = "correct what the message names" if is_ours else "the code must not raise here"
-            found.append(wrong(what, describe_error(error), fix))
+            if isinstance(error, AgentRLError):
+                found.append(wrong(what, str(error), "correct what the message names"))
+            else:
+                found.append(wrong(what, describe_error(error), "the code must not raise here"))
 
     thread = Thread(target=work, daemon=True)
     thread.start()

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.config import EnvConfig
-from agentrl.errors import ActionError, describe_error
+from agentrl.errors import ActionError, AgentRLError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_check.random_play import (
     SEED,
@@ -26,7 +26,13 @@ from agentrl.rollout.env_check.random_play import (
     play_randomly,
 )
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.make_env import env_registration, make_env
+from agentrl.rollout.make_env import (
+    check_env_kwargs,
+    env_registration,
+    environment_class,
+    make_env,
+    named_parameters,
+)
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image
 
@@ -43,8 +49,22 @@ PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 
 
 def check_creation(config: EnvConfig) -> Finding:
-    """The environment exists and can be constructed."""
-    with closing(make_env(config)) as env:
+    """The environment exists, takes its arguments and can be constructed."""
+    check_env_kwargs(config)
+    try:
+        made = make_env(config)
+    except AgentRLError:
+        raise
+    except Exception as error:
+        if not config.kwargs:
+            raise
+        taken = named_parameters(environment_class(env_registration(config)))
+        return wrong(
+            "construction",
+            f"with env.kwargs={config.kwargs}: {_short(describe_error(error))}",
+            f"correct env.kwargs, or its constructor; it takes {', '.join(taken) or 'none'}",
+        )
+    with closing(made) as env:
         kind = type(env.unwrapped).__name__
         spaces = f"actions {env.action_space}, observations {_short(env.observation_space)}"
         return ok("construction", f"{kind}: {spaces}")
