@@ -1,7 +1,9 @@
 """The learning curve as an image in the run's folder; the only module that uses matplotlib."""
 
 import logging
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,11 @@ from agentrl.training.monitoring.loggers import METRICS_FILE, read_metrics
 log = logging.getLogger(__name__)
 
 CURVE_FILE = "curve.png"
+_CJK_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "PingFang SC",
+    "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Malgun Gothic",
+)  # fmt: skip
 _PANELS = ("accuracy", "success", "reward")
 _DASHES = ("--", ":", "-.")
 _MODEL = ("train", "sampled", "greedy")
@@ -54,11 +61,26 @@ def draw_curve(run: Path) -> Path | None:
     if find_spec("matplotlib") is None:
         log.info("no learning curve: install matplotlib (pip install 'agentrl-screens[plot]')")
         return None
-    figure = plot_curves(curves)
-    figure.suptitle(run.name)
-    with atomic_replace(run / CURVE_FILE) as partial:
-        figure.savefig(partial, format="png")
+    with _fonts_for_any_name():
+        figure = plot_curves(curves)
+        figure.suptitle(run.name)
+        with atomic_replace(run / CURVE_FILE) as partial:
+            figure.savefig(partial, format="png")
     return run / CURVE_FILE
+
+
+@contextmanager
+def _fonts_for_any_name() -> Iterator[None]:
+    """Draw Chinese, Japanese and Korean names in an installed font that has their characters."""
+    import matplotlib
+    from matplotlib.font_manager import get_font_names
+
+    installed = set(get_font_names())
+    families = [*matplotlib.rcParams["font.family"], *(f for f in _CJK_FONTS if f in installed)]
+    with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
+        # Without such a font the character becomes a box, which is visible in the image.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+        yield
 
 
 def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:

@@ -406,6 +406,15 @@ def test_the_curve_has_room_for_any_number_of_players(tmp_path: Path) -> None:
     assert (tmp_path / "curve.png").is_file()
 
 
+def test_the_curve_of_a_run_with_a_chinese_name_draws_without_a_warning(tmp_path: Path) -> None:
+    folder = tmp_path / "数字游戏"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text(
+        '{"stage": "evaluation", "step": 0, "专家/accuracy": 1.0, "sampled/accuracy": 0.5}\n'
+    )
+    assert draw_curve(folder) == folder / "curve.png"  # a warning would be an error
+
+
 def test_the_curve_is_readable() -> None:
     one = {"random": {0: 0.2}, "expert": {0: 1.0}, "train": {1: 0.3, 2: 0.9}}
     figure = plot_curves({"accuracy": one, "reward": one})
