@@ -4,8 +4,13 @@ import asyncio
 import logging
 import math
 import os
+import re
+import signal
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,8 @@ from agentrl import extras
 from agentrl.errors import ClusterError, ConfigError, WorldError
 from agentrl.text import with_short_serials
 
+_CONNECT_S = 10.0
+"""Deadline for a connection to the address of a cluster."""
 _joined_here = False
 """Whether `join_cluster` started Ray's session; a user may have called `ray.init` before."""
 
@@ -37,14 +44,17 @@ def join_cluster() -> Any:
         raise ConfigError(extras.NO_RAY) from None
     global _joined_here
     if not ray.is_initialized():
+        address = os.environ.get("RAY_ADDRESS")
+        _check_reachable(address)
         try:
-            ray.init(
-                address=os.environ.get("RAY_ADDRESS"),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                configure_logging=False,
-            )
+            with _own_sigterm_handler():
+                ray.init(
+                    address=address,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    configure_logging=False,
+                )
         except Exception as error:  # Ray raises plain exceptions here, too
             at = os.environ.get("RAY_ADDRESS", "this machine")
             raise ClusterError(
@@ -53,6 +63,40 @@ def join_cluster() -> Any:
             ) from error
         _joined_here = True
     return ray
+
+
+def _check_reachable(address: str | None) -> None:
+    """Connect to a cluster's host and port; `ray.init` would try for minutes.
+
+    Args:
+        address: RAY_ADDRESS. Other forms than `HOST:PORT` and `ray://HOST:PORT` are left to Ray.
+
+    Raises:
+        ClusterError: nothing answers there in time.
+    """
+    found = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d{1,5})", address or "")
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
+        raise ClusterError(
+            f"RAY_ADDRESS={address}: the cluster cannot be reached: {why}. Check the address and "
+            "that its head node runs (ray start --head), or unset RAY_ADDRESS to start Ray on this "
+            "machine"
+        ) from error
+
+
+@contextmanager
+def _own_sigterm_handler() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM, which `ray.init` replaces."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def leave_cluster() -> None:

@@ -1,5 +1,8 @@
+import contextlib
 import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentrl.cluster import ray_cluster
+from agentrl.errors import ClusterError
 
 
 class FakeRay(SimpleNamespace):
@@ -67,6 +71,43 @@ def test_logs_of_a_run_do_not_name_its_phones() -> None:
     assert "usb-" in line
     assert "net-" in line
     assert not any(serial in line for serial in words[1:])
+
+
+def test_a_cluster_that_does_not_answer_is_reported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "_CONNECT_S", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+        contextlib.ExitStack() as full,
+    ):
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        for _ in range(3):  # no connection is accepted: further ones wait
+            waiting = full.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        monkeypatch.setenv("RAY_ADDRESS", f"ray://{address}")
+        with pytest.raises(ClusterError, match=rf"RAY_ADDRESS=ray://{address}: .*within 0\.2 s"):
+            ray_cluster.join_cluster()
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ClusterError, match=rf"{address}: the cluster cannot be reached.*refused"):
+        ray_cluster.join_cluster()
+
+
+def test_joining_keeps_the_handler_of_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replacing(FakeRay):
+        def init(self, **_: Any) -> None:
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+    def own(number: int, frame: Any) -> None:
+        pass
+
+    monkeypatch.setitem(sys.modules, "ray", Replacing())
+    monkeypatch.setattr(ray_cluster, "_joined_here", False)
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        ray_cluster.join_cluster()
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_cluster_that_cannot_be_joined_is_an_error_with_a_remedy() -> None:
