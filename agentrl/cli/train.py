@@ -1,14 +1,16 @@
 """`agentrl train`: start or resume a training job."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl.config import Config
 
 
 def train(
@@ -43,23 +45,27 @@ def train(
     if others and not (resume and len(others) == 1):
         raise ConfigError(f"{others[0]!r}: overrides are written key=value, such as train.steps=5")
     run = _run_to_resume(others[0] if others else config, settings) if resume else None
-    if run and not dry_run:
-        typer.echo(f"resuming {run} with its own configuration ({run / 'config.yaml'})")
     if dry_run:
         _print_plan(str(run / "config.yaml") if run else config, settings, run)
         return
     from agentrl.training.trainer.train import train as train_job
-    from agentrl.training.work_estimate import estimate_work
 
     path = train_job(
-        config, overrides=settings, resume=run, begun=lambda job: _print_budget(estimate_work(job))
+        config, overrides=settings, resume=run, begun=lambda job: _announce(job, run)
     ).path
     typer.echo(f"run: {path}")
     suggest(("view", path), ("eval", path), ("merge", path, "my-model"))
 
 
-def _print_budget(amounts: Mapping[str, str]) -> None:
-    for stage, amount in amounts.items():
+def _announce(job: "Config", resumed: Path | None) -> None:
+    """Print which run is resumed, or the plan of a new one."""
+    if resumed is not None:
+        file = resumed / "config.yaml"
+        typer.echo(f"resuming {resumed} with its own configuration ({file})")
+        return
+    from agentrl.training.work_estimate import estimate_work
+
+    for stage, amount in estimate_work(job).items():
         typer.echo(f"{stage:18} {amount}")
 
 

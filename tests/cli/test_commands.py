@@ -53,6 +53,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     def train(config: Any, **keywords: Any) -> replay.Run:
         module.calls.append((config, keywords))
+        if keywords["resume"] is not None:
+            keywords["begun"](None)
         if "seed=13" in keywords["overrides"]:
             raise DeviceError("emulator-5554 is offline")
         if "seed=14" in keywords["overrides"]:

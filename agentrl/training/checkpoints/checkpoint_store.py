@@ -149,10 +149,23 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
     Raises:
         ConfigError: the folder is not a checkpoint, is broken, or belongs to another model or job.
     """
+    trainer = _trainer_state(folder)
+    learner.restore(folder / _LEARNER)
+    return trainer
+
+
+def _trainer_state(folder: Path) -> dict[str, Any]:
+    """The state of the training loop.
+
+    Raises:
+        ConfigError: it is missing or damaged.
+    """
     try:
         trainer = json.loads((folder / _TRAINER).read_text())
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(f"{folder}: cannot be read as a checkpoint: {error}") from error
+    except ValueError as error:
+        raise _unusable(folder, f"cannot be read: {error}") from error
     step = trainer.get("step") if isinstance(trainer, dict) else None
     if not isinstance(trainer, dict) or type(step) is not int:
         raise _unusable(folder, "has no step")
@@ -161,8 +174,19 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
     for name in ("best", "kl_coefficient"):
         if not isinstance(trainer.get(name), int | float | None):
             raise _unusable(folder, f"{name}={trainer[name]!r} is not a number")
-    learner.restore(folder / _LEARNER)
     return trainer
+
+
+def check_files(folder: Path) -> None:
+    """Check that the files of a checkpoint are complete, without reading its weights.
+
+    Raises:
+        ConfigError: a file is missing, damaged or truncated.
+    """
+    from agentrl.training.learner import sharded_checkpoint
+
+    _trainer_state(folder)
+    sharded_checkpoint.check_files(folder / _LEARNER)
 
 
 def _unusable(folder: Path, why: str) -> ConfigError:

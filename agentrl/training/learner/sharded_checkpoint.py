@@ -111,6 +111,26 @@ def read_plain(folder: Path) -> dict[str, Any]:
     return found
 
 
+def check_files(folder: Path) -> None:
+    """Check that the files are complete, from their sizes and the metadata alone.
+
+    Raises:
+        ConfigError: a file is missing, damaged or truncated.
+    """
+    read_plain(folder)
+    needed: dict[str, int] = {}
+    for part in (_metadata(folder).storage_data or {}).values():
+        end = part.offset + part.length
+        needed[part.relative_path] = max(end, needed.get(part.relative_path, 0))
+    for name, size in needed.items():
+        file = folder / name
+        found = file.stat().st_size if file.is_file() else None
+        if found is None:
+            raise _broken(folder, f"{name} is missing")
+        if found < size:
+            raise _broken(folder, f"{name} is truncated: {found:,} bytes of {size:,}")
+
+
 def read_into(folder: Path, tensors: Mapping[str, Tensor], required_prefix: str) -> None:
     """Read tensors in place, each rank its shards; a collective call.
 
@@ -165,15 +185,18 @@ def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def _types(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """The shapes and dtypes of the stored tensors by name."""
-    try:
-        metadata = _Reader(folder).read_metadata().state_dict_metadata
-    except Exception as error:  # unpickling a broken file can raise anything
-        raise _broken(folder, error) from error
     return {
         name: (tuple(about.size), about.properties.dtype)
-        for name, about in metadata.items()
+        for name, about in _metadata(folder).state_dict_metadata.items()
         if isinstance(about, TensorStorageMetadata)
     }
+
+
+def _metadata(folder: Path) -> Metadata:
+    try:
+        return _Reader(folder).read_metadata()
+    except Exception as error:  # unpickling a broken file can raise anything
+        raise _broken(folder, error) from error
 
 
 def check_shapes(

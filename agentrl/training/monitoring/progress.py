@@ -113,9 +113,16 @@ class TimeEstimate:
 
 @asynccontextmanager
 async def show_progress(
-    rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str
+    rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str = ""
 ) -> AsyncIterator[None]:
-    """Report how many of `total` episodes have been played, until the block ends."""
+    """Report how many of `total` episodes have been played, until the block ends.
+
+    Args:
+        rollouts: plays the episodes.
+        on_progress: is called with the number of episodes, `total` and a note.
+        total: number of episodes.
+        note: what is played, unless the name of the stage says it.
+    """
     over = asyncio.Event()
     watcher = asyncio.create_task(_watch(over, rollouts, on_progress, total, note))
     try:
@@ -135,4 +142,5 @@ async def _watch(
                 await over.wait()
         with suppress(WorldError):  # the collection itself raises it
             progress = await rollouts.get_progress()
-            on_progress(min(progress.episodes, total), total, f"{note}: {progress.turns} turns")
+            turns = f"{progress.turns} turns"
+            on_progress(min(progress.episodes, total), total, f"{note}: {turns}" if note else turns)

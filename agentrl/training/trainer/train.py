@@ -2,13 +2,10 @@
 
 import json
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from agentrl import config as configuration
 from agentrl import event_loop, replay
@@ -27,6 +24,7 @@ from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.trainer.stop_signals import acknowledge_stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +43,8 @@ def train(
         overrides: `key=value` settings.
         resume: the folder of an earlier run; training continues from its last checkpoint, with
             the configuration stored there.
-        begun: called with the configuration of a new run after all checks and before any work.
+        begun: called with the configuration after all checks and before any work; not if the run
+            is already finished.
 
     Returns:
         The run: its summary, checkpoints, episodes and model.
@@ -74,12 +73,15 @@ def train(
             ):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
                 return replay.open(run)
-            demonstrations = preflight.check(
-                settings, warm_start_pending=checkpoint_store.latest(run) is None
-            )
+            latest = checkpoint_store.latest(run)
+            demonstrations = preflight.check(settings, warm_start_pending=latest is None)
             _check_model(settings.model, folder)
+            if latest is not None:
+                checkpoint_store.check_files(latest)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
+            if begun is not None:
+                begun(settings)
         with _resume_hint(folder, resumed=resume is not None):
             event_loop.run(
                 _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
@@ -155,7 +157,7 @@ async def _train(
     # The evaluation after training is played twice: sampled and greedy.
     amounts = PlannedWork(steps=config.train.steps, games_after=2 * config.eval.episodes)
     async with AsyncExitStack() as opened:
-        opened.enter_context(_acknowledge_interrupts())
+        opened.enter_context(acknowledge_stop_signals())
         reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
         opened.callback(ray_cluster.leave_cluster)
         started = time.perf_counter()
@@ -181,26 +183,3 @@ async def _train(
             folder.save_config(config)
         await trainer.run(demonstrations)
     pruner.close()  # after the last recorder has stopped
-
-
-@contextmanager
-def _acknowledge_interrupts() -> Iterator[None]:
-    """Acknowledge Ctrl-C at once: episodes and updates in progress take a while to stop."""
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield
-        return
-    announced = False
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal announced
-        if not announced:
-            announced = True
-            log.warning("interrupted: stopping, which may take a while")
-        previous(number, frame)
-
-    signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

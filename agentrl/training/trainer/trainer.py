@@ -182,7 +182,7 @@ class Trainer:
                 self._reporter.progress,
             )
             if warm.player is not None:
-                async with self._watched(warm.episodes, "demonstrations"):
+                async with self._watched(warm.episodes):
                     demonstrations += await warm_start.play_demonstrations(
                         warm, config.seed, self._rollouts
                     )
@@ -349,7 +349,9 @@ class Trainer:
         greedy: bool = False,
     ) -> Evaluation:
         count = self.config.eval.episodes if episodes is None else episodes
-        async with self._rollouts_lock, self._watched(count, name):
+        # The stage says what is evaluated, except for the step of an evaluation during training.
+        note = "" if step is None else name
+        async with self._rollouts_lock, self._watched(count, note):
             found = await play_held_out(
                 self._rollouts,
                 env_seeds.evaluation_seeds(self.config.eval, count),
@@ -427,7 +429,7 @@ class Trainer:
         self.state.seconds[stage] = self.state.seconds.get(stage, 0.0) + seconds
 
     @asynccontextmanager
-    async def _watched(self, total: int, note: str) -> AsyncIterator[None]:
+    async def _watched(self, total: int, note: str = "") -> AsyncIterator[None]:
         """Show the progress of a collection, then count its void episodes by cause."""
         async with show_progress(self._rollouts, self._reporter.progress, total, note):
             yield

@@ -378,9 +378,12 @@ def test_a_truncated_state_is_refused_and_nothing_is_changed(
 ):
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
+    sharded_checkpoint.check_files(state)
     (state / file).unlink() if content is None else (state / file).write_bytes(content)
     with pytest.raises(ConfigError, match=r"cannot be read.*Remove this checkpoint"):
         make_learner(config).restore(state)
+    with pytest.raises(ConfigError, match=r"cannot be read.*Remove this checkpoint"):
+        sharded_checkpoint.check_files(state)
     with pytest.raises(ConfigError, match="cannot be read"):
         sharded_checkpoint.read(state, "policy/")
 

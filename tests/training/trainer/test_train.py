@@ -132,7 +132,9 @@ def test_resuming_a_finished_run_does_nothing(whole_run, caplog, monkeypatch):
     run, _ = whole_run
     before = contents_of(run)
     monkeypatch.setattr(train, "open_rollouts", None)
-    assert train.train("", resume=run).path == run
+    begun = []
+    assert train.train("", resume=run, begun=begun.append).path == run
+    assert not begun
     assert f"{run} is already finished" in caplog.text
     assert contents_of(run) == before
 
@@ -294,6 +296,19 @@ def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
     assert went_on == [{"layers": 3}, {"layers": 4, "hidden": 128}]
 
 
+def test_truncated_checkpoint_is_reported_before_anything_starts(whole_run, monkeypatch):
+    whole, _ = whole_run
+    run = shutil.copytree(whole, whole.with_name("truncated"), symlinks=True)
+    monkeypatch.setattr(train, "open_rollouts", None)
+    (file,) = (run / "checkpoints" / "step-00004" / "learner").glob("*.distcp")
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match=rf"step-00004.*{file.name} is truncated.*Remove this"):
+        train.train("", resume=run, overrides=["train.steps=5"])
+    (run / "checkpoints" / "step-00004" / "trainer.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"step-00004/trainer\.json: cannot be read.*Remove this"):
+        train.train("", resume=run, overrides=["train.steps=5"])
+
+
 def test_missing_state_keys_are_an_error_before_any_update(tmp_path):
     settings = ["env.state_key=info", "algorithm.name=gigpo", "eval.episodes=2", "logging=[file]"]
     with pytest.raises(
@@ -337,11 +352,15 @@ def test_name_of_an_existing_run_is_an_error(whole_run):
     assert "Traceback" not in done.stderr
 
 
-def test_interrupted_run_says_how_to_resume(whole_run):
+@pytest.mark.parametrize(
+    ("number", "word", "status"),
+    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
+)
+def test_interrupted_run_says_how_to_resume(whole_run, number, word, status):
     whole, settings = whole_run
-    run = whole.with_name("interrupted")
+    run = whole.with_name(word)
     process = subprocess.Popen(
-        command(EXAMPLE, *settings, "run.name=interrupted"),
+        command(EXAMPLE, *settings, f"run.name={word}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -350,10 +369,10 @@ def test_interrupted_run_says_how_to_resume(whole_run):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for_step(run, 1, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert output.count("interrupted: stopping") == 1
+    assert process.returncode == status
+    assert output.count(f"{word}: stopping") == 1
     kept = checkpoint_store.step_of(checkpoint_store.latest(run))
     assert f"saved up to step {kept}; resume with: agentrl train --resume {run}" in output
     assert "Traceback" not in output
