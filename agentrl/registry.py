@@ -1,10 +1,19 @@
-"""Load the objects that a user names as `module:name` or `path/file.py:name`."""
+"""Load what a name in the configuration selects.
+
+The name is that of a built-in or of an installed package's entry point, or it says where the object
+is: `module:name` or `path/file.py:name`. Nothing is imported before it is selected.
+"""
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
+import pkgutil
+import re
 import sys
 import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,3 +112,107 @@ def load(reference: str) -> Any:
         known = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"{module_name} has no {name!r}{did_you_mean(name, known)}")
     return getattr(module, name)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Extension:
+    """A name that the configuration can use, and what it stands for."""
+
+    name: str
+    target: str
+    """`module:name` of the object; `module` alone if it is the one class of a built-in module."""
+    origin: str
+    """`agentrl`, or the installed distribution that provides it."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ExtensionPoint:
+    """One kind of thing that users can provide, such as algorithms."""
+
+    kind: str
+    """Its name in `agentrl list` and `agentrl check`."""
+    setting: str
+    """The setting that selects one, for messages."""
+    builtin: str | Mapping[str, str]
+    """A package in which every module holds one, under the module's name; or targets by name."""
+    base: str | None = None
+    """`module:Class` that each is a subclass of; required if `builtin` is a package."""
+
+    @property
+    def group(self) -> str:
+        """The entry-point group in which installed packages add names."""
+        return f"agentrl.{self.kind}"
+
+    def extensions(self) -> list[Extension]:
+        """All names that can be used, sorted; a built-in comes before a package's same name."""
+        if isinstance(self.builtin, str):
+            paths = importlib.import_module(self.builtin).__path__
+            targets = {
+                module.name: f"{self.builtin}.{module.name}"
+                for module in pkgutil.iter_modules(paths)
+                if not module.ispkg
+            }
+        else:
+            targets = dict(self.builtin)
+        found = {
+            _key(name): Extension(name=name, target=target, origin="agentrl")
+            for name, target in targets.items()
+        }
+        for point in importlib.metadata.entry_points(group=self.group):
+            origin = point.dist.name if point.dist is not None else "unknown"
+            one = Extension(name=point.name, target=point.value, origin=origin)
+            found.setdefault(_key(point.name), one)
+        return sorted(found.values(), key=lambda one: one.name)
+
+    def resolve(self, name: str) -> Any:
+        """The object that a name selects.
+
+        Args:
+            name: a name of `extensions`, in which `-`, `.` and `_` are equal; or `module:name` or
+                `path/file.py:name`.
+
+        Raises:
+            ConfigError: there is no such object, its import fails, or it is of another kind.
+        """
+        try:
+            found = load(name) if ":" in name else self._named(name)
+        except ConfigError as error:
+            raise ConfigError(f"{self.setting}={name}: {error}") from error
+        self._check(name, found)
+        return found
+
+    def _named(self, name: str) -> Any:
+        known = self.extensions()
+        one = next((one for one in known if _key(one.name) == _key(name)), None)
+        if one is None:
+            names = [extension.name for extension in known]
+            raise ConfigError(
+                f"there is no such {self.kind}{did_you_mean(name, names)}. Known: "
+                f"{', '.join(names)}; your own is named module:Class or path/file.py:Class"
+            )
+        if ":" in one.target:
+            return load(one.target)
+        module = import_module(one.target)
+        base = load(str(self.base))
+        (found,) = (
+            member
+            for member in vars(module).values()
+            if isinstance(member, type)
+            and issubclass(member, base)
+            and member.__module__ == module.__name__
+        )
+        return found
+
+    def _check(self, name: str, found: Any) -> None:
+        if self.base is None:
+            return
+        base = load(self.base)
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise ConfigError(
+                f"{self.setting}={name}: is not a subclass of {base.__module__}.{base.__name__}"
+            )
+
+
+def _key(name: str) -> str:
+    """What two spellings of one name have in common."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower())
