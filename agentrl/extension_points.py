@@ -15,3 +15,10 @@ LOSS = ExtensionPoint(
     builtin="agentrl.algorithms.losses",
     base="agentrl.algorithms.core.policy_loss:PolicyLoss",
 )
+
+DIALECT = ExtensionPoint(
+    kind="dialect",
+    setting="env.dialect",
+    builtin="agentrl.actions.dialects",
+    base="agentrl.actions.dialect:Dialect",
+)

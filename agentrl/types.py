@@ -78,6 +78,11 @@ class Message:
     role: str
     text: str
     images: tuple[Image, ...] = ()
+    opening_text: str | None = None
+    """The text where this is the first message of its prompt; None for `text`."""
+    system: str | None = None
+    """The system message of a conversation that this message starts; None for the instructions of
+    the environment."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

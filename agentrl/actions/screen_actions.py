@@ -1,4 +1,4 @@
-"""The actions that an agent can perform on a screen; `agentrl.actions.action_grammar` spells them.
+"""The actions that an agent can perform on a screen; a dialect spells them (`agentrl.actions`).
 
 Positions are in [0, 1] of the screen, from its top left corner.
 """
@@ -70,8 +70,46 @@ class Wait:
 class Done:
     """The agent considers its task finished; the phone is not touched."""
 
+    status: str | None = None
+    """What the agent says of the outcome, such as `success`; None if it says nothing."""
+    message: str = ""
+
 
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
+"""What every device performs."""
+
+
+@dataclass(slots=True, frozen=True)
+class DoubleTap:
+    """Two short touches at (x, y)."""
+
+    x: float
+    y: float
+
+
+@dataclass(slots=True, frozen=True)
+class OpenApp:
+    """An app to be opened, by the name that the agent uses for it."""
+
+    name: str
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """An answer to the question that the agent was asked."""
+
+    text: str
+
+
+@dataclass(slots=True, frozen=True)
+class AskUser:
+    """A question to the user, or a request to take over."""
+
+    text: str
+
+
+ScreenAction = Action | DoubleTap | OpenApp | Answer | AskUser
+"""What a dialect can say: the actions of a device, and those that an environment carries out."""
 
 
 def touches_nothing(action: Action) -> bool:

@@ -66,12 +66,14 @@ class NumberGameExpert(GamePlayer):
         words = [*map(str, numbers), *(places[card] for card in ascending), info["lamp"]]
         return f"{' '.join(words)} {places[choice[1]]}"
 
-    def say(self, info: Mapping[str, Any], name: str, index: int | None = None) -> str:
-        """The text of a tap or of a selected card; in place of the button, any card will do."""
+    def say(
+        self, info: Mapping[str, Any], name: str, index: int | None = None, thought: str = ""
+    ) -> str:
+        """The reply that taps or selects a card; in place of the button, any card will do."""
         if self.mode == "select":
-            return self.calls.say("select", index or 0)
+            return super().say(info, "select", index or 0, thought)
         target = _taps(info)[name]
-        return self.touch(target if index is None else target[index])
+        return self.touch(info, target if index is None else target[index], thought)
 
 
 class NumberGameMediocre(NumberGameExpert):
@@ -119,7 +121,7 @@ class NumberGameRandom(NumberGameExpert):
         if self.mode == "select":
             return self.say(info, "cards", int(rng.integers(cards)))
         if rng.random() < self.stray:
-            return self.touch((rng.random(), rng.random()))
+            return self.touch(info, (rng.random(), rng.random()))
         target = int(rng.integers(cards + 1))
         return self.say(info, "button") if target == cards else self.say(info, "cards", target)
 

@@ -6,11 +6,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentrl.devices import Grammar, Swipe, Tap
+from agentrl.actions.dialect import Dialect, Size
+from agentrl.actions.dialects.tag import Tag
+from agentrl.actions.dialects.tool import Tool
+from agentrl.actions.screen_dialogue import touch_of
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 
 Choice = tuple[str, int | None]
 """The name of a call, and its argument if it has one."""
+_USUAL: Size = (720, 1280)
+"""The screen of recorded facts that do not mention it."""
 
 
 class GamePlayer(ABC):
@@ -27,12 +32,13 @@ class GamePlayer(ABC):
     def __init__(self, mode: str = "touch", style: str = "tag") -> None:
         self.mode = mode
         self.calls = NamedCalls(self.game.calls, style)
-        self._gestures = Grammar(style=style)
+        self.dialect: Dialect = Tool() if style == "tool" else Tag()
+        """How touches are written; may be replaced before the first reply."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the state described by `info`."""
         choice = self.choose(info, rng)
-        return self.answer(self.think(info, choice), self.say(info, *choice))
+        return self.say(info, *choice, thought=self.think(info, choice))
 
     @abstractmethod
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:
@@ -42,21 +48,20 @@ class GamePlayer(ABC):
         """The reasoning before the choice, in a few words; empty for none."""
         return ""
 
-    def answer(self, thought: str, action: str) -> str:
-        """The complete reply."""
-        return f"<think>{thought}</think>{action}" if thought else action
-
-    def say(self, info: Mapping[str, Any], name: str, index: int | None = None) -> str:
-        """The text of an action in this mode."""
+    def say(
+        self, info: Mapping[str, Any], name: str, index: int | None = None, thought: str = ""
+    ) -> str:
+        """The reply that makes a call in this mode, after a thought."""
         if self.mode == self.modes[1]:
-            return self.calls.say(name, index)
+            call = self.calls.say(name, index)
+            return f"<think>{thought}</think>{call}" if thought else call
         target = info["touch_targets"][name]
-        return self.touch(target if index is None else target[index])
+        return self.touch(info, target if index is None else target[index], thought)
 
-    def touch(self, target: Sequence[float]) -> str:
-        """The text of a touch: a tap for two numbers, a swipe for four."""
-        x, y, *end = target
-        return self._gestures.format(Swipe(x, y, *end) if end else Tap(x, y))
+    def touch(self, info: Mapping[str, Any], target: Sequence[float], thought: str = "") -> str:
+        """The reply that touches: a tap for two numbers, a swipe for four."""
+        width, height = info.get("screen_size", _USUAL)
+        return self.dialect.spell(touch_of(target), self.dialect.screen((width, height)), thought)
 
 
 class RandomPlayer(GamePlayer):
@@ -75,7 +80,7 @@ class RandomPlayer(GamePlayer):
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random reply; `info` only provides the positions to touch."""
         if self.mode == self.modes[0] and rng.random() < self.stray:
-            return self.touch([float(share) for share in rng.random(2)])
+            return self.touch(info, [float(share) for share in rng.random(2)])
         return super().reply(info, rng)
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> Choice:

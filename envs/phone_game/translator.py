@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.actions.action_grammar import FORMS
-from agentrl.actions.tool_calls import ActionSet
-from agentrl.devices import Grammar, Swipe, Tap
+from agentrl.actions.dialect import Dialect
+from agentrl.actions.dialects.tag import Tag
+from agentrl.actions.dialects.tool import Tool
+from agentrl.actions.screen_actions import ScreenAction, Swipe, Tap
+from agentrl.actions.screen_dialogue import ScreenDialogue, touch_values
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.settings import LevelSettings, signature
-from agentrl.errors import ConfigError, InvalidArgument
+from agentrl.errors import ActionError, ConfigError, InvalidArgument
 from agentrl.types import IMAGE, Image, Message, Observation
 
 
@@ -25,7 +27,8 @@ class GameTranslator:
         mode: `touch` or `calls`, the same as the environment's.
         instruct: whether the prompt states the rules before the first screen. A model that was
             trained on demonstrations does not need them.
-        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`).
+        style: how actions are written: `tag` or `tool` (`agentrl.actions.tool_calls`). Touches may
+            be written in another dialect, which `env.dialect` names.
         **settings: the level, the same as the environment's.
 
     Raises:
@@ -48,20 +51,49 @@ class GameTranslator:
         self.instruct = instruct
         self.level: LevelSettings = self.game.level.checked(**settings)
         self.calls = NamedCalls(self.game.calls, style)
-        gestures = ("tap", "swipe") if self.game.swipes else ("tap",)
-        self._gestures = Grammar(actions=gestures, style=style)
-        self._touches = ActionSet((FORMS[name] for name in gestures), style).describe()
+        self._gestures = (Tap, Swipe) if self.game.swipes else (Tap,)
+        self._own_dialect = Tool() if style == "tool" else Tag()
+        self._dialogue = self._in(self._own_dialect)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How touches are written; may be replaced before the first message.
+
+        Raises:
+            ConfigError: another dialect is set in the mode `calls`.
+        """
+        return self._dialogue.dialect
+
+    @dialect.setter
+    def dialect(self, dialect: Dialect) -> None:
+        if self.mode == self.modes[1]:
+            raise ConfigError(
+                f"env.dialect: with mode={self.mode} actions are calls by name, which no dialect "
+                f"writes; set env.kwargs.mode={self.modes[0]}"
+            )
+        self._dialogue = self._in(dialect)
+
+    def _in(self, dialect: Dialect) -> ScreenDialogue:
+        task = self.game.prompt_for(self.level)
+        return ScreenDialogue(dialect, task, self._gestures, self.instruct)
+
+    def begin_episode(self) -> None:
+        """Called before each episode."""
+        self._dialogue.begin_episode()
 
     def instructions(self) -> str:
         """The rules and the format of replies; empty without `instruct`."""
-        return f"{self.game.prompt_for(self.level)} {self.answer_format()}" if self.instruct else ""
+        if not self.instruct:
+            return ""
+        if self.mode == self.modes[1]:
+            return f"{self.game.prompt_for(self.level)} {self.answer_format()}"
+        return self._dialogue.instructions()
 
     def answer_format(self) -> str:
-        """The format of replies in this mode."""
+        """The format of replies in this mode; a person may always write touches this way."""
         if self.mode == self.modes[1]:
             return f"Answer with one of {self.calls.grammar.describe()}."
-        positions = "positions" if self.game.swipes else "x and y"
-        return f"Answer {self._touches}, {positions} from 0.00 (left, top) to 1.00."
+        return self._own_dialect.answer_format(self._gestures, self._dialogue.screen)
 
     def to_observation(self, observation: Image, info: Mapping[str, Any]) -> Observation:
         """The screen alone; the true state in `info` is never shown to the model.
@@ -75,11 +107,14 @@ class GameTranslator:
                     f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
                     "game; both must be the same: set it in env.kwargs only."
                 )
+        self._dialogue.see(observation)
         return Observation(images=(observation,))
 
     def to_message(self, observation: Observation) -> Message:
-        """One image, no text."""
-        return Message(role="user", text=IMAGE, images=observation.images)
+        """One image, and the text that the dialect puts around it, if any."""
+        if self.mode == self.modes[1]:
+            return Message(role="user", text=IMAGE, images=observation.images)
+        return self._dialogue.message(IMAGE, observation.images)
 
     def to_action(self, reply: str) -> NDArray[np.float32] | int:
         """Where to touch, float32[2] or float32[4] of the screen, or the index of a call.
@@ -89,14 +124,18 @@ class GameTranslator:
         """
         if self.mode == self.modes[1]:
             return self.to_call(reply)
-        match self._gestures.parse(reply):
-            case Tap(x, y):
-                touch = [x, y, x, y] if self.game.swipes else [x, y]
-            case Swipe(x1, y1, x2, y2):
-                touch = [x1, y1, x2, y2]
-            case action:
-                raise AssertionError(f"{action} is not in the grammar")
+        touch = touch_values(self._dialogue.parse(reply), 4 if self.game.swipes else 2)
         return np.array(touch, dtype=np.float32)
+
+    def to_reply(self, action: ScreenAction, thought: str = "") -> str:
+        """The reply that performs a touch.
+
+        Raises:
+            ActionError: it cannot be said, or the mode is `calls`.
+        """
+        if self.mode == self.modes[1]:
+            raise ActionError("touches are not actions in this mode")
+        return self._dialogue.spell(action, thought)
 
     def to_call(self, reply: str) -> int:
         """The index of the call in a reply; raises like `to_action`."""

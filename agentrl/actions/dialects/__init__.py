@@ -1,0 +1,1 @@
+"""Dialects: one module each, holding one subclass of `agentrl.actions.dialect.Dialect`."""

@@ -1,0 +1,58 @@
+"""Qwen2.5-VL's `mobile_use`: pixels of the resized image, whose size the prompt states."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from agentrl.actions.dialect import Screen, Size
+from agentrl.actions.mobile_use import MobileUse, numbered_steps, tools_prompt
+from agentrl.actions.reply_values import CoordinateScale
+from agentrl.actions.smart_resize import smart_resize
+
+
+class Qwen25VLMobileUse(MobileUse):
+    """The format of QwenLM/Qwen2.5-VL, `cookbooks/mobile_agent.ipynb` of February 2025.
+
+    A prompt holds one screen; earlier calls are listed in its text.
+
+    Args:
+        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        min_pixels: smallest area of an image on a server; with a local model, its adapter resizes.
+        max_pixels: largest area of an image on a server.
+    """
+
+    def __init__(
+        self,
+        outside: str = "refuse",
+        min_pixels: int = 4 * 28 * 28,
+        max_pixels: int = 16384 * 28 * 28,
+    ) -> None:
+        super().__init__(outside)
+        self._limits = (min_pixels, max_pixels)
+
+    def served_size(self, size: Size) -> Size:
+        """A multiple of 28 pixels."""
+        return smart_resize(size, 28, *self._limits)
+
+    def scale(self, screen: Screen) -> CoordinateScale:
+        """Pixels of the resized image."""
+        return CoordinateScale(sides=screen.seen, clamp=self.clamp)
+
+    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+        """The tool, with the size of the resized image."""
+        tools = tools_prompt(self.accepted(accepts), screen.seen)
+        return f"You are a helpful assistant.\n\n{tools}"
+
+    def opening(
+        self,
+        task: str,
+        screen: Screen,
+        accepts: Collection[type[Any]],
+        steps: Sequence[str],
+        shown: str,
+    ) -> str:
+        """The task, earlier calls, and the screen."""
+        done = numbered_steps(steps, "Step {number}: {step}; ", "")
+        return (
+            f"The user query:  {task}\nTask progress (You have done the following operation on "
+            f"the current device): {done}{shown}"
+        )

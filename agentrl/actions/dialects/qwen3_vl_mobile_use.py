@@ -1,0 +1,73 @@
+"""Qwen3-VL's `mobile_use`: coordinates from 0 to 999, whatever the size of the image."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+from agentrl.actions.dialect import Screen
+from agentrl.actions.mobile_use import (
+    ANSWER,
+    VERBS,
+    MobileUse,
+    Verb,
+    numbered_steps,
+    tool_call,
+    tools_prompt,
+)
+from agentrl.actions.reply_values import CoordinateScale
+from agentrl.actions.screen_actions import Done
+
+_ORDER = ("click", "long_press", "swipe", "type", "answer", "system_button", "wait", "terminate")
+_LAST = 999
+
+
+class Qwen3VLMobileUse(MobileUse):
+    """The format of QwenLM/Qwen3-VL, `cookbooks/mobile_agent.ipynb` of January 2026.
+
+    A prompt holds one screen; earlier actions are listed in its text.
+
+    Args:
+        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+    """
+
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        name: ANSWER if name == "answer" else VERBS[name] for name in _ORDER
+    }
+
+    def scale(self, screen: Screen) -> CoordinateScale:
+        """0 to 999."""
+        return CoordinateScale(sides=(_LAST, _LAST), clamp=self.clamp)
+
+    def framed(self, said: Mapping[str, Any], thought: str) -> str:
+        """Thought, action and call."""
+        lines = [f"Thought: {thought}"] if thought else []
+        return "\n".join([*lines, f"Action: {said['action']}", tool_call(said)])
+
+    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+        """The tool, and the format of a reply."""
+        tools = tools_prompt(self.accepted(accepts), (_LAST, _LAST), with_labels=False)
+        finish = "\n- If finishing, use action=terminate in the tool call." * (Done in accepts)
+        return (
+            f"\n\n{tools}\n\n# Response format\n\nResponse format for every step:\n"
+            "1) Thought: one concise sentence explaining the next move (no multi-step reasoning).\n"
+            "2) Action: a short imperative describing what to do in the UI.\n"
+            "3) A single <tool_call>...</tool_call> block containing only the JSON: "
+            '{"name": <function-name>, "arguments": <args-json-object>}.\n\n'
+            "Rules:\n- Output exactly in the order: Thought, Action, <tool_call>.\n"
+            "- Be brief: one sentence for Thought, one for Action.\n"
+            f"- Do not output anything else outside those three parts.{finish}"
+        )
+
+    def opening(
+        self,
+        task: str,
+        screen: Screen,
+        accepts: Collection[type[Any]],
+        steps: Sequence[str],
+        shown: str,
+    ) -> str:
+        """The task, earlier actions, and the screen."""
+        done = numbered_steps(steps, "Step {number}: {step}; ", "")
+        return (
+            f"The user query: {task}.\nTask progress (You have done the following operation on "
+            f"the current device): {done}.\n{shown}"
+        )

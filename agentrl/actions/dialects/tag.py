@@ -1,0 +1,90 @@
+"""Actions in tags: `<action>tap(0.21, 0.70)</action>`, agentrl's own format."""
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from agentrl.actions.action_grammar import FORMS, CoordinateFormat, Grammar
+from agentrl.actions.dialect import Dialect, Screen, Size
+from agentrl.actions.screen_actions import (
+    Done,
+    Drag,
+    Key,
+    LongPress,
+    ScreenAction,
+    Swipe,
+    Tap,
+    Type,
+    Wait,
+)
+from agentrl.actions.tool_calls import ActionSet
+
+_NAMES: dict[type[Any], str] = {
+    Tap: "tap",
+    LongPress: "long_press",
+    Swipe: "swipe",
+    Drag: "drag",
+    Type: "type",
+    Key: "key",
+    Wait: "wait",
+    Done: "done",
+}
+
+
+class Tag(Dialect):
+    """One call in `<action>` tags, after reasoning in `<think>` tags.
+
+    Args:
+        positions: `unit` for positions in [0, 1], `thousand` for 0 to 1000, `pixels` for pixels of
+            the image that the model sees.
+        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+
+    Raises:
+        ConfigError: an unknown `positions` or `outside`.
+    """
+
+    says: ClassVar[tuple[type[Any], ...]] = tuple(_NAMES)
+    style: ClassVar[str] = "tag"
+
+    def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
+        CoordinateFormat.named(positions, (1, 1), outside)
+        super().__init__(outside)
+        self._positions, self._outside = positions, outside
+
+    def parse(self, reply: str, screen: Screen) -> ScreenAction:
+        """See Dialect.parse."""
+        return self._grammar(screen).parse(reply)
+
+    def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
+        """See Dialect.spell."""
+        assert isinstance(action, self.says), f"{action} is not in the grammar"
+        text = self._grammar(screen).format(action)
+        return f"<think>{thought}</think>{text}" if thought else text
+
+    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+        """The task, and the form of each accepted action."""
+        return f"{task} {self.answer_format(accepts, screen)}".strip()
+
+    def answer_format(self, accepts: Collection[type[Any]], screen: Screen) -> str:
+        """The form of each accepted action, in one sentence."""
+        accepted = [kind for kind in self.says if kind in accepts]
+        forms = ActionSet((FORMS[_NAMES[kind]] for kind in accepted), self.style).describe()
+        positions = "x and y" if accepted == [Tap] else "positions"
+        return f"Answer {forms}, {positions} {self._range(screen)}."
+
+    def _range(self, screen: Screen) -> str:
+        if self._positions == "unit":
+            return "from 0.00 (left, top) to 1.00"
+        if self._positions == "thousand":
+            return "from 0 (left, top) to 1000"
+        width, height = screen.seen
+        return f"in pixels of the image of {width}x{height}"
+
+    def _grammar(self, screen: Screen) -> Grammar:
+        size = screen.seen if self._positions == "pixels" else None
+        return _grammar(self._positions, self._outside, size, self.style)
+
+
+@lru_cache(maxsize=256)
+def _grammar(positions: Any, outside: Any, size: Size | None, style: str) -> Grammar:
+    return Grammar(positions=positions, outside=outside, size=size, style=style)

@@ -1,0 +1,169 @@
+"""Values in replies: numbers, points, texts and keys; anything else is an ActionError."""
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.actions.action_grammar import KEYS, MAX_TEXT
+from agentrl.errors import ActionError
+from agentrl.text import did_you_mean, quoted
+
+MAX_WAIT_S = 60.0
+"""The longest pause that a dialect may ask for."""
+_MAX_REPLY = 100_000
+"""Longer replies are not parsed."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class CoordinateScale:
+    """The numbers that stand for positions in [0, 1]."""
+
+    sides: tuple[float, float]
+    """The numbers of the right and the lower edge."""
+    last: tuple[float, float] | None = None
+    """The largest numbers that are used; None for `sides`."""
+    clamp: bool = False
+    """Whether numbers outside are moved to the edge."""
+
+    def position(self, numbers: tuple[float, float], name: str) -> tuple[float, float]:
+        """The position that two numbers stand for.
+
+        Raises:
+            ActionError: it is outside the screen.
+        """
+        x, y = (
+            self._within(number, side, last, name)
+            for number, side, last in zip(numbers, self.sides, self.last or self.sides, strict=True)
+        )
+        return x, y
+
+    def numbers(self, x: float, y: float) -> list[int]:
+        """The whole numbers nearest to a position."""
+        return [
+            min(round(position * side), int(last))
+            for position, side, last in zip(
+                (x, y), self.sides, self.last or self.sides, strict=True
+            )
+        ]
+
+    def _within(self, number: float, side: float, last: float, name: str) -> float:
+        if self.clamp:
+            number = min(max(number, 0.0), last)
+        if not 0 <= number <= last:
+            raise ActionError(
+                f"{name}: {number:g} is outside the screen; numbers are from 0 to {last:g}"
+            )
+        return number / side
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ActionError: it is something else.
+    """
+    try:
+        value = json.loads(text[:_MAX_REPLY])
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ActionError(f"{quoted(text.strip())} is not {what}")
+    return value
+
+
+def check_keys(
+    name: str, given: Mapping[str, Any], required: Collection[str], optional: Collection[str] = ()
+) -> None:
+    """Check which arguments an action has.
+
+    Raises:
+        ActionError: one is missing or unknown.
+    """
+    if missing := [key for key in required if key not in given]:
+        raise ActionError(f"{name} lacks {missing[0]}")
+    if unknown := [key for key in given if key not in (*required, *optional)]:
+        known = [*required, *optional]
+        raise ActionError(
+            f"{name} takes no {quoted(unknown[0])}{did_you_mean(unknown[0], known)}; it takes "
+            f"{', '.join(known) or 'nothing'}"
+        )
+
+
+def number(value: Any, name: str) -> float:
+    """A finite number.
+
+    Raises:
+        ActionError: it is something else.
+    """
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # an integer too large for a float
+        pass
+    raise ActionError(f"{name}: {quoted(value)} is not a number")
+
+
+def point(value: Any, name: str) -> tuple[float, float]:
+    """Two numbers in a list.
+
+    Raises:
+        ActionError: it is something else.
+    """
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ActionError(f"{name}: {quoted(value)} is not a point such as [120, 340]")
+    return number(value[0], name), number(value[1], name)
+
+
+def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
+    """A text that can be typed.
+
+    Raises:
+        ActionError: it is something else, or too long.
+    """
+    if not isinstance(value, str):
+        raise ActionError(f"{name}: {quoted(value)} is not a text")
+    if len(value) > max_text:
+        raise ActionError(f"{name} takes at most {max_text} characters, not {len(value)}")
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+        raise ActionError(
+            f"{name}: {quoted(value)} contains a NUL or a lone surrogate, which cannot be typed"
+        )
+    return value
+
+
+def one_of(value: Any, name: str, known: Collection[str]) -> str:
+    """One of a few words.
+
+    Raises:
+        ActionError: it is something else.
+    """
+    if not isinstance(value, str) or value not in known:
+        raise ActionError(
+            f"{name}: {quoted(value)} must be one of {', '.join(known)}"
+            f"{did_you_mean(str(value), known)}"
+        )
+    return value
+
+
+def key_name(value: Any, name: str, known: Collection[str] = KEYS) -> str:
+    """The name of a key such as `VOLUME_UP`, written in any case and with or without `KEYCODE_`.
+
+    Raises:
+        ActionError: there is no such key.
+    """
+    key = value.upper().removeprefix("KEYCODE_") if isinstance(value, str) else value
+    return one_of(key, name, known)
+
+
+def seconds(value: Any, name: str) -> float:
+    """A pause in seconds.
+
+    Raises:
+        ActionError: it is not a number, or out of range.
+    """
+    length = number(value, name)
+    if not 0 <= length <= MAX_WAIT_S:
+        raise ActionError(f"{name} takes a number of seconds from 0 to {MAX_WAIT_S:g}")
+    return length

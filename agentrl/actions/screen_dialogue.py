@@ -1,0 +1,118 @@
+"""One environment's conversation in a dialect: its prompts, and the actions in the replies."""
+
+from collections.abc import Collection
+from typing import Any
+
+from agentrl.actions.dialect import Dialect, Screen, type_names
+from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe, Tap
+from agentrl.errors import ActionError
+from agentrl.types import Image, Message
+
+_USUAL = (1080, 2400)
+"""The screen that instructions describe before the first one is known."""
+
+
+class ScreenDialogue:
+    """Writes messages in a dialect, and reads the replies; one conversation at a time.
+
+    Args:
+        dialect: opened for the model that plays.
+        task: what to do; empty for none.
+        accepts: types of the actions that the environment accepts. If `Swipe` is one, a `Drag` is
+            accepted too.
+        instruct: whether the prompts state the task and how to answer. A model that was trained on
+            demonstrations sees the screen alone.
+    """
+
+    def __init__(
+        self, dialect: Dialect, task: str, accepts: Collection[type[Any]], instruct: bool = True
+    ) -> None:
+        self.dialect, self.accepts = dialect, frozenset(accepts)
+        self._task, self._instruct = task, instruct
+        self._screen = dialect.screen(_USUAL)
+        self._steps: list[str] = []
+
+    @property
+    def screen(self) -> Screen:
+        """The screen that was seen last."""
+        return self._screen
+
+    def begin_episode(self) -> None:
+        """Forget the earlier replies."""
+        self._steps.clear()
+
+    def instructions(self) -> str:
+        """The system message for a usual screen."""
+        return self._system(self.dialect.screen(_USUAL))
+
+    def see(self, image: Image) -> None:
+        """Note the size of the newest screen."""
+        self._screen = self.dialect.screen((image.shape[1], image.shape[0]))
+
+    def message(self, shown: str, images: tuple[Image, ...]) -> Message:
+        """The message that shows the newest screen.
+
+        Args:
+            shown: the text of the message, with `<image>` for each image.
+            images: of the message.
+        """
+        if not self._instruct:
+            return Message(role="user", text=shown, images=images)
+        opening = self.dialect.opening(
+            self._task, self._screen, self.accepts, tuple(self._steps), shown
+        )
+        text = self.dialect.following(shown) if self._steps else opening
+        system = self._system(self._screen)
+        return Message(
+            role="user",
+            text=text,
+            images=images,
+            opening_text=None if opening == text else opening,
+            system=None if system == self.instructions() else system,
+        )
+
+    def parse(self, reply: str) -> ScreenAction:
+        """The action in a reply.
+
+        Raises:
+            ActionError: it contains none, or one that the environment does not accept.
+        """
+        self._steps.append(reply)
+        action = self.dialect.parse(reply, self._screen)
+        swipes = isinstance(action, Drag) and Swipe in self.accepts
+        if type(action) not in self.accepts and not swipes:
+            raise ActionError(
+                f"{type(action).__name__.lower()} is not possible here; the actions are "
+                f"{type_names(self.accepts)}"
+            )
+        return action
+
+    def spell(self, action: ScreenAction, thought: str = "") -> str:
+        """The reply that performs an action on the newest screen.
+
+        Raises:
+            ActionError: the dialect cannot say it.
+        """
+        return self.dialect.spell(action, self._screen, thought)
+
+    def _system(self, screen: Screen) -> str:
+        return self.dialect.system(self._task, screen, self.accepts) if self._instruct else ""
+
+
+def touch_values(action: ScreenAction, count: int) -> list[float]:
+    """A touch as the numbers of a `Box`: x and y, or both ends of a swipe.
+
+    Args:
+        action: a tap, swipe or drag.
+        count: 2, or 4 where a tap is a swipe that ends where it starts.
+    """
+    if isinstance(action, Tap):
+        return [action.x, action.y] * (count // 2)
+    assert isinstance(action, Swipe | Drag), f"{action} is not a touch"
+    return [action.x1, action.y1, action.x2, action.y2]
+
+
+def touch_of(values: Any) -> Tap | Swipe:
+    """The inverse of `touch_values`: a tap for two numbers, a swipe for four."""
+    x, y, *end = map(float, values)
+    return Swipe(x, y, *end) if end else Tap(x, y)

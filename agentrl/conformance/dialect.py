@@ -1,0 +1,145 @@
+"""What every action dialect must do."""
+
+from agentrl.actions.dialect import Dialect, Screen
+from agentrl.actions.open_dialect import SCREENS, check_positions
+from agentrl.actions.screen_actions import (
+    Answer,
+    AskUser,
+    Done,
+    DoubleTap,
+    Drag,
+    Key,
+    LongPress,
+    OpenApp,
+    ScreenAction,
+    Swipe,
+    Tap,
+    Type,
+    Wait,
+)
+from agentrl.errors import ActionError, describe_error
+from agentrl.text import quoted
+
+EXAMPLES: tuple[ScreenAction, ...] = (
+    Tap(0.25, 0.75),
+    LongPress(0.5, 0.1),
+    DoubleTap(0.9, 0.4),
+    Swipe(0.5, 0.75, 0.5, 0.25),
+    Drag(0.2, 0.5, 0.8, 0.5),
+    Type('it\'s "quoted", 5 < 6\nand \\ more: 漢'),
+    Key("BACK"),
+    OpenApp("Clock"),
+    Answer("42"),
+    AskUser("Which one?"),
+    Wait(2.0),
+    Done(),
+)
+"""One action of each type."""
+_TOLERANCE = 0.01
+_MALFORMED = (
+    "",
+    "no action at all",
+    "<action></action>",
+    "<tool_call>{}</tool_call>",
+    "<tool_call>" + "[" * 5000,
+    "Action: ",
+    "Action: click(start_box='(1,'",
+    "<answer>do(action=__import__('os').system('true'))</answer>",
+    "Action: {}",
+    "\x00\ud800",
+)
+
+
+def check_spelling_and_parsing_agree(target: type[Dialect]) -> None:
+    """Each action that the dialect says is parsed as the same action."""
+    dialect = target()
+    assert dialect.says, f"{target.__name__}.says is empty: list the types of its actions"
+    for size in SCREENS:
+        screen = dialect.screen(size)
+        for action in _examples(dialect):
+            for thought in ("", "The button is at the top."):
+                _check_round_trip(dialect, action, screen, thought)
+
+
+def check_positions_stay_on_the_screen(target: type[Dialect]) -> None:
+    """A tap anywhere is spelled and parsed as the same place, on phones and a tablet."""
+    dialect = target()
+    for size in SCREENS:
+        for seen in (size, (size[0] // 3, size[1] // 3)):
+            check_positions(dialect, Screen(size=size, seen=seen))
+
+
+def check_malformed_replies_are_refused(target: type[Dialect]) -> None:
+    """A reply that is not an action raises ActionError with a reason."""
+    dialect = target()
+    screen = dialect.screen(SCREENS[0])
+    spelled = [dialect.spell(action, screen) for action in _examples(dialect)]
+    cut = [reply[: len(reply) // 2] for reply in spelled]
+    twice = [f"{reply}\n{reply}" for reply in spelled]
+    for reply in (*_MALFORMED, *cut, *twice):
+        try:
+            parsed = dialect.parse(reply, screen)
+        except ActionError as error:
+            assert str(error).strip(), f"{quoted(reply, 200)}: the ActionError gives no reason"
+        except Exception as error:
+            raise AssertionError(
+                f"{quoted(reply, 200)} raises {describe_error(error)}; raise ActionError"
+            ) from error
+        else:
+            raise AssertionError(
+                f"{quoted(reply, 200)} is parsed as {parsed}; raise ActionError for a reply that "
+                "is not exactly one action"
+            )
+
+
+def check_the_prompt_mentions_every_action(target: type[Dialect]) -> None:
+    """The prompt says how each action is written, and leaves out those that are not accepted."""
+    dialect = target()
+    screen = dialect.screen(SCREENS[0])
+    full = _prompt(dialect, dialect.says)
+    for action in _examples(dialect):
+        others = tuple(kind for kind in dialect.says if kind is not type(action))
+        assert len(_prompt(dialect, others)) < len(full), (
+            f"the prompt does not change if {type(action).__name__} is not accepted: mention each "
+            f"accepted action, as in {quoted(dialect.spell(action, screen), 200)}"
+        )
+
+
+def _prompt(dialect: Dialect, accepts: tuple[type[ScreenAction], ...]) -> str:
+    screen = dialect.screen(SCREENS[0])
+    opening = dialect.opening("Win the game.", screen, accepts, (), "<image>")
+    prompt = dialect.system("Win the game.", screen, accepts) + opening
+    assert "Win the game." in prompt, "neither the system nor the first message states the task"
+    assert opening.count("<image>") == 1, f"the first message is {quoted(opening)}: one <image>"
+    return prompt
+
+
+def _examples(dialect: Dialect) -> list[ScreenAction]:
+    return [action for action in EXAMPLES if isinstance(action, dialect.says)]
+
+
+def _check_round_trip(dialect: Dialect, action: ScreenAction, screen: Screen, thought: str) -> None:
+    reply = dialect.spell(action, screen, thought)
+    try:
+        parsed = dialect.parse(reply, screen)
+    except ActionError as error:
+        raise AssertionError(f"{action} is spelled {quoted(reply, 300)}: {error}") from error
+    same = type(parsed) is type(action) and _is_equal(action, parsed)
+    assert same, f"{action} is spelled {quoted(reply, 300)}, which is parsed as {parsed}"
+
+
+def _is_equal(action: ScreenAction, parsed: ScreenAction) -> bool:
+    """Whether two actions are the same: a swipe in its direction, a pause and a status in kind."""
+    match action, parsed:
+        case (Swipe() | Drag(), Swipe() | Drag()):
+            return _direction(action) == _direction(parsed)
+        case (Tap() | LongPress() | DoubleTap(), Tap() | LongPress() | DoubleTap()):
+            return max(abs(action.x - parsed.x), abs(action.y - parsed.y)) <= _TOLERANCE
+        case (Wait() | Done(), _):
+            return True
+    return action == parsed
+
+
+def _direction(action: Swipe | Drag) -> tuple[bool, bool]:
+    across, down = action.x2 - action.x1, action.y2 - action.y1
+    return abs(across) > abs(down), (across if abs(across) > abs(down) else down) > 0
