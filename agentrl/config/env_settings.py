@@ -13,7 +13,9 @@ class History:
     """The part of the conversation that a prompt contains."""
 
     turns: int | None = None
-    """Number of most recent screens; None for all."""
+    """Number of most recent turns; None for all."""
+    screens: int | None = None
+    """Number of most recent turns whose screens are shown; None for all of `turns`."""
     carries_memory: bool = False
     """Whether the prompt includes what the model wrote to its memory."""
 
@@ -22,16 +24,19 @@ def parse_history(history: str) -> History:
     """Parse `env.history`.
 
     Raises:
-        ConfigError: neither `concat`, `window:k` nor `compact:k`.
+        ConfigError: neither `concat`, `window:k`, `compact:k` nor `screens:k`.
     """
     if history == "concat":
         return History()
-    found = re.fullmatch(r"(window|compact)(?:[: ]([0-9]{1,6}))?", history.strip())
+    found = re.fullmatch(r"(window|compact|screens)(?:[: ]([0-9]{1,6}))?", history.strip())
     if found and (found[2] or found[1] == "compact") and int(found[2] or 1) >= 1:
-        return History(turns=int(found[2] or 1), carries_memory=found[1] == "compact")
+        count = int(found[2] or 1)
+        if found[1] == "screens":
+            return History(screens=count)
+        return History(turns=count, carries_memory=found[1] == "compact")
     raise ConfigError(
-        f"env.history={history!r}: must be 'concat', 'window:k' or 'compact:k' with k >= 1; "
-        "'compact' is 'compact:1'"
+        f"env.history={history!r}: must be 'concat', 'window:k', 'screens:k' or 'compact:k' with "
+        "k >= 1; 'compact' is 'compact:1'"
     )
 
 
@@ -77,10 +82,18 @@ class EnvConfig:
     that are too small or too faint to see at a glance."""
     max_turns: int = 40
     """An episode is truncated after this many turns."""
-    history: str = "concat"
-    """What a prompt contains: `concat` (the whole conversation), `window:k` (the last k screens) or
-    `compact:k` (the last k screens, and what the model wrote between `<memory>` and
-    `</memory>`)."""
+    dialect: str | None = None
+    """How a model writes touches and other actions on a screen: `qwen3-vl-mobile-use`,
+    `qwen2.5-vl-mobile-use`, `gui-owl`, `mai-ui`, `ui-tars`, `ui-tars-1.5`, `autoglm`,
+    `androidworld-json`, `tag`, `tool`, or a `Dialect` as `module:Class` or `path/file.py:Class`.
+    None for the format of the environment's translator."""
+    dialect_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the dialect."""
+    history: str | None = None
+    """What a prompt contains: `concat` (the whole conversation), `window:k` (the last k turns),
+    `screens:k` (all replies, but only the last k screens) or `compact:k` (the last k turns, and
+    what the model wrote between `<memory>` and `</memory>`). None for the dialect's own, or
+    `concat` without a dialect."""
     prompt: str | None = None
     """A Jinja2 template file for the instructions; None uses the translator's own."""
 
@@ -88,7 +101,12 @@ class EnvConfig:
         """Raise `ConfigError` at the first invalid value."""
         check_positive("env", self, "max_turns")
         check_not_negative("env", self, "processes")
-        parse_history(self.history)
+        if self.history is not None:
+            parse_history(self.history)
+        if self.dialect_kwargs and self.dialect is None:
+            raise ConfigError(
+                f"env.dialect_kwargs={self.dialect_kwargs}: there is no env.dialect that takes them"
+            )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -80,7 +80,10 @@ def check_malformed_replies_are_refused(target: type[Dialect]) -> None:
         try:
             parsed = dialect.parse(reply, screen)
         except ActionError as error:
-            assert str(error).strip(), f"{quoted(reply, 200)}: the ActionError gives no reason"
+            if not str(error).strip():
+                raise AssertionError(
+                    f"{quoted(reply, 200)}: the ActionError gives no reason"
+                ) from error
         except Exception as error:
             raise AssertionError(
                 f"{quoted(reply, 200)} raises {describe_error(error)}; raise ActionError"

@@ -134,8 +134,7 @@ class EndpointSession:
     def __init__(self, policy: EndpointPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
         self._history = PromptHistory(policy.history)
-        text = self._history.instructions(instructions)
-        self._preamble = [{"role": "system", "content": text}] if text else []
+        self._preamble = self._system(instructions)
         self._exchanges: list[Exchange[Part]] = []
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
@@ -146,31 +145,46 @@ class EndpointSession:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
         policy = self._policy
+        if message.system is not None and not self._exchanges:
+            self._preamble = self._system(message.system)
         # In a thread: scaling and compressing a screen takes tens of milliseconds.
-        self._exchanges.append(
-            await asyncio.to_thread(self._exchange, self._history.with_memory(message))
+        messages, images = await asyncio.to_thread(
+            self._messages, self._history.with_memory(message)
         )
-        exchanges = self._history.visible(self._exchanges)
-        messages: list[Part] = [*self._preamble]
-        for exchange in exchanges:
-            messages += [exchange.question, *([exchange.answer] if exchange.answer else [])]
         sampling = replace(policy.sampling, seed=turn_seed(self._seed, len(self._exchanges) - 1))
         reply = await policy.endpoint.chat(messages, sampling)
         if reply is None:
             return None
         self._exchanges[-1].answer = {"role": "assistant", "content": reply.text}
         self._history.remember(reply.text)
-        images = tuple(image for exchange in exchanges for image in exchange.images)
         return Answer(
             prompt=Prompt(token_ids=reply.prompt_ids, images=images),
             reply=Reply(token_ids=reply.reply_ids, logprobs=reply.logprobs, version=0),
             text=reply.text,
         )
 
-    def _exchange(self, message: Message) -> Exchange[Part]:
+    def _system(self, instructions: str) -> list[Part]:
+        text = self._history.instructions(instructions)
+        return [{"role": "system", "content": text}] if text else []
+
+    def _messages(self, message: Message) -> tuple[list[Part], tuple[Image, ...]]:
+        """The messages of a request that ends with this one, and their images."""
         scale = self._policy.scale
-        images = tuple(map(scale, message.images)) if scale else message.images
-        return Exchange(question=to_api_message(replace(message, images=images)), images=images)
+        if scale is not None:
+            message = replace(message, images=tuple(map(scale, message.images)))
+        self._exchanges.append(Exchange(message=message))
+        exchanges = self._history.visible(self._exchanges)
+        messages = [*self._preamble]
+        images: tuple[Image, ...] = ()
+        for position, exchange in enumerate(exchanges):
+            shown = self._history.shown(exchange.message, position, len(exchanges))
+            if shown is not None:
+                if shown.text not in exchange.encoded:
+                    exchange.encoded[shown.text] = to_api_message(shown)
+                messages.append(exchange.encoded[shown.text])
+                images += shown.images
+            messages += [exchange.answer] if exchange.answer else []
+        return messages, images
 
     def close(self) -> None:
         """No-op: the server keeps no state between turns."""

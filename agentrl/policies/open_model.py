@@ -2,8 +2,10 @@
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
+from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -28,13 +30,30 @@ def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
 
 def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
     """A function that resizes images as configured, for policies without a local model."""
-    target = (model.image_size[0], model.image_size[1]) if model.image_size else None
 
     def scale(image: Image) -> Image:
-        size = (image.shape[1], image.shape[0])
-        return resize_image(image, target_size(size, target, model.max_pixels, 1))
+        return resize_image(image, scaled_size(model, (image.shape[1], image.shape[0])))
 
     return scale
+
+
+def scaled_size(model: ModelConfig, size: tuple[int, int]) -> tuple[int, int]:
+    """The size to which `open_scaler` resizes an image of this width and height."""
+    target = (model.image_size[0], model.image_size[1]) if model.image_size else None
+    return target_size(size, target, model.max_pixels, 1)
+
+
+def resize_for(dialect: Dialect, model: ModelConfig, encoder: ChatEncoder | None) -> Resize:
+    """The resize that the model of a dialect applies to screens.
+
+    Args:
+        dialect: knows what a server of its models does.
+        model: sizes of images.
+        encoder: the local model's; None for a model behind a server.
+    """
+    if encoder is not None:
+        return lru_cache(maxsize=32)(encoder.seen_size)
+    return lambda size: dialect.served_size(scaled_size(model, size))
 
 
 def check_engine(rollout: RolloutConfig) -> None:

@@ -14,6 +14,7 @@ from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.load_translator_and_players import ResizeOf
 from agentrl.rollout.make_env import Split, env_config_for, env_registration, with_allowed_apps
 from agentrl.rollout.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.types import Episode, Image, Outcome
@@ -61,6 +62,7 @@ class PhoneEnvPool:
         num_processes: number of processes that play on these phones.
         on_close: called when the phones are closed.
         live: receives what each phone shows, for the live view.
+        resize_of: see EnvRunner.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class PhoneEnvPool:
         num_processes: int = 1,
         on_close: Callable[[], None] = lambda: None,
         live: LivePhones | None = None,
+        resize_of: ResizeOf | None = None,
     ) -> None:
         self.pool = pool
+        self._resize_of = resize_of
         self._live = live
         self.count = count if pool.grows else min(count, len(pool))
         self.min_count = max(1, min(count, len(pool) // num_processes))
@@ -101,7 +105,11 @@ class PhoneEnvPool:
             async with self.pool.lease(self._lease_s) as lease:
                 config = self._config_of_split(split)
                 runner = EnvRunner(
-                    config, self._frame_saver(lease.serial), lease.serial, lease.token
+                    config,
+                    self._frame_saver(lease.serial),
+                    lease.serial,
+                    lease.token,
+                    resize_of=self._resize_of,
                 )
                 try:
                     episode = await play(runner)
@@ -145,6 +153,7 @@ class LocalEnvPool:
         count: maximum number of concurrent episodes.
         processes: worker processes for the environments; None runs them in threads of this one.
         deadline_s: deadline of a call to an environment in another process.
+        resize_of: see EnvRunner.
     """
 
     def __init__(
@@ -154,7 +163,9 @@ class LocalEnvPool:
         count: int,
         processes: EnvProcesses | None = None,
         deadline_s: float = 60.0,
+        resize_of: ResizeOf | None = None,
     ) -> None:
+        self._resize_of = resize_of
         self.count = self.min_count = count
         self._processes = processes
         self._deadline_s = deadline_s
@@ -182,9 +193,9 @@ class LocalEnvPool:
     def _open(self, split: Split) -> EnvRunner:
         config, processes = self._config_of_split(split), self._processes
         if processes is None:
-            return EnvRunner(config, self._save_frame)
+            return EnvRunner(config, self._save_frame, resize_of=self._resize_of)
         make = partial(processes.make, deadline_s=self._deadline_s)
-        return EnvRunner(config, self._save_frame, make=make)
+        return EnvRunner(config, self._save_frame, make=make, resize_of=self._resize_of)
 
     def close(self) -> None:
         """Close all environments."""
@@ -201,6 +212,7 @@ def open_env_pool(
     share: tuple[int, int],
     phones: SharedPhones | None = None,
     live: LivePhones | None = None,
+    resize_of: ResizeOf | None = None,
 ) -> EnvPool:
     """Open the environments that the configuration names.
 
@@ -210,6 +222,7 @@ def open_env_pool(
         share: (k, n): this process is the k-th of n that play.
         phones: the shared pool of all processes; None if there is one process.
         live: receives what each phone shows, for the live view.
+        resize_of: see EnvRunner.
 
     Raises:
         ConfigError: a phone cannot be reached.
@@ -226,6 +239,7 @@ def open_env_pool(
             count,
             processes,
             deadline_s,
+            resize_of,
         )
     assert n == 1 or phones is not None, "several processes share one pool"
     pager = PageAssigner([AppSpec(app=spec.app)], config.devices.app)
@@ -246,5 +260,13 @@ def open_env_pool(
 
     lease_s = config.rollout.deadline_s
     return PhoneEnvPool(
-        config_of_split, pool, save_frame, lease_s, count, n, on_close=pager.close, live=live
+        config_of_split,
+        pool,
+        save_frame,
+        lease_s,
+        count,
+        n,
+        on_close=pager.close,
+        live=live,
+        resize_of=resize_of,
     )

@@ -16,7 +16,12 @@ import PIL.Image
 
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, EnvError, boundary, describe_error
-from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.load_translator_and_players import (
+    ResizeOf,
+    instructions_for,
+    open_translator,
+    with_prompt,
+)
 from agentrl.rollout.make_env import make_env
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
@@ -141,6 +146,7 @@ class EnvRunner:
         device: the serial of its phone; None for an environment without one.
         lease: the lease token that the environment is given as its `device`.
         make: makes the environment, in its render mode.
+        resize_of: see `open_translator`.
     """
 
     def __init__(
@@ -150,8 +156,9 @@ class EnvRunner:
         device: str | None = None,
         lease: str | None = None,
         make: MakeEnv = make_env,
+        resize_of: ResizeOf | None = None,
     ) -> None:
-        self.translator = open_translator(config)
+        self.translator = open_translator(config, resize_of)
         self.instructions = instructions_for(config, self.translator)
         self.device = device
         self._device_kwargs = {} if lease is None else {"device": lease}
@@ -186,6 +193,8 @@ class EnvRunner:
                 self._env = self._make(self._config, mode, **self._device_kwargs)
                 if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
                     attach_env(self._env)
+            if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:
+                begin_episode()
             observation, info = self._env.reset(seed=seed)
             return self._step_result(observation, info)
 
@@ -247,7 +256,7 @@ class EnvRunner:
 
     def _message(self, observation: Observation) -> Message:
         with boundary(EnvError, "the translator's message"):
-            return self.translator.to_message(observation)
+            return with_prompt(self._config, self.translator.to_message(observation))
 
     def close(self) -> None:
         """Close the environment as soon as its thread is free; does not wait for it."""

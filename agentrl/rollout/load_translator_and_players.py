@@ -1,17 +1,20 @@
 """Make the translator and the scripted players of an environment, and read its action space."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import gymnasium
 
 from agentrl import env, registry
-from agentrl.config import EnvConfig
+from agentrl.actions.dialect import Dialect, Resize
+from agentrl.actions.open_dialect import open_dialect
+from agentrl.config import EnvConfig, History, parse_history
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, describe_error, must_propagate
+from agentrl.extension_points import DIALECT
 from agentrl.rollout.env_processes import action_space_in_process
 from agentrl.rollout.make_env import (
     env_registration,
@@ -21,24 +24,61 @@ from agentrl.rollout.make_env import (
     shared_arguments,
 )
 from agentrl.text import did_you_mean
+from agentrl.types import Message
 
 _SPACE = "action_space"
 _spaces: "dict[str, gymnasium.Space[Any]]" = {}
 """Action spaces of environments, by configuration; each was made once to read it."""
+ResizeOf = Callable[[Dialect], Resize]
+"""The resize that the model that plays applies to screens."""
 
 
-def open_translator(config: EnvConfig) -> env.Translator:
+def open_translator(config: EnvConfig, resize_of: ResizeOf | None = None) -> env.Translator:
     """The translator of an environment.
 
+    Args:
+        config: the environment, and the dialect of its actions if it names one.
+        resize_of: of the model that plays; None for one that sees screens unchanged.
+
     Raises:
-        ConfigError: there is no such environment, its sections contradict each other, or the
-            translator rejects its arguments.
+        ConfigError: there is no such environment or dialect, its sections contradict each other,
+            the translator rejects its arguments, or it writes no actions in dialects.
     """
     spec = env_registration(config)
     given = {**shared_arguments(config, config.kwargs), **config.translator_kwargs}
     given = {**_space_for(registry.load(spec.translator), config), **given}
     with full_keys(config):
-        return env.translator_for(spec, given)
+        translator = env.translator_for(spec, given)
+    _set_dialect(translator, config, resize_of, f"the translator of {config.id}")
+    return translator
+
+
+def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, what: str) -> None:
+    """Have a translator or a player use the configured dialect, if there is one."""
+    if config.dialect is None:
+        return
+    if not hasattr(speaker, "dialect"):
+        raise ConfigError(
+            f"env.dialect={config.dialect}: {what} has no attribute `dialect`, so its actions are "
+            "not written in dialects; leave it out, or use a translator that has one"
+        )
+    dialect = open_dialect(config.dialect, config.dialect_kwargs)
+    if resize_of is not None:
+        dialect.resize = resize_of(dialect)
+    speaker.dialect = dialect
+
+
+def history_of(config: EnvConfig) -> History:
+    """What prompts contain: `env.history`, or else what the models of the dialect expect.
+
+    Raises:
+        ConfigError: there is no such dialect, or its history is invalid.
+    """
+    if config.history is not None:
+        return parse_history(config.history)
+    if config.dialect is None:
+        return History()
+    return parse_history(DIALECT.resolve(config.dialect).history)
 
 
 def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
@@ -56,8 +96,20 @@ def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
     return render_instructions(config.prompt, instructions)
 
 
-def load_player(config: EnvConfig, name: str) -> env.Player:
+def with_prompt(config: EnvConfig, message: Message) -> Message:
+    """A message with its system message, if it has one, inside the job's prompt template."""
+    if message.system is None:
+        return message
+    return replace(message, system=render_instructions(config.prompt, message.system))
+
+
+def load_player(config: EnvConfig, name: str, resize_of: ResizeOf | None = None) -> env.Player:
     """A scripted player of an environment, with those of the environment's settings that it takes.
+
+    Args:
+        config: the environment.
+        name: of the player.
+        resize_of: as for `open_translator`.
 
     Raises:
         ConfigError: the environment has no such player, or no player takes a setting of
@@ -85,6 +137,7 @@ def load_player(config: EnvConfig, name: str) -> env.Player:
         raise ConfigError(
             f"the player {name!r} of {config.id} cannot be constructed: {describe_error(error)}"
         ) from error
+    _set_dialect(player, config, resize_of, f"the player {name!r} of {config.id}")
     return player
 
 

@@ -7,13 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from agentrl.config import Config, parse_history
+from agentrl.actions.dialect import Dialect, Resize
+from agentrl.config import Config
 from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
 from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy
-from agentrl.policies.open_model import open_encoder, open_endpoint, open_engine, open_scaler
+from agentrl.policies.open_model import (
+    open_encoder,
+    open_endpoint,
+    open_engine,
+    open_scaler,
+    resize_for,
+)
 from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phones import LivePhones
@@ -22,7 +29,7 @@ from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.load_translator_and_players import history_of, load_player
 from agentrl.rollout.make_env import Split, env_config_for, env_registration
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
@@ -101,7 +108,7 @@ class RolloutWorker:
             self._live = LivePhones(self._run, f"rollout{self._share[0]}")
             self._exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
-            self._config, keep, self._share, self._phones, self._live
+            self._config, keep, self._share, self._phones, self._live, self._resize_of
         )
         self._exit.callback(self.env_pool.close)
         pool = getattr(self.env_pool, "pool", None)
@@ -110,6 +117,9 @@ class RolloutWorker:
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
         return self.env_pool.min_count
+
+    def _resize_of(self, dialect: Dialect) -> Resize:
+        return resize_for(dialect, self._config.model, self._encoder)
 
     async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
@@ -304,14 +314,18 @@ class RolloutWorker:
         """
         if player is not None:
             return ScriptedPolicy(
-                load_player(env_config_for(self._config.env, self._config.eval, split), player),
+                load_player(
+                    env_config_for(self._config.env, self._config.eval, split),
+                    player,
+                    self._resize_of,
+                ),
                 encoder=self._encoder,
-                history=parse_history(self._config.env.history),
+                history=history_of(self._config.env),
                 scale=open_scaler(self._config.model),
                 max_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
             )
         rollout = self._config.rollout
-        history = parse_history(self._config.env.history)
+        history = history_of(self._config.env)
         sampling = Sampling(
             temperature=0.0 if greedy else rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,

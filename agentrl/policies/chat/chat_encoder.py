@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.models.model_adapter import read_json
@@ -58,6 +60,12 @@ class ChatEncoder:
                 f"model.path={path}: its tokenizer has no {name}; agentrl needs ChatML"
             )
         return int(id)
+
+    def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Width and height at which the model sees an image of this width and height."""
+        blank = np.zeros((size[1], size[0], 3), np.uint8)
+        seen = self.model_adapter.scale(blank, self._image_size, self._max_pixels)
+        return seen.shape[1], seen.shape[0]
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """The ids of plain text; text that looks like a special token stays text."""

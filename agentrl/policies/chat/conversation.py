@@ -1,7 +1,7 @@
 """The token ids of one episode's prompts, with the history that `env.history` selects."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from agentrl.config import History
@@ -44,8 +44,13 @@ class PromptHistory:
         if not self._memory:
             return message
         # Text written by the model must not pass for an image placeholder.
-        memory = self._memory.replace(IMAGE, "<image >")
-        return replace(message, text=f"<{MEMORY}>{memory}</{MEMORY}>\n{message.text}")
+        memory = f"<{MEMORY}>{self._memory.replace(IMAGE, '<image >')}</{MEMORY}>\n"
+        opening = message.opening_text
+        return replace(
+            message,
+            text=memory + message.text,
+            opening_text=None if opening is None else memory + opening,
+        )
 
     def visible(self, messages: Sequence[_T]) -> Sequence[_T]:
         """The part of the conversation that a prompt contains.
@@ -55,6 +60,22 @@ class PromptHistory:
         """
         turns = self._history.turns
         return messages if turns is None else messages[-turns:]
+
+    def shown(self, message: Message, position: int, count: int) -> Message | None:
+        """A message as it appears in a prompt; None if its screen is left out with nothing else.
+
+        Args:
+            message: of the environment.
+            position: in the prompt, from 0.
+            count: number of messages in the prompt.
+        """
+        if position == 0 and message.opening_text is not None:
+            message = replace(message, text=message.opening_text)
+        screens = self._history.screens
+        if screens is None or position >= count - screens:
+            return message
+        text = message.text.replace(IMAGE, "").strip()
+        return replace(message, text=text, images=()) if text or not message.images else None
 
     def remember(self, reply: str) -> None:
         """Update the memory from a reply, if it is carried."""
@@ -81,10 +102,12 @@ def _memory_hint(history: History) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Exchange(Generic[_T]):
-    """A message, and the reply to it if there is one yet; as token ids, or as an API's message."""
+    """A message, and the reply to it if there is one yet, in the form of one kind of policy."""
 
-    question: _T
-    images: tuple[Image, ...]
+    message: Message
+    """With its images as the model sees them."""
+    encoded: dict[str, _T] = field(default_factory=dict)
+    """The message in that form, by its text in the prompt."""
     answer: _T | None = None
 
 
@@ -115,17 +138,32 @@ class Conversation:
         assert not self._exchanges or self._exchanges[-1].answer, (
             "the last prompt has no answer yet"
         )
-        ids, images = self._encoder.question(self._history.with_memory(message))
-        self._exchanges.append(Exchange(question=ids, images=images))
+        if message.system is not None and not self._exchanges:
+            self._preamble = self._encoder.preamble(self._history.instructions(message.system))
+        message = self._history.with_memory(message)
+        self._exchanges.append(Exchange(message=message))
         exchanges = self._history.visible(self._exchanges)
         token_ids = list(self._preamble)
-        for exchange in exchanges:
-            token_ids += exchange.question + (exchange.answer or ())
-        images_shown = tuple(image for exchange in exchanges for image in exchange.images)
-        self._encoder.model_adapter.collapse_image_tokens(
-            token_ids, images_shown
-        )  # checks the image tokens
-        return Prompt(token_ids=tuple(token_ids), images=images_shown)
+        images: tuple[Image, ...] = ()
+        for position, exchange in enumerate(exchanges):
+            shown = self._history.shown(exchange.message, position, len(exchanges))
+            token_ids += self._question(exchange, shown) + (exchange.answer or ())
+            images += exchange.message.images if shown is not None and shown.images else ()
+        self._encoder.model_adapter.collapse_image_tokens(token_ids, images)  # checks the tokens
+        return Prompt(token_ids=tuple(token_ids), images=images)
+
+    def _question(
+        self, exchange: Exchange[tuple[int, ...]], shown: Message | None
+    ) -> tuple[int, ...]:
+        """The ids of a message as it is shown, and of the header of the reply to it."""
+        if shown is None:
+            return self._encoder.opening()
+        if shown.text not in exchange.encoded:
+            ids, images = self._encoder.question(shown)
+            exchange.encoded[shown.text] = ids
+            if images:
+                exchange.message = replace(exchange.message, images=images)
+        return exchange.encoded[shown.text]
 
     def answer(self, reply_ids: Sequence[int]) -> None:
         """Add a reply with exactly the ids that were sampled."""

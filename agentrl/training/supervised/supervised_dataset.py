@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 
 from agentrl import env
-from agentrl.config import EnvConfig, WarmStartConfig, parse_history
+from agentrl.config import EnvConfig, WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.load_translator_and_players import (
+    history_of,
+    instructions_for,
+    open_translator,
+)
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
@@ -56,7 +60,7 @@ def rerender_demonstrations(
     instructions = instructions_for(environment, open_translator(environment))
     demonstrations: list[Demonstration] = []
     for selected in chosen:
-        conversation = Conversation(encoder, instructions, parse_history(environment.history))
+        conversation = Conversation(encoder, instructions, history_of(environment))
         turns = []
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
             # Load the images of one turn at a time: they have the device's full size.
