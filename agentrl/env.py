@@ -24,10 +24,11 @@ TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
 class Translator(Protocol):
     """All text of an environment: what the model reads, and how its reply becomes an action.
 
-    Three further members are optional: `render_mode`, with which the environment is made;
-    `attach_env(env)`, called with the environment before its first reset; and `answer_format()`,
-    the part of the instructions that explains how to answer, which a human player sees where the
-    instructions are empty.
+    Further members are optional: `render_mode`, with which the environment is made;
+    `attach_env(env)`, called with the environment before its first reset; `begin_episode()`, called
+    before each reset; `answer_format()`, the part of the instructions that explains how to answer,
+    which a human player sees where the instructions are empty; and `dialect`, an attribute that
+    `env.dialect` replaces (`agentrl.actions.dialect`).
     """
 
     def instructions(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from agentrl.actions.dialect import Dialect, Screen, type_names
-from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe, Tap
+from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe
 from agentrl.errors import ActionError
 from agentrl.types import Image, Message
 
@@ -97,22 +97,3 @@ class ScreenDialogue:
 
     def _system(self, screen: Screen) -> str:
         return self.dialect.system(self._task, screen, self.accepts) if self._instruct else ""
-
-
-def touch_values(action: ScreenAction, count: int) -> list[float]:
-    """A touch as the numbers of a `Box`: x and y, or both ends of a swipe.
-
-    Args:
-        action: a tap, swipe or drag.
-        count: 2, or 4 where a tap is a swipe that ends where it starts.
-    """
-    if isinstance(action, Tap):
-        return [action.x, action.y] * (count // 2)
-    assert isinstance(action, Swipe | Drag), f"{action} is not a touch"
-    return [action.x1, action.y1, action.x2, action.y2]
-
-
-def touch_of(values: Any) -> Tap | Swipe:
-    """The inverse of `touch_values`: a tap for two numbers, a swipe for four."""
-    x, y, *end = map(float, values)
-    return Swipe(x, y, *end) if end else Tap(x, y)

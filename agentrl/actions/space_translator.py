@@ -9,14 +9,20 @@ import gymnasium
 import numpy as np
 
 from agentrl.actions.action_spaces import action_format_for
+from agentrl.actions.dialect import Dialect, Size
+from agentrl.actions.dialect_spaces import DialectSpace
+from agentrl.actions.screen_actions import ScreenAction
+from agentrl.actions.screen_dialogue import ScreenDialogue
 from agentrl.data.observations import describe_observation, images_in, to_rgb
 from agentrl.data.prompt_templates import compile_template
-from agentrl.errors import ConfigError, EnvError
+from agentrl.errors import ActionError, ConfigError, EnvError
 from agentrl.text import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of what the model sees, and the render mode that each needs."""
+_USUAL: Size = (720, 1280)
+"""The screen of an environment whose info has no `screen_size`."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
 
@@ -35,7 +41,8 @@ class SpaceTranslator:
             `ansi` (its text), or several.
         text: a Jinja2 template for the text of the observation; it may use `observation` and
             `info`. None formats the observation itself.
-        style: how actions are written: `tag` or `tool`.
+        style: how actions are written: `tag` or `tool`. Touches and texts may be written in another
+            dialect, which `env.dialect` names.
 
     Raises:
         ConfigError: the names do not fit the space, or `show` is invalid.
@@ -61,6 +68,28 @@ class SpaceTranslator:
             else compile_template(text, "env.translator_kwargs.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
+        self._spoken: DialectSpace | None = None
+        self._dialogue: ScreenDialogue | None = None
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How actions are written; None in the translator's own format.
+
+        Raises:
+            ConfigError: a dialect is set for a space that has neither touches nor texts.
+        """
+        return None if self._dialogue is None else self._dialogue.dialect
+
+    @dialect.setter
+    def dialect(self, dialect: Dialect) -> None:
+        self._spoken = DialectSpace(self._space)
+        task, instruct = self._instructions or "", self._instructions != ""
+        self._dialogue = ScreenDialogue(dialect, task, self._spoken.accepts, instruct)
+
+    def begin_episode(self) -> None:
+        """Called before each episode."""
+        if self._dialogue is not None:
+            self._dialogue.begin_episode()
 
     @property
     def render_mode(self) -> str | None:
@@ -90,6 +119,8 @@ class SpaceTranslator:
         """The configured instructions, and the answer format."""
         if self._instructions == "":
             return ""
+        if self._dialogue is not None:
+            return self._dialogue.instructions()
         return " ".join(filter(None, (self._instructions, self.answer_format())))
 
     def answer_format(self) -> str:
@@ -109,7 +140,13 @@ class SpaceTranslator:
             part = self._observed(observation, info) if what == "observation" else self._rendered()
             images += part.images
             texts.append(part.text)
+        self.see(images)
         return Observation(images=tuple(images), text="\n".join(filter(None, texts)))
+
+    def see(self, images: Sequence[Image]) -> None:
+        """Note the newest screen; called by `to_observation`."""
+        if self._dialogue is not None and images:
+            self._dialogue.see(images[-1])
 
     def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         if self._text is None:
@@ -131,6 +168,8 @@ class SpaceTranslator:
         # Text of the environment must not pass for an image placeholder.
         escaped = observation.text.replace(IMAGE, "<image >")
         text = IMAGE * len(observation.images) + escaped
+        if self._dialogue is not None:
+            return self._dialogue.message(text, observation.images)
         return Message(role="user", text=text, images=observation.images)
 
     def to_action(self, reply: str) -> Any:
@@ -139,7 +178,26 @@ class SpaceTranslator:
         Raises:
             ActionError: it contains none, several, or an unknown one.
         """
+        if self._dialogue is not None and self._spoken is not None:
+            return self._spoken.to_space(self._dialogue.parse(reply))
         return self._action_format.parse(reply)
+
+    def spell(self, action: ScreenAction, thought: str = "") -> str:
+        """The reply that performs a touch, or types a text, in the dialect.
+
+        Raises:
+            ActionError: there is no dialect, or it cannot say the action.
+        """
+        if self._dialogue is None:
+            raise ActionError("actions are not written in a dialect")
+        return self._dialogue.spell(action, thought)
+
+    def to_reply(self, action: Any, thought: str = "") -> str:
+        """The reply that `to_action` reads as this action of the environment."""
+        if self._dialogue is not None and self._spoken is not None:
+            return self._dialogue.spell(self._spoken.from_space(action), thought)
+        reply = self._action_format.format(action)
+        return f"<think>{thought}</think>{reply}" if thought else reply
 
     def no_action(self) -> None:
         """None: a reply without an action does not step the environment."""
@@ -165,6 +223,8 @@ class RandomPlayer:
     ) -> None:
         self._space = action_space
         self._action_format = action_format_for(action_space, names, parameters, style)
+        self.dialect: Dialect | None = None
+        """How actions are written; None in the translator's own format."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random action without reasoning."""
@@ -174,7 +234,11 @@ class RandomPlayer:
             )
         space = copy.deepcopy(self._space)  # sampling has state, and episodes run concurrently
         space.seed(int(rng.integers(2**31)))
-        return self._action_format.format(space.sample())
+        if self.dialect is None:
+            return self._action_format.format(space.sample())
+        width, height = info.get("screen_size", _USUAL)
+        screen = self.dialect.screen((width, height))
+        return self.dialect.spell(DialectSpace(space).from_space(space.sample()), screen)
 
     def _numbered(
         self, space: gymnasium.spaces.Discrete, mask: Any, rng: np.random.Generator

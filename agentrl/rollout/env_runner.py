@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
+from agentrl.actions.screen_actions import Done
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, EnvError, boundary, describe_error
 from agentrl.rollout.load_translator_and_players import (
@@ -216,6 +217,8 @@ class EnvRunner:
                 raise EnvError(
                     f"{self._config.id}.step({action!r}): {describe_error(error)}"
                 ) from error
+            if isinstance(action, Done):  # what the agent says of the outcome is for rewards
+                info = {"status": action.status, "message": action.message, **info}
             return self._step_result(
                 observation, info, float(reward), bool(terminated), bool(truncated)
             )
@@ -230,6 +233,9 @@ class EnvRunner:
     ) -> StepResult:
         translated = self.translator.to_observation(observation, info)
         checked = _check_info(info)
+        if self._config.dialect is not None and translated.images:
+            height, width = translated.images[-1].shape[:2]
+            checked = {"screen_size": [width, height], **checked}
         if self._config.state_key != "info":
             coarsen = coarse_screen if self._config.state_key == "screen" else None
             checked = {**checked, "state_key": _state_key(translated, coarsen)}

@@ -57,7 +57,10 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
     """Have a translator or a player use the configured dialect, if there is one."""
     if config.dialect is None:
         return
-    if not hasattr(speaker, "dialect"):
+    declared = any(
+        "dialect" in getattr(kind, "__annotations__", ()) for kind in type(speaker).__mro__
+    )
+    if not declared and not hasattr(speaker, "dialect"):
         raise ConfigError(
             f"env.dialect={config.dialect}: {what} has no attribute `dialect`, so its actions are "
             "not written in dialects; leave it out, or use a translator that has one"

@@ -108,7 +108,7 @@ class RolloutWorker:
             self._live = LivePhones(self._run, f"rollout{self._share[0]}")
             self._exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
-            self._config, keep, self._share, self._phones, self._live, self._resize_of
+            self._config, keep, self._share, self._phones, self._live, self.resize_of
         )
         self._exit.callback(self.env_pool.close)
         pool = getattr(self.env_pool, "pool", None)
@@ -118,7 +118,8 @@ class RolloutWorker:
             self._encoder = open_encoder(self._config.model, self._folder)
         return self.env_pool.min_count
 
-    def _resize_of(self, dialect: Dialect) -> Resize:
+    def resize_of(self, dialect: Dialect) -> Resize:
+        """The resize that the model that plays applies to screens."""
         return resize_for(dialect, self._config.model, self._encoder)
 
     async def get_progress(self) -> CollectionProgress:
@@ -317,7 +318,7 @@ class RolloutWorker:
                 load_player(
                     env_config_for(self._config.env, self._config.eval, split),
                     player,
-                    self._resize_of,
+                    self.resize_of,
                 ),
                 encoder=self._encoder,
                 history=history_of(self._config.env),

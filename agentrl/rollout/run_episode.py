@@ -70,6 +70,8 @@ class EpisodeLimits:
 class _History:
     """The episode so far."""
 
+    instructions: str
+    """The system message of the first turn."""
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: StepResult | None = None
@@ -104,7 +106,7 @@ async def run_episode(
     Returns:
         The episode; `outcome` and `error` describe how it ended.
     """
-    history = _History()
+    history = _History(instructions=runner.instructions)
     session = policy.start_episode(runner.instructions, seed)
     error = None
     try:
@@ -144,7 +146,7 @@ def _episode(
         group=request.group_id,
         member=request.member,
         reset_info=history.reset_info,
-        instructions=runner.instructions,
+        instructions=history.instructions,
         turns=tuple(history.turns),
         final_shown="" if last is None or last.hidden else last.observation.text,
         final_frames=() if last is None else last.frames,
@@ -170,6 +172,8 @@ async def _play_turns(
         started = time.perf_counter()
         message = await runner.message(step.observation)
         history.answered = step.observation
+        if message.system is not None and not history.turns:
+            history.instructions = message.system
         with boundary(EnvError, "the player's answer"):
             answer = await session.answer(message, step.info)
         if answer is None:

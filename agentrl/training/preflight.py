@@ -14,6 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
 from agentrl.policies.open_model import check_engine
 from agentrl.rollout.load_translator_and_players import (
+    history_of,
     instructions_for,
     load_player,
     open_translator,
@@ -207,6 +208,7 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
         )
     with_allowed_apps(config.env, config.devices.allow)
     instructions_for(config.env, open_translator(config.env))
+    history_of(config.env)
     for name in players:
         load_player(config.env, name)
     RewardFunctions(config.rewards)

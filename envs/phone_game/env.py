@@ -37,9 +37,9 @@ class GameEnv(gymnasium.Env[Image, Action]):
     swipe that ends where it starts is a tap. Action in the mode `calls`: the index of a call, which
     touches the position that the game publishes for it. Reward: the change of a number that the
     game publishes; an agent that leaves the game gets the lowest possible reward. `info` is the
-    true state that the game publishes, plus `screen_size` (width and height in pixels),
-    `state_key` (identifies everything that the rest of the game depends on), `changed` (whether the
-    last action did anything), `guard` (what else came to the front, if anything did) and `metrics`.
+    true state that the game publishes, plus `state_key` (identifies everything that the rest of
+    the game depends on), `changed` (whether the last action did anything), `guard` (what else came
+    to the front, if anything did) and `metrics`.
 
     Args:
         device: a phone as `agentrl.devices.open_device` takes it: a serial, a lease, or `virtual`
@@ -270,7 +270,6 @@ class GameEnv(gymnasium.Env[Image, Action]):
         events = self._session.events
         return {
             **self.facts,
-            "screen_size": [self._session.screen.shape[1], self._session.screen.shape[0]],
             **({"guard": events[-1].to_info()} if events else {}),
             "state_key": self.state_key(self.facts),
             "changed": self._changed,

@@ -1,6 +1,6 @@
 """The translator of a phone game: the prompt, and how replies become actions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.actions.dialect import Dialect
+from agentrl.actions.dialect_spaces import touch_of, touch_values
 from agentrl.actions.dialects.tag import Tag
 from agentrl.actions.dialects.tool import Tool
 from agentrl.actions.screen_actions import ScreenAction, Swipe, Tap
-from agentrl.actions.screen_dialogue import ScreenDialogue, touch_values
+from agentrl.actions.screen_dialogue import ScreenDialogue
 from agentrl.envs.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.phone_game.settings import LevelSettings, signature
 from agentrl.errors import ActionError, ConfigError, InvalidArgument
@@ -107,8 +108,12 @@ class GameTranslator:
                     f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "
                     "game; both must be the same: set it in env.kwargs only."
                 )
-        self._dialogue.see(observation)
+        self.see((observation,))
         return Observation(images=(observation,))
+
+    def see(self, images: Sequence[Image]) -> None:
+        """Note the newest screen; called by `to_observation`."""
+        self._dialogue.see(images[-1])
 
     def to_message(self, observation: Observation) -> Message:
         """One image, and the text that the dialect puts around it, if any."""
@@ -127,8 +132,8 @@ class GameTranslator:
         touch = touch_values(self._dialogue.parse(reply), 4 if self.game.swipes else 2)
         return np.array(touch, dtype=np.float32)
 
-    def to_reply(self, action: ScreenAction, thought: str = "") -> str:
-        """The reply that performs a touch.
+    def spell(self, action: ScreenAction, thought: str = "") -> str:
+        """The reply that performs a touch on the newest screen.
 
         Raises:
             ActionError: it cannot be said, or the mode is `calls`.
@@ -136,6 +141,12 @@ class GameTranslator:
         if self.mode == self.modes[1]:
             raise ActionError("touches are not actions in this mode")
         return self._dialogue.spell(action, thought)
+
+    def to_reply(self, action: Any, thought: str = "") -> str:
+        """The reply that `to_action` reads as this action of the environment."""
+        if self.mode == self.modes[1]:
+            return self.calls.say(*self.calls[int(action)])
+        return self.spell(touch_of(action), thought)
 
     def to_call(self, reply: str) -> int:
         """The index of the call in a reply; raises like `to_action`."""

@@ -151,7 +151,7 @@ class AndroidWorldJSON(Dialect):
             "you will be given the current screenshot and a history of what you have done (in "
             "text). Based on these pieces of information and the goal, you must choose to perform "
             "one of the action in the following list (action description followed by the JSON "
-            f"format) by outputing the action in the correct JSON format.\n{actions}\n"
+            f"format) by outputting the action in the correct JSON format.\n{actions}\n"
             f"The screen has {width}x{height} pixels.\n\nThe current user goal/request is: {task}"
             f"\n\nHere is a history of what you have done so far:\n{history}\n\nNow output an "
             "action from the above list in the correct JSON format, following the reason why you "

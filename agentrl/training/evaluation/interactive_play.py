@@ -140,12 +140,15 @@ async def _play(
         if policy == HUMAN:
             interface.show_gestures(available_gestures(translator))
         await rollouts.start()
-        player: Policy = (
-            HumanPolicy(_reader(environment, interface))
-            if policy == HUMAN
-            else await rollouts.policy(None if policy == MODEL else policy, greedy, request.split)
-        )
-        watched = WatchedPolicy(player, interface.show_message)
+        show = interface.show_message
+        if policy == HUMAN:
+            reader = open_translator(environment, rollouts.resize_of)
+            player: Policy = HumanPolicy(_reader(reader, interface))
+            show = _shown_to_both(reader, show)
+        else:
+            name = None if policy == MODEL else policy
+            player = await rollouts.policy(name, greedy, request.split)
+        watched = WatchedPolicy(player, show)
         return await rollouts.play(request, watched, interface.show_turn, ends)
     finally:
         await rollouts.close()
@@ -159,9 +162,22 @@ def _instructions(translator: Translator, *, is_human: bool) -> str:
     return strip_tags(how()) if needs_how and how is not None else instructions
 
 
-def _reader(config: EnvConfig, interface: PlayInterface) -> Callable[[], str | None]:
+def _shown_to_both(
+    translator: Translator, show: Callable[[Message], None]
+) -> Callable[[Message], None]:
+    """Shows messages to a person, and their screens to the translator that reads the answers."""
+    see = getattr(translator, "see", None)
+
+    def show_both(message: Message) -> None:
+        if see is not None and message.images:
+            see(message.images)
+        show(message)
+
+    return show_both
+
+
+def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], str | None]:
     """Asks until the input is an action; the tags around it may be left out."""
-    translator = open_translator(config)
 
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:

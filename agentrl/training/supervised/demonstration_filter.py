@@ -218,7 +218,10 @@ class DemonstrationFilter:
             self._check_frames(run.path, settings)
         if (why := _skip_reason(run, episode.turns)) is not None:
             return why
-        said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
+        if self._environment.dialect is None:
+            said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
+        else:  # they are written again together with their screens
+            said = [turn.reply for turn in episode.turns]
         return SelectedEpisode(
             run=run,
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),

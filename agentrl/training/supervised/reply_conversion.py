@@ -1,10 +1,11 @@
 """Convert what a person or a recorded player answered into a reply that the translator parses."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
 
-from agentrl.actions.action_grammar import FORMS
+from agentrl.actions.action_grammar import FORMS, Grammar
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.env import Translator
 from agentrl.errors import ActionError, ConfigError, EnvError, boundary
@@ -35,7 +36,7 @@ def parse_typed(translator: Translator, text: str) -> str:
         ActionError: it is not an action in any of the known formats.
     """
     errors = []
-    for reply in _candidate_replies(text):
+    for reply in _candidate_replies(translator, text):
         try:
             translator.to_action(reply)
             return reply
@@ -121,8 +122,11 @@ def bare_action(reply: str) -> str:
     return reply
 
 
-def _candidate_replies(text: str) -> Iterator[str]:
+def _candidate_replies(translator: Translator, text: str) -> Iterator[str]:
     yield text
+    if (spell := getattr(translator, "spell", None)) is not None:
+        with contextlib.suppress(ActionError):  # not a touch, or one that the dialect cannot say
+            yield spell(Grammar().parse(f"<action>{text}</action>"))
     for tag in _TAGS:
         yield f"<{tag}>{text}</{tag}>"
     try:

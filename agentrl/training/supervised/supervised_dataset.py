@@ -22,6 +22,7 @@ from agentrl.rollout.load_translator_and_players import (
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.supervised.dialect_writer import DialectWriter
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn
 
 
@@ -57,14 +58,19 @@ def rerender_demonstrations(
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
+    writer = DialectWriter(environment, encoder) if environment.dialect is not None else None
     instructions = instructions_for(environment, open_translator(environment))
     demonstrations: list[Demonstration] = []
     for selected in chosen:
         conversation = Conversation(encoder, instructions, history_of(environment))
         turns = []
+        if writer is not None:
+            writer.begin_episode()
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
             # Load the images of one turn at a time: they have the device's full size.
             message = Message(role="user", text=turn.shown, images=_images(selected.run, turn))
+            if writer is not None:
+                message, reply = writer.rewritten(message, turn)
             # A reply that serves only as context may be longer than the model's limit.
             limit = max_new_tokens if _has_action(turn) else None
             answer = encode_as_sampled(conversation, encoder, message, reply, limit)

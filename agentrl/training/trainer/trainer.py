@@ -12,7 +12,7 @@ from typing import Any
 from agentrl.algorithms.advantages import check_state_keys
 from agentrl.algorithms.kl import adapt_coefficient
 from agentrl.config import Config, WarmStartConfig
-from agentrl.policies.open_model import open_encoder
+from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.load_translator_and_players import load_player
@@ -187,7 +187,15 @@ class Trainer:
                         warm, config.seed, self._rollouts
                     )
         with self._stage("warm start"):
-            player = None if warm.player is None else load_player(config.env, warm.player)
+            player = (
+                None
+                if warm.player is None
+                else load_player(
+                    config.env,
+                    warm.player,
+                    lambda dialect: resize_for(dialect, config.model, encoder),
+                )
+            )
             await warm_start.train_on_demonstrations(
                 warm,
                 SupervisedDataset(demonstrations, warm, player, encoder, config.seed),

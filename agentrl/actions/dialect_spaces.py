@@ -1,0 +1,95 @@
+"""Actions of Gymnasium spaces in a dialect: touches in a `Box`, and texts."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from agentrl.actions.screen_actions import Answer, Drag, ScreenAction, Swipe, Tap, Type
+from agentrl.errors import ActionError, ConfigError
+from agentrl.text import quoted
+
+
+class DialectSpace:
+    """What a dialect says, as actions of one space, and back.
+
+    A `Box` of shape (2,) takes taps: x and y, from its lower to its upper bounds. One of shape (4,)
+    takes swipes, from start to end, and a tap is a swipe that ends where it starts. A box of whole
+    numbers holds pixels. A `Text` takes typed texts and answers.
+
+    Args:
+        space: of the environment's actions.
+
+    Raises:
+        ConfigError: the space has neither touches nor texts.
+    """
+
+    def __init__(self, space: "gymnasium.Space[Any]") -> None:
+        bounded = isinstance(space, spaces.Box) and space.is_bounded()
+        if not isinstance(space, spaces.Text) and not (bounded and space.shape in ((2,), (4,))):
+            raise ConfigError(
+                f"env.dialect: the action space {space} has neither touches nor texts; a dialect "
+                "needs a bounded Box of 2 numbers (x, y) or 4 (both ends of a swipe), or Text"
+            )
+        self._space = space
+        swipes = space.shape == (4,)
+        self.accepts: tuple[type[Any], ...] = (Tap, Swipe) if swipes else (Tap,)
+        if isinstance(space, spaces.Text):
+            self.accepts = (Type, Answer)
+
+    def to_space(self, action: ScreenAction) -> Any:
+        """The action of the space; one of `accepts` is given.
+
+        Raises:
+            ActionError: the space does not contain that text.
+        """
+        space = self._space
+        if isinstance(space, spaces.Text):
+            assert isinstance(action, Type | Answer), f"{action} is not a text"
+            if not space.contains(action.text):
+                raise ActionError(f"{quoted(action.text)} is not a text of {space}")
+            return action.text
+        assert isinstance(space, spaces.Box), f"{space} has no touches"
+        low, extent = self._extent(space)
+        positions = np.array(touch_values(action, int(space.shape[0])))
+        values = low + positions * extent
+        if np.issubdtype(space.dtype, np.integer):
+            values = np.floor(values)
+        return np.clip(values, space.low, space.high).astype(space.dtype)
+
+    def from_space(self, action: Any) -> ScreenAction:
+        """What a dialect says to perform an action of the space; the middle of its pixel."""
+        space = self._space
+        if isinstance(space, spaces.Text):
+            return Type(str(action))
+        assert isinstance(space, spaces.Box), f"{space} has no touches"
+        low, extent = self._extent(space)
+        middle = 0.5 if np.issubdtype(space.dtype, np.integer) else 0.0
+        positions = (np.asarray(action, dtype=np.float64) - low + middle) / extent
+        return touch_of(np.clip(positions, 0.0, 1.0))
+
+    def _extent(self, space: spaces.Box) -> tuple[Any, Any]:
+        """The least numbers, and how far the numbers reach."""
+        low = space.low.astype(np.float64)
+        pixels = 1.0 if np.issubdtype(space.dtype, np.integer) else 0.0
+        return low, space.high.astype(np.float64) - low + pixels
+
+
+def touch_values(action: ScreenAction, count: int) -> list[float]:
+    """A touch as the numbers of a `Box`: x and y, or both ends of a swipe.
+
+    Args:
+        action: a tap, swipe or drag.
+        count: 2, or 4 where a tap is a swipe that ends where it starts.
+    """
+    if isinstance(action, Tap):
+        return [action.x, action.y] * (count // 2)
+    assert isinstance(action, Swipe | Drag), f"{action} is not a touch"
+    return [action.x1, action.y1, action.x2, action.y2]
+
+
+def touch_of(values: Any) -> Tap | Swipe:
+    """The inverse of `touch_values`: a tap for two numbers or for equal ends, else a swipe."""
+    x, y, *end = map(float, values)
+    return Swipe(x, y, *end) if end and end != [x, y] else Tap(x, y)

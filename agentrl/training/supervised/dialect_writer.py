@@ -1,0 +1,80 @@
+"""Write recorded turns in the dialect of the job that trains on them."""
+
+import contextlib
+import re
+from typing import Any
+
+from agentrl.actions.dialect import Dialect, Resize
+from agentrl.config import EnvConfig
+from agentrl.errors import ActionError, ConfigError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.rollout.load_translator_and_players import open_translator, with_prompt
+from agentrl.text import quoted
+from agentrl.types import Message, Observation, Turn, without_placeholders
+
+_THOUGHT = re.compile(
+    r"<think(?:ing)?>(.*?)</think(?:ing)?>|^(?:Thought|Reason): *([^\n]+?) *$", re.M | re.S
+)
+
+
+class DialectWriter:
+    """Writes messages and replies as this job's model would have seen and said them.
+
+    Args:
+        environment: the job's, with a dialect.
+        encoder: of the job's model, which resizes screens.
+
+    Raises:
+        ConfigError: the translator does not write replies.
+    """
+
+    def __init__(self, environment: EnvConfig, encoder: ChatEncoder) -> None:
+        def resize_of(dialect: Dialect) -> Resize:
+            return encoder.seen_size
+
+        self._environment = environment
+        self._translator: Any = open_translator(environment, resize_of)
+        for method in ("see", "to_reply"):
+            if not hasattr(self._translator, method):
+                raise ConfigError(
+                    f"env.dialect={environment.dialect}: recorded replies cannot be rewritten, as "
+                    f"the translator of {environment.id} has no method `{method}`"
+                )
+
+    def begin_episode(self) -> None:
+        """Forget the turns of the last episode."""
+        if (begin_episode := getattr(self._translator, "begin_episode", None)) is not None:
+            begin_episode()
+
+    def rewritten(self, message: Message, turn: Turn) -> tuple[Message, str]:
+        """The message and the reply of a turn; a reply that was no action stays as it is.
+
+        Of a recorded message with screens only the screens are used: its text may be the prompt of
+        another dialect.
+
+        Raises:
+            ConfigError: the dialect cannot say the action.
+        """
+        if message.images:
+            self._translator.see(message.images)
+        text = "" if message.images else without_placeholders(message.text)
+        shown = Observation(images=message.images, text=text)
+        written = with_prompt(self._environment, self._translator.to_message(shown))
+        reply = turn.reply
+        if turn.parse_error is None:
+            try:
+                reply = self._translator.to_reply(turn.action, _thought_in(reply))
+            except ActionError as error:
+                raise ConfigError(
+                    f"warm_start.recorded: the dialect {self._environment.dialect} cannot say the "
+                    f"recorded action {quoted(turn.action)}: {error}"
+                ) from error
+        with contextlib.suppress(ActionError):
+            self._translator.to_action(reply)  # the next prompt may list it
+        return written, reply
+
+
+def _thought_in(reply: str) -> str:
+    """The reasoning in a recorded reply of any dialect; empty for none."""
+    found = _THOUGHT.search(reply)
+    return (found[1] or found[2] or "").strip() if found else ""
