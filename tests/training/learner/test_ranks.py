@@ -1,7 +1,6 @@
 """Two ranks over gloo learn what one rank learns, step after step, whatever the algorithm."""
 
 import json
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,10 @@ from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
 from tests.training.episodes import play
+from tests.training.rank_processes import run_ranks
 from tests.training.samples import step_samples
 
-STEPS = 20
+STEPS = 8
 FEW = 5
 """Algorithms that differ only in the loss."""
 CASES = {
@@ -79,7 +79,7 @@ def check_weights_one_by_one(learner: Learner) -> None:
         assert learner.shapes()[name] == tuple(tensor.shape), name
 
 
-def one_of_two(rank: int, folder: Path, out: Path, names: list[str]) -> None:
+def one_of_two(folder: Path, out: Path, names: list[str], rank: int) -> None:
     for name in names:
         rows = losses(name, folder, rank, 2, f"file://{out / name}")
         if rank == 0:
@@ -88,17 +88,7 @@ def one_of_two(rank: int, folder: Path, out: Path, names: list[str]) -> None:
 
 def by_two(folder: Path, out: Path, names: list[str]) -> Path:
     """Where two processes have left their losses."""
-    context = multiprocessing.get_context("spawn")
-    ranks = [
-        context.Process(target=one_of_two, args=(rank, folder, out, names), daemon=True)
-        for rank in range(2)
-    ]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join(200)
-        process.kill()
-    assert [process.exitcode for process in ranks] == [0, 0]
+    run_ranks(2, one_of_two, folder, out, names)
     return out
 
 

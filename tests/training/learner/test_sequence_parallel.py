@@ -1,7 +1,6 @@
 """Two ranks that share the tokens of each row learn what one rank learns, whatever the model."""
 
 import json
-import multiprocessing
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +21,10 @@ from agentrl.training.learner.micro_batches import single_batch
 from agentrl.types import Outcome
 from tests.policies import families
 from tests.training.episodes import play
+from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample, step_samples
 
-STEPS = 4
+STEPS = 3
 ALGORITHMS = {
     "grpo": {},
     "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
@@ -158,20 +158,6 @@ def four(folder: Path, out: Path, rank: int) -> None:
     (out / f"{rank}.json").write_text(json.dumps(found))
 
 
-def spawn(world, target, *arguments):
-    context = multiprocessing.get_context("spawn")
-    ranks = [
-        context.Process(target=target, args=(*arguments, rank), daemon=True)
-        for rank in range(world)
-    ]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join(150)
-        process.kill()
-    assert [process.exitcode for process in ranks] == [0] * world
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     sizes = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate": 64}
@@ -185,7 +171,7 @@ def folders(tmp_path_factory):
 def two(folders, tmp_path_factory):
     """The metrics of two ranks, and the folder with their checkpoint and gradients."""
     out = tmp_path_factory.mktemp("two")
-    spawn(2, everything, folders, out)
+    run_ranks(2, everything, folders, out)
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)], out
 
 
@@ -253,7 +239,7 @@ def test_ranks_hold_only_their_slice_of_a_long_row(two, folders):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
-    spawn(4, four, folders["tiny"], tmp_path)
+    run_ranks(4, four, folders["tiny"], tmp_path)
     expected = one(episodes, "ppo", folders["tiny"])
     for rank in range(4):
         assert_same(json.loads((tmp_path / f"{rank}.json").read_text()), expected)
