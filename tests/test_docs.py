@@ -14,6 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, from_dict, load
 from agentrl.rollout.load_translator_and_players import open_translator
 
@@ -135,9 +136,10 @@ def test_documented_examples_run(folder, adb_server):
     assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said
 
 
-def test_the_documented_custom_game_passes_a_dry_run(folder):
-    said = run(folder, "-m", "agentrl", "train", "my_game.yaml", "--dry-run")
-    assert "LargerNumber-v0" in said
+def test_the_documented_custom_game_passes_a_dry_run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert agentrl(["train", "my_game.yaml", "--dry-run"]) == 0
+    assert "LargerNumber-v0" in capsys.readouterr().out
 
 
 @pytest.mark.slow

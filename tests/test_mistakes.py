@@ -377,10 +377,11 @@ def test_the_whole_program_shows_no_traceback():
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", ["torch", "ray", "transformers", "vllm"])
-def test_importing_agentrl_loads_nothing_heavy(module):
-    code = f"import agentrl, sys; agentrl.make; sys.exit({module!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+def test_importing_agentrl_loads_nothing_heavy():
+    heavy = {"torch", "ray", "transformers", "vllm"}
+    code = f"import agentrl, sys; agentrl.make; print(*({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
 def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):

@@ -1,13 +1,12 @@
 """`agentrl eval CONFIG --policy PLAYER` on phones."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agentrl import replay
+from agentrl.cli import run
 
 pytestmark = pytest.mark.adb
 
@@ -15,17 +14,13 @@ pytestmark = pytest.mark.adb
 @pytest.mark.parametrize(
     ("player", "launcher"), [("random", "local"), ("expert", "ray")], ids=["random", "expert"]
 )
-def test_scripted_player_is_evaluated_on_phones(adb_server, tmp_path, player, launcher):
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "agentrl", "eval", "number_game", "--policy", player,
-            "--episodes=3", "--json", "devices.source=virtual:3", "env.kwargs.rounds=2",
-            f"rollout.launcher={launcher}", f"run.dir={tmp_path}",
-        ],
-        capture_output=True, text=True, timeout=170,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+def test_scripted_player_is_evaluated_on_phones(
+    adb_server, tmp_path, capsys, player, launcher
+):  # fmt: skip
+    arguments = ["eval", "number_game", "--policy", player, "--episodes=3", "--json"]
+    settings = ["devices.source=virtual:3", "env.kwargs.rounds=2", f"run.dir={tmp_path}"]
+    assert run([*arguments, *settings, f"rollout.launcher={launcher}"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert (found["episodes"], found["void"]) == (3, 0)
     assert Path(found["run"]).name.startswith(f"eval-{player}-number_game-")
     games = replay.open(found["run"]).episodes()

@@ -14,10 +14,7 @@ pytestmark = pytest.mark.adb
 UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_phone_up_prints_how_to_connect_and_stops_cleanly(
-    adb_server: AdbServer, number: signal.Signals
-) -> None:
+def test_phone_up_prints_how_to_connect_and_stops_cleanly(adb_server: AdbServer) -> None:
     process = subprocess.Popen(
         [
             *UP,
@@ -44,42 +41,19 @@ def test_phone_up_prints_how_to_connect_and_stops_cleanly(
         check=True,
     )
     assert size.stdout == b"Physical size: 360x640\n"
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=20)[0]
     assert output.endswith("The phones are stopped.\n")
     assert process.returncode == 0
     assert not set(serials) & set(adb_server.devices())
 
 
-def test_phones_of_phone_up_have_the_probe_app_of_the_doctor(adb_server: AdbServer) -> None:
-    process = subprocess.Popen(
-        UP, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    )
-    assert process.stdout is not None
-    serial = process.stdout.readline().strip()
-    assert f"-s {serial} shell" in process.stdout.readline()
-    result = subprocess.run(
-        [find_adb(), "-s", serial, "shell", "pm list packages org.agentrl.probe"],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=20,
-        check=True,
-    )
-    assert b"package:org.agentrl.probe\n" in result.stdout
-    process.terminate()
-    process.communicate(timeout=20)
-
-
-def test_phone_up_injects_the_faults_of_a_file(adb_server: AdbServer, tmp_path: Path) -> None:
+def test_phones_of_phone_up_have_the_probe_app_of_the_doctor_and_the_faults_of_a_file(
+    adb_server: AdbServer, tmp_path: Path
+) -> None:
     (tmp_path / "flaky.yaml").write_text("all: {always: {slow_start_s: 0.5}}")
     process = subprocess.Popen(
-        [
-            *UP,
-            "--app",
-            "agentrl.virtual_phone.apps.probe_app:ProbeApp",
-            "--faults",
-            str(tmp_path / "flaky.yaml"),
-        ],
+        [*UP, "--faults", str(tmp_path / "flaky.yaml")],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -88,15 +62,19 @@ def test_phone_up_injects_the_faults_of_a_file(adb_server: AdbServer, tmp_path: 
     serial = process.stdout.readline().strip()
     assert f"-s {serial} shell" in process.stdout.readline()
     result = subprocess.run(
-        [find_adb(), "-s", serial, "shell", "getprop debug.agentrl.fault.slow_start_s"],
+        [
+            *(find_adb(), "-s", serial, "shell"),
+            "getprop debug.agentrl.fault.slow_start_s; pm list packages org.agentrl.probe",
+        ],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=20,
         check=True,
     )
-    assert result.stdout == b"0.5\n"
+    assert result.stdout == b"0.5\npackage:org.agentrl.probe\n"
     process.terminate()
-    process.communicate(timeout=20)
+    assert process.communicate(timeout=20)[0].endswith("The phones are stopped.\n")
+    assert process.returncode == 0
 
 
 def test_too_many_phones_are_refused() -> None:

@@ -1,8 +1,6 @@
 import itertools
 import json
 import re
-import subprocess
-import sys
 import warnings
 from collections import Counter
 
@@ -13,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 import agentrl
 from agentrl import config as configuration
+from agentrl.cli import run
 from agentrl.config import EnvConfig
 from agentrl.data.observations import AnyText, ImageTuple
 from agentrl.envs.qa.arithmetic import Arithmetic
@@ -263,37 +262,32 @@ def test_every_question_is_of_one_split_and_the_share_is_that_of_hold_out(data, 
     assert 10 <= held_out <= 32
 
 
-def test_bad_rows_end_a_dry_run_with_their_names(tmp_path):
+def test_bad_rows_end_a_dry_run_with_their_names(tmp_path, monkeypatch, capsys):
     write_jsonl(tmp_path / "bad.jsonl", [*sums(3), {"problem": "?", "answer": None}])
     (tmp_path / "job.yaml").write_text(
         "env: {id: QA-v0, kwargs: {data: bad.jsonl}, max_turns: 1}\n"
         "rollout: {engine: hf, launcher: local}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl", "train", "job.yaml", "--dry-run"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "1 of 4 rows are bad: line 4: it has no answer" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "job.yaml", "--dry-run"]) == 2
+    assert "1 of 4 rows are bad: line 4: it has no answer" in capsys.readouterr().err
 
 
-def test_dry_run_tells_how_many_questions_each_part_has(tmp_path):
+def test_dry_run_tells_how_many_questions_each_part_has(tmp_path, monkeypatch, capsys, caplog):
     write_jsonl(tmp_path / "a.jsonl", sums(20))
     (tmp_path / "job.yaml").write_text(
         "env: {id: QA-v0, kwargs: {data: a.jsonl, hold_out: 0.3, split: train}, max_turns: 1}\n"
         "rollout: {engine: hf, launcher: local}\n"
         "eval: {kwargs: {split: eval}, episodes: 21}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl", "train", "job.yaml", "--dry-run"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    count = yaml.safe_load(done.stdout)["resolved"]["distinct episodes"]
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "job.yaml", "--dry-run"]) == 0
+    count = yaml.safe_load(capsys.readouterr().out)["resolved"]["distinct episodes"]
     assert count["training"] + count["evaluation"] == 20
     assert 0 < count["evaluation"] < 20
     assert (
         f"eval.episodes=21: only {count['evaluation']} distinct episodes are held out"
-        in done.stderr
+        in caplog.text
     )
 
 
