@@ -22,3 +22,10 @@ DIALECT = ExtensionPoint(
     builtin="agentrl.actions.dialects",
     base="agentrl.actions.dialect:Dialect",
 )
+
+LOGGER = ExtensionPoint(
+    kind="logger",
+    setting="logging",
+    builtin="agentrl.training.monitoring.loggers",
+    base="agentrl.training.monitoring.logger:Logger",
+)

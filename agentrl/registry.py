@@ -12,7 +12,7 @@ import pkgutil
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -134,7 +134,8 @@ class ExtensionPoint:
     setting: str
     """The setting that selects one, for messages."""
     builtin: str | Mapping[str, str]
-    """A package in which every module holds one, under the module's name; or targets by name."""
+    """A package of agentrl in which every module holds one, under the module's name; targets by
+    name; or `module:function`, which returns targets by name."""
     base: str | None = None
     """`module:Class` that each is a subclass of; required if `builtin` is a package."""
 
@@ -145,23 +146,9 @@ class ExtensionPoint:
 
     def extensions(self) -> list[Extension]:
         """All names that can be used, sorted; a built-in comes before a package's same name."""
-        if isinstance(self.builtin, str):
-            paths = importlib.import_module(self.builtin).__path__
-            targets = {
-                module.name: f"{self.builtin}.{module.name}"
-                for module in pkgutil.iter_modules(paths)
-                if not module.ispkg
-            }
-        else:
-            targets = dict(self.builtin)
-        found = {
-            _key(name): Extension(name=name, target=target, origin="agentrl")
-            for name, target in targets.items()
-        }
-        for point in importlib.metadata.entry_points(group=self.group):
-            origin = point.dist.name if point.dist is not None else "unknown"
-            one = Extension(name=point.name, target=point.value, origin=origin)
-            found.setdefault(_key(point.name), one)
+        found = self._builtins()
+        for one in self._installed():
+            found.setdefault(_key(one.name), one)
         return sorted(found.values(), key=lambda one: one.name)
 
     def resolve(self, name: str) -> Any:
@@ -175,35 +162,81 @@ class ExtensionPoint:
             ConfigError: there is no such object, its import fails, or it is of another kind.
         """
         try:
-            found = load(name) if ":" in name else self._named(name)
+            found = load(name) if ":" in name else self._load_named(name)
         except ConfigError as error:
             raise ConfigError(f"{self.setting}={name}: {error}") from error
-        self._check(name, found)
+        self._check_base(name, found)
         return found
 
-    def _named(self, name: str) -> Any:
+    def check_name(self, name: str) -> None:
+        """Check that a name exists, without importing what it selects; see `resolve`.
+
+        Raises:
+            ConfigError: it does not. Whether `module:name` exists is not checked.
+        """
+        if ":" in name:
+            return
+        try:
+            self._find(name)
+        except ConfigError as error:
+            raise ConfigError(f"{self.setting}={name}: {error}") from error
+
+    def _builtins(self) -> dict[str, Extension]:
+        if not isinstance(self.builtin, str):
+            targets = dict(self.builtin)
+        elif ":" in self.builtin:
+            targets = load(self.builtin)()
+        else:
+            folder = _PACKAGE.joinpath(*self.builtin.split(".")[1:])  # nothing is imported yet
+            modules = [m for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg]
+            targets = {module.name: f"{self.builtin}.{module.name}" for module in modules}
+        return {
+            _key(name): Extension(name=name, target=target, origin="agentrl")
+            for name, target in targets.items()
+        }
+
+    def _installed(self) -> Iterator[Extension]:
+        for point in importlib.metadata.entry_points(group=self.group):
+            origin = point.dist.name if point.dist is not None else "unknown"
+            target = point.value.partition("[")[0].strip()  # without the extras it needs
+            yield Extension(name=point.name, target=target, origin=origin)
+
+    def _find(self, name: str) -> Extension:
+        builtins = self._builtins()
+        if (found := builtins.get(_key(name))) is not None:
+            return found  # without looking through all installed packages
         known = self.extensions()
-        one = next((one for one in known if _key(one.name) == _key(name)), None)
-        if one is None:
-            names = [extension.name for extension in known]
-            raise ConfigError(
-                f"there is no such {self.kind}{did_you_mean(name, names)}. Known: "
-                f"{', '.join(names)}; your own is named module:Class or path/file.py:Class"
-            )
-        if ":" in one.target:
-            return load(one.target)
-        module = import_module(one.target)
-        base = load(str(self.base))
-        (found,) = (
+        if (one := next((one for one in known if _key(one.name) == _key(name)), None)) is not None:
+            return one
+        names = [extension.name for extension in known]
+        raise ConfigError(
+            f"there is no such {self.kind}{did_you_mean(name, names)}. Known: "
+            f"{', '.join(names)}; your own is named module:Class or path/file.py:Class"
+        )
+
+    def _load_named(self, name: str) -> Any:
+        one = self._find(name)
+        return load(one.target) if ":" in one.target else self._only_class(one.target)
+
+    def _only_class(self, target: str) -> Any:
+        """The one class of its kind in a module; classes that begin with `_` do not count."""
+        module, base = import_module(target), load(str(self.base))
+        found = [
             member
-            for member in vars(module).values()
+            for name, member in vars(module).items()
             if isinstance(member, type)
             and issubclass(member, base)
             and member.__module__ == module.__name__
-        )
-        return found
+            and not name.startswith("_")
+        ]
+        if len(found) != 1:
+            names = ", ".join(member.__name__ for member in found) or "none"
+            raise ConfigError(
+                f"{target} must hold exactly one subclass of {base.__name__}; it has {names}"
+            )
+        return found[0]
 
-    def _check(self, name: str, found: Any) -> None:
+    def _check_base(self, name: str, found: Any) -> None:
         if self.base is None:
             return
         base = load(self.base)

@@ -386,7 +386,7 @@ def test_importing_agentrl_loads_nothing_heavy():
 
 def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
     monkeypatch.setattr("agentrl.training.preflight.check_loggers", lambda names: None)
-    monkeypatch.setattr("agentrl.training.monitoring.loggers._is_installed", lambda name: True)
+    monkeypatch.setattr("agentrl.training.monitoring.logger.Logger.is_installed", lambda: True)
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     settings = ["logging=[file, wandb]", "devices.source=emulator-5554"]

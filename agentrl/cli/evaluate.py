@@ -10,7 +10,7 @@ from rich.console import Console
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
-from agentrl.training.monitoring.console import results_table
+from agentrl.training.monitoring.result_tables import results_table
 
 if TYPE_CHECKING:
     from agentrl.config import Config

@@ -20,6 +20,7 @@ from agentrl.cli.terminal import suggest
 from agentrl.cluster import ray_cluster
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
+from agentrl.extension_points import LOGGER
 from agentrl.files import check_links
 
 State = Literal["ok", "optional", "missing"]
@@ -28,10 +29,6 @@ _GIB = 1 << 30
 _ADB_SERVER_S = 5.0
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 _EXTRAS = (
-    ("tensorboard", "tensorboard"),
-    ("wandb", "wandb"),
-    ("swanlab", "swanlab"),
-    ("mlflow-skinny", "mlflow"),
     ("matplotlib", "plot"),
     ("pyarrow", "data"),
     ("datasets", "data"),
@@ -89,6 +86,7 @@ def examine() -> Iterator[InstallCheck]:
     yield _package("peft", "optional", extras.GET_LORA)
     yield _package("bitsandbytes", "optional", extras.GET_QLORA)
     yield _package("flash-attn", "optional", extras.GET_FLASH)
+    yield from _loggers()
     for name, extra in _EXTRAS:
         yield _package(name, "optional", f"pip install 'agentrl-screens[{extra}]'")
 
@@ -123,6 +121,19 @@ def _package(name: str, otherwise: State, fix: str) -> InstallCheck:
     if version is None:
         return InstallCheck(what=name, state=otherwise, detail="not installed", fix=fix)
     return InstallCheck(what=name, state="ok", detail=version)
+
+
+def _loggers() -> Iterator[InstallCheck]:
+    distributions = importlib.metadata.packages_distributions()
+    for one in LOGGER.extensions():
+        try:
+            cls = LOGGER.resolve(one.name)
+        except ConfigError as error:  # an installed package's own
+            yield InstallCheck(what=one.name, state="optional", detail=str(error))
+            continue
+        if cls.library is not None:
+            name = next(iter(distributions.get(cls.library, ())), cls.library)
+            yield _package(name, "optional", cls.install)
 
 
 def vision_beside(torch: str | None, torchvision: str | None) -> InstallCheck | None:

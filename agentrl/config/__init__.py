@@ -21,6 +21,7 @@ from agentrl.config.loading import (
     to_yaml,
     unreadable,
 )
+from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
@@ -43,6 +44,7 @@ __all__ = [
     "EnvConfig",
     "EvalConfig",
     "History",
+    "LoggerConfig",
     "LoraConfig",
     "ModelConfig",
     "OptimConfig",
@@ -60,6 +62,7 @@ __all__ = [
     "is_packaged",
     "load",
     "parse_history",
+    "parse_loggers",
     "resolve",
     "settings_of",
     "to_yaml",

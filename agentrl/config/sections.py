@@ -11,11 +11,13 @@ from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import check_floats, check_lists, check_positive, path_of
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
+from agentrl.config.logger_settings import parse_loggers
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.text import quoted
+from agentrl.extension_points import LOGGER
 
 _COMPARES_SIBLINGS = (
     "grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime",
@@ -88,9 +90,10 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    logging: list[str] = field(default_factory=lambda: ["console", "file"])
-    """Where metrics are logged: console, file, tensorboard, wandb, swanlab, mlflow. All but the
-    first two are extras of the same name and must be installed; with a question mark
+    logging: list[Any] = field(default_factory=lambda: ["console", "file"])
+    """Where metrics are logged: console, file, tensorboard, wandb, swanlab, mlflow, or your own
+    class (`my_logger.py:MyLogger`); one with arguments is written `{name: ..., kwargs: {...}}`. All
+    but the first two are extras of the same name and must be installed; with a question mark
     (`"tensorboard?"`, quoted) a logger is used only if it is installed."""
 
     def validate(self) -> None:
@@ -113,6 +116,8 @@ class Config:
         if self.warm_start is not None:
             self.warm_start.validate()
         self.run.validate()
+        for logger in parse_loggers(self.logging):
+            LOGGER.check_name(logger.name)
         lease_s, command_s = self.devices.lease_s, self.devices.deadlines.command_s
         if self.rollout.actors > 1 and lease_s <= command_s:
             raise ConfigError(

@@ -30,7 +30,7 @@ from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import open_settings
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.length_check import check_lengths
-from agentrl.training.monitoring.loggers import check_loggers, check_logins
+from agentrl.training.monitoring.logger import check_loggers, check_logins
 from agentrl.training.supervised.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,

@@ -18,7 +18,7 @@ from agentrl.config import Config, EnvConfig, RunConfig
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.training.monitoring.loggers import read_metrics
+from agentrl.training.monitoring.metrics_file import read_metrics
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,9 +15,10 @@ from rich.console import Console
 
 from agentrl import event_loop
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config
+from agentrl.config import Config, parse_loggers
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
+from agentrl.extension_points import LOGGER
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import Split
@@ -33,7 +34,7 @@ from agentrl.training.model_to_play import (
     trained_steps,
     with_served_model,
 )
-from agentrl.training.monitoring.console import ConsoleDisplay
+from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress
 from agentrl.training.run_folder import RunFolder, open_target, overridden_name
 from agentrl.types import ScoredEpisode
@@ -331,9 +332,10 @@ async def _evaluate(
 
 
 @contextmanager
-def _shown(loggers: Sequence[str], folder: Path) -> Iterator[ConsoleDisplay]:
+def _shown(loggers: Sequence[Any], folder: Path) -> Iterator[ConsoleDisplay]:
     """Show progress on standard error; standard output is for the result."""
-    is_shown = "console" in {name.removesuffix("?") for name in loggers}
+    classes = [LOGGER.resolve(logger.name) for logger in parse_loggers(loggers)]
+    is_shown = any(issubclass(cls, ConsoleDisplay) for cls in classes)
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
     display = ConsoleDisplay(folder, PlannedWork(), console)
     display.stage("start")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.files import atomic_replace
-from agentrl.training.monitoring.loggers import METRICS_FILE, read_metrics
+from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agentrl.training.monitoring.console import flatten_results
 from agentrl.training.monitoring.learning_curve import draw_curve
-from agentrl.training.monitoring.loggers import EVALUATION, open_loggers, read_metrics
+from agentrl.training.monitoring.logger import open_loggers
+from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
 from agentrl.training.monitoring.progress import TRAINING, PlannedWork
+from agentrl.training.monitoring.result_tables import flatten_results
 from agentrl.training.monitoring.training_health import HealthChecks
 
 log = logging.getLogger(__name__)
@@ -20,17 +21,17 @@ class Reporter:
 
     Args:
         run: the run's folder; created if needed.
-        names: of the loggers, such as `console` and `file`.
+        loggers: as in `logging`, such as `console` and `file`.
         amounts: the planned work of the job.
 
     Raises:
         ConfigError: a logger does not exist or is not installed.
     """
 
-    def __init__(self, run: Path, names: Sequence[str], amounts: PlannedWork) -> None:
+    def __init__(self, run: Path, loggers: Sequence[Any], amounts: PlannedWork) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
-        self._loggers = open_loggers(run, names, amounts)
+        self._loggers = open_loggers(run, loggers, amounts)
         self._stage = "start"
         self._step = 0
         self._closed = False
@@ -48,7 +49,7 @@ class Reporter:
         for logger in self._loggers:
             logger.rewind(step)
         self._health = HealthChecks()
-        if (file := self._run / "metrics.jsonl").is_file():
+        if (file := self._run / METRICS_FILE).is_file():
             self._health.restore(read_metrics(file))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from agentrl.training.monitoring.loggers import EVALUATION
+from agentrl.training.monitoring.metrics_file import EVALUATION
 from agentrl.training.monitoring.progress import TRAINING
 
 WINDOW = 5

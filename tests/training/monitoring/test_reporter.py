@@ -12,22 +12,23 @@ import pytest
 from rich.console import Console
 
 from agentrl.errors import ConfigError
-from agentrl.training.monitoring import Reporter, loggers
-from agentrl.training.monitoring.console import (
-    HEADLINE,
-    ConsoleDisplay,
-    flatten_results,
-    format_duration,
-    headline,
-)
+from agentrl.extension_points import LOGGER
+from agentrl.training.monitoring import Reporter
 from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
-from agentrl.training.monitoring.loggers import (
-    LOGGERS,
+from agentrl.training.monitoring.logger import (
+    Logger,
     check_loggers,
     check_logins,
     open_loggers,
 )
+from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
+from agentrl.training.monitoring.result_tables import (
+    HEADLINE,
+    flatten_results,
+    format_duration,
+    headline,
+)
 
 
 def run_a_job(folder: Path, names: list[str]) -> None:
@@ -84,7 +85,7 @@ def test_an_unknown_logger_is_a_config_error(tmp_path: Path, name: str, advice: 
 
 
 def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr("agentrl.training.monitoring.logger.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[wandb\]'"):
         check_loggers(["console", "wandb"])
 
@@ -92,7 +93,7 @@ def test_a_logger_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.M
 def test_a_logger_with_a_question_mark_may_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentrl.training.monitoring.loggers.find_spec", lambda name: None)
+    monkeypatch.setattr("agentrl.training.monitoring.logger.find_spec", lambda name: None)
     (only,) = open_loggers(tmp_path, ["file", "file?", "wandb?"], PlannedWork())
     only.close()
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
@@ -111,7 +112,7 @@ def test_tensorboard_events_are_written(tmp_path: Path) -> None:
 def test_a_logger_with_an_account_needs_a_key_unless_it_is_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "_is_installed", lambda name: True)
+    monkeypatch.setattr(Logger, "is_installed", lambda: True)
     for name in ("WANDB_API_KEY", "WANDB_MODE", "SWANLAB_MODE", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -458,7 +459,7 @@ def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
 
 
 def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
-    names = [name for name in LOGGERS if name not in ("wandb", "swanlab")]
+    names = [one.name for one in LOGGER.extensions() if one.name not in ("wandb", "swanlab")]
     reporter = Reporter(tmp_path, names, PlannedWork())
     reporter.close()
     reporter.close()

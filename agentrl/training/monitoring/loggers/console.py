@@ -8,19 +8,19 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import TRAINING, PlannedWork, TimeEstimate
+from agentrl.training.monitoring.result_tables import (
+    flatten_results,
+    format_duration,
+    headline,
+    results_table,
+)
 
-HEADLINE = (
-    "reward", "success", "accuracy", "tokens_per_s", "episodes_per_s", "score",
-    "token_accuracy", "loss", "unreadable", "void",
-    "mismatch_max", "entropy", "turns_per_s",
-)  # fmt: skip
-"""Metrics shown on the console, in this order; all others are only in the files."""
 _LOG_WIDTH = 120
 _PLAIN_EVERY_S = 15.0
 _BAR_WIDTH = 60
@@ -34,7 +34,7 @@ def _console() -> Console:
     return console if is_sized else Console(width=_LOG_WIDTH)
 
 
-class ConsoleDisplay:
+class ConsoleDisplay(Logger):
     """Shows stage, step, reward, success or accuracy, tokens/s, episodes/s and the time left.
 
     Args:
@@ -157,52 +157,3 @@ class ConsoleDisplay:
         facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
         facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
         return facts
-
-
-def results_table(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
-    """A column for each player, and a row for each metric that any of them has."""
-    # Names of metrics and players come from an environment and may look like markup.
-    table = Table("", *map(escape, players), title=Text(title))
-    for name in dict.fromkeys(name for numbers in players.values() for name in numbers):
-        cells = (f"{n[name]:g}" if name in n else "" for n in players.values())
-        table.add_row(escape(name), *cells)
-    return table
-
-
-def format_duration(seconds: float) -> str:
-    """A duration, such as `42 s`, `3:05` or `1:02:05`."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Name and text of the most important metrics."""
-    values: dict[str, float] = {}
-    for key, value in metrics.items():
-        values.setdefault(key.rpartition("/")[2], value)
-    return [
-        (name.replace("_per_s", "/s"), _text(values[name])) for name in HEADLINE if name in values
-    ]
-
-
-def _text(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Results of several players as rows of numbers; anything else is left out.
-
-    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
-    """
-    rows: dict[str, dict[str, float]] = {}
-    for name, value in results.items():
-        if not isinstance(value, Mapping) or name == "seconds":
-            continue
-        numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
-        if numbers:
-            rows[name] = numbers
-        rows |= {f"{name} {inner}": row for inner, row in flatten_results(value).items()}
-    return rows

@@ -1,0 +1,183 @@
+"""Destinations of a job's metrics: what each implements, and how the configured ones are opened."""
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentrl.config import LoggerConfig, parse_loggers
+from agentrl.errors import ConfigError, describe_error
+from agentrl.extension_points import LOGGER
+from agentrl.training.monitoring.progress import PlannedWork
+
+_OFFLINE = ("offline", "local", "dryrun", "disabled")
+
+
+class Logger(ABC):
+    """One destination of a job's metrics.
+
+    It is constructed when the job starts; a subclass may take further keyword arguments, which
+    come from the `kwargs` of its entry in `logging`. Only `log` must be implemented.
+
+    Args:
+        run: the run's folder.
+        amounts: the planned work of the job.
+    """
+
+    library: ClassVar[str | None] = None
+    """The optional library that it needs, as it is imported; imported on use."""
+    install: ClassVar[str] = ""
+    """The command that installs the library; `pip install LIBRARY` if empty."""
+
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
+        """Keep nothing."""
+
+    @abstractmethod
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Metrics of one step of one stage, such as `warm start` or `reinforcement`."""
+
+    def stage(self, name: str) -> None:
+        """A new stage of the job begins; `log` is given it as well."""
+
+    def progress(self, done: float, total: float, note: str) -> None:
+        """Progress of the current stage or step: `done` of `total`."""
+
+    def rewind(self, step: int) -> None:
+        """A resumed job repeats what came after this training step."""
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """The job is complete; `results` of all players and stages, also passed to `log`."""
+
+    def close(self) -> None:
+        """No more metrics will come."""
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        """Whether its library is installed."""
+        return cls.library is None or find_spec(cls.library) is not None
+
+    @classmethod
+    def check_login(cls) -> list[str]:
+        """Check that it can log in, without contacting a server.
+
+        Returns:
+            What only a server can confirm, for the plan of a job.
+
+        Raises:
+            ConfigError: it is not logged in, and what to do.
+        """
+        return []
+
+
+def check_loggers(entries: Sequence[Any]) -> None:
+    """Check that all loggers exist, are installed and accept their arguments.
+
+    Args:
+        entries: as in `logging`; `NAME?` need not be installed.
+
+    Raises:
+        ConfigError: the first that does not, and what to do.
+    """
+    for config in parse_loggers(entries):
+        cls: type[Logger] = LOGGER.resolve(config.name)
+        if not cls.is_installed():
+            if config.optional:
+                continue
+            install = cls.install or f"pip install {cls.library}"
+            raise ConfigError(
+                f"logging: {cls.library} is not installed. Install it with {install}, or write "
+                f"'{config.name}?' to skip it where it is missing."
+            )
+        try:
+            inspect.signature(cls).bind(None, None, **config.kwargs)
+        except TypeError as error:
+            raise ConfigError(
+                f"logging: {config.name} does not accept kwargs={config.kwargs}: {error}"
+            ) from None
+
+
+def check_logins(entries: Sequence[Any]) -> list[str]:
+    """Check that all loggers that are installed can log in; no server is contacted.
+
+    Returns:
+        What only a server can confirm, one text per logger.
+
+    Raises:
+        ConfigError: see `Logger.check_login`.
+    """
+    classes = [LOGGER.resolve(config.name) for config in parse_loggers(entries)]
+    return [text for cls in classes if cls.is_installed() for text in cls.check_login()]
+
+
+def open_loggers(run: Path, entries: Sequence[Any], amounts: PlannedWork) -> list[Logger]:
+    """Open the loggers of `logging`, each once; `NAME?` only if it is installed.
+
+    Raises:
+        ConfigError: see `check_loggers`; or one cannot be constructed.
+    """
+    check_loggers(entries)
+    opened: list[Logger] = []
+    try:
+        for config in parse_loggers(entries):
+            cls: type[Logger] = LOGGER.resolve(config.name)
+            if cls.is_installed():
+                opened.append(_open(cls, config, run, amounts))
+    except BaseException:
+        for logger in opened:
+            logger.close()
+        raise
+    return opened
+
+
+def _open(cls: type[Logger], config: LoggerConfig, run: Path, amounts: PlannedWork) -> Logger:
+    try:
+        return cls(run, amounts, **config.kwargs)
+    except (ConfigError, OSError):  # such as a full disk
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"logging: {config.name} cannot be opened: {describe_error(error)}"
+        ) from error
+
+
+def plain_name(name: str) -> str:
+    """The name with everything but letters, digits, dots and underscores replaced."""
+    return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
+
+
+def check_account(name: str, *, netrc_file: str, default_mode: str) -> list[str]:
+    """Check that a service with an account is logged in, or set to work offline.
+
+    Args:
+        name: of the service, which also begins its environment variables.
+        netrc_file: where its `login` command stores the API key.
+        default_mode: without its variable `..._MODE`.
+
+    Returns:
+        What only its server can confirm.
+
+    Raises:
+        ConfigError: it is neither logged in nor offline.
+    """
+    key, mode = f"{name.upper()}_API_KEY", f"{name.upper()}_MODE"
+    if os.environ.get(mode, default_mode) in _OFFLINE:
+        return []
+    if not os.environ.get(key) and not _has_netrc_entry(name, netrc_file):
+        raise ConfigError(
+            f"logging: {name} is not logged in. Run `{name} login`, set {key}, or set "
+            f"{mode}=offline to log into the run's folder"
+        )
+    return [f"whether {name} accepts the API key"]
+
+
+def _has_netrc_entry(name: str, file: str) -> bool:
+    server = os.environ.get(f"{name.upper()}_BASE_URL", "")
+    try:
+        hosts = netrc(Path(os.environ.get("NETRC", file)).expanduser()).hosts
+    except (OSError, NetrcParseError):
+        return False
+    return any(name in host or host in server for host in hosts)

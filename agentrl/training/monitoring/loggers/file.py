@@ -1,0 +1,47 @@
+"""Logs to `metrics.jsonl` in the run's folder, which the viewer reads."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from agentrl.files import write_durably
+from agentrl.training.monitoring.logger import Logger
+from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
+from agentrl.training.monitoring.progress import TRAINING, PlannedWork
+
+_COUNTED = (TRAINING, EVALUATION)
+
+
+class FileLogger(Logger):
+    """Appends one JSON object per step to `metrics.jsonl`, flushed at once."""
+
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
+        self._path = run / METRICS_FILE
+        self._file: TextIO = self._path.open("a", encoding="utf-8")
+        self.rewind(sys.maxsize)
+
+    def rewind(self, step: int) -> None:
+        """Drop what a resumed job repeats, and an incomplete last line of a killed one."""
+        kept = [entry for entry in read_metrics(self._path) if _is_before(entry, step)]
+        write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
+        self._file.close()
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Write one line; values that are not finite become null, as JSON cannot express them."""
+        numbers = {key: v if math.isfinite(v) else None for key, v in metrics.items()}
+        entry = {"stage": stage, "step": step, "time": round(time.time(), 3), **numbers}
+        self._file.write(json.dumps(entry) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _is_before(entry: Mapping[str, Any], step: int) -> bool:
+    return entry["stage"] not in _COUNTED or entry["step"] <= step

@@ -1,0 +1,22 @@
+"""The file of a run's metrics, `metrics.jsonl`: one JSON object per step of a stage."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+METRICS_FILE = "metrics.jsonl"
+EVALUATION = "evaluation"
+"""The stage of evaluations during training."""
+
+
+def read_metrics(path: Path, label: str = "stage") -> list[dict[str, Any]]:
+    """The entries of a metrics file; skips incomplete lines and those without label or step."""
+    entries = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and isinstance(entry.get(label), str):
+            entries.append(entry)
+    return [entry for entry in entries if isinstance(entry.get("step"), int)]

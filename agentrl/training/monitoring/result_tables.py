@@ -1,0 +1,64 @@
+"""How metrics and results are shown as text: tables, durations and the most important metrics."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+HEADLINE = (
+    "reward", "success", "accuracy", "tokens_per_s", "episodes_per_s", "score",
+    "token_accuracy", "loss", "unreadable", "void",
+    "mismatch_max", "entropy", "turns_per_s",
+)  # fmt: skip
+"""Metrics shown on the console, in this order; all others are only in the files."""
+
+
+def results_table(players: Mapping[str, Mapping[str, float]], title: str) -> Table:
+    """A column for each player, and a row for each metric that any of them has."""
+    # Names of metrics and players come from an environment and may look like markup.
+    table = Table("", *map(escape, players), title=Text(title))
+    for name in dict.fromkeys(name for numbers in players.values() for name in numbers):
+        cells = (f"{n[name]:g}" if name in n else "" for n in players.values())
+        table.add_row(escape(name), *cells)
+    return table
+
+
+def format_duration(seconds: float) -> str:
+    """A duration, such as `42 s`, `3:05` or `1:02:05`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Name and text of the most important metrics."""
+    values: dict[str, float] = {}
+    for key, value in metrics.items():
+        values.setdefault(key.rpartition("/")[2], value)
+    return [
+        (name.replace("_per_s", "/s"), _text(values[name])) for name in HEADLINE if name in values
+    ]
+
+
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Results of several players as rows of numbers; anything else is left out.
+
+    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    for name, value in results.items():
+        if not isinstance(value, Mapping) or name == "seconds":
+            continue
+        numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
+        if numbers:
+            rows[name] = numbers
+        rows |= {f"{name} {inner}": row for inner, row in flatten_results(value).items()}
+    return rows
