@@ -29,3 +29,22 @@ LOGGER = ExtensionPoint(
     builtin="agentrl.training.monitoring.loggers",
     base="agentrl.training.monitoring.logger:Logger",
 )
+
+DRIVER = ExtensionPoint(
+    kind="driver",
+    setting="devices.driver",
+    builtin="agentrl.devices.adb.drivers",
+    base="agentrl.devices.adb.adb_socket:AdbSocket",
+)
+
+CAPTURE = ExtensionPoint(
+    kind="capture",
+    setting="devices.capture",
+    builtin={
+        "raw": "agentrl.devices.capture.screencap:RawCapture",
+        "png": "agentrl.devices.capture.screencap:PngCapture",
+        "framebuffer": "agentrl.devices.capture.framebuffer:FramebufferCapture",
+        "stream": "agentrl.devices.capture.h264_stream:StreamCapture",
+    },
+    base="agentrl.devices.capture.capture_method:Capture",
+)

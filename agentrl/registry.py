@@ -151,6 +151,10 @@ class ExtensionPoint:
             found.setdefault(_key(one.name), one)
         return sorted(found.values(), key=lambda one: one.name)
 
+    def names(self) -> list[str]:
+        """The names of `extensions`."""
+        return [one.name for one in self.extensions()]
+
     def resolve(self, name: str) -> Any:
         """The object that a name selects.
 

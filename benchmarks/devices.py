@@ -23,9 +23,9 @@ from rich.table import Table
 
 from agentrl.devices import Device, Tap, act_and_settle, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture_benchmark import measure_methods
+from agentrl.extension_points import DRIVER
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE, ACTIVITY = "org.agentrl.probe", ".Main"
@@ -161,7 +161,8 @@ async def frames_per_second(num_phones: int, seconds: float) -> float:
 def by_both_drivers(device: Device) -> dict[str, AdbPhone]:
     """The same phone through each driver."""
     return {
-        driver: AdbPhone(AdbServer.from_environment(driver), device.serial) for driver in DRIVERS
+        driver: AdbPhone(AdbServer.from_environment(driver), device.serial)
+        for driver in DRIVER.names()
     }
 
 

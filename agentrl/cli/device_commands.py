@@ -37,9 +37,10 @@ Serial = Annotated[
         help="As listed by `agentrl devices`; defaults to the only phone that is ready."
     ),
 ]
-Driver = Annotated[str, typer.Option(help="ADB library: adbutils or ppadb.")]
+Driver = Annotated[str, typer.Option(help="ADB library; see agentrl list driver.")]
 ListDriver = Annotated[
-    str | None, typer.Option("--driver", help="ADB library: adbutils (default) or ppadb.")
+    str | None,
+    typer.Option("--driver", help="ADB library (default: adbutils); see agentrl list driver."),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from agentrl.config.bounds import check_not_negative, check_positive, check_size
 from agentrl.errors import ConfigError
+from agentrl.extension_points import CAPTURE, DRIVER
 
 _PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 
@@ -40,10 +41,12 @@ class DevicesConfig:
     source: Any = "virtual:8"
     """`virtual:N`, a list of serials, or `connected`: every phone that adb lists as ready,
     including those that appear later."""
-    driver: Literal["adbutils", "ppadb"] = "adbutils"
-    """The ADB client library; `ppadb` is pure-python-adb, an extra."""
-    capture: Literal["auto", "raw", "png", "framebuffer", "stream"] = "auto"
-    """How screenshots are taken; `auto` picks the fastest method that is correct on that phone."""
+    driver: str = "adbutils"
+    """The ADB client library: `adbutils`, `ppadb` (pure-python-adb, an extra), or your own class
+    (`my_driver.py:MyDriver`)."""
+    capture: str = "auto"
+    """How screenshots are taken: `raw`, `png`, `framebuffer`, `stream`, or your own class
+    (`my_capture.py:MyCapture`); `auto` picks the fastest method that is correct on that phone."""
     input: Literal["auto", "input", "shell"] = "auto"
     """Whether each command opens a shell (`input`) or all share one (`shell`); `auto` picks the
     faster."""
@@ -85,6 +88,9 @@ class DevicesConfig:
         check_positive("devices", self, "quarantine_after", "quarantine_s", "lease_s")
         check_not_negative("devices", self, "patience_s")
         self.deadlines.validate()
+        DRIVER.check_name(self.driver)
+        if self.capture != "auto":
+            CAPTURE.check_name(self.capture)
         check_size("devices.size", self.size, 64, 4096)
         delay = self.effect_delay_ms
         if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:

@@ -27,7 +27,7 @@ def parse_loggers(entries: Sequence[Any]) -> list[LoggerConfig]:
     """
     found: list[LoggerConfig] = []
     for entry in entries:
-        given = {"name": entry} if isinstance(entry, str) else entry
+        given: Any = {"name": entry} if isinstance(entry, str) else entry
         if not _is_logger(given):
             raise ConfigError(
                 f"logging: {entry!r} must be a name, or {{name: ..., kwargs: {{...}}}}"

@@ -29,7 +29,7 @@ from agentrl.devices.adb.app_commands import (
     start_command,
 )
 from agentrl.devices.adb.shell_script import Command
-from agentrl.devices.capture import CAPTURES, Capture
+from agentrl.devices.capture import Capture
 from agentrl.devices.capture.capture_method import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
@@ -38,6 +38,7 @@ from agentrl.devices.guard.foreground import WINDOW, front_check, parse_front_pa
 from agentrl.devices.input.input_commands import Keyboard, Touch, input_command
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import AppNotInFront, CaptureError, DeviceError, DeviceTimeout
+from agentrl.extension_points import CAPTURE
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -85,13 +86,13 @@ class AdbPhone(ConnectedPhone):
         """Set the capture and the input method.
 
         Args:
-            capture: one of `agentrl.devices.capture.CAPTURES`.
+            capture: as `devices.capture`, but not `auto`.
             input: one of `INPUTS`.
 
         Raises:
-            ConfigError: the capture needs a library that is not installed.
+            ConfigError: there is no such capture, or it needs a library that is not installed.
         """
-        chosen = CAPTURES[capture](self.transport)
+        chosen: Capture = CAPTURE.resolve(capture)(self.transport)
         with self._lock:
             self.capture.close()
             self.capture = chosen

@@ -18,16 +18,15 @@ from typing import Literal
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture import CAPTURES
+from agentrl.devices.capture import Capture, StreamingCapture
 from agentrl.devices.capture.capture_trial import CaptureTrial, measure_lag_s
-from agentrl.devices.capture.h264_stream import StreamCapture
 from agentrl.errors import ConfigError, DeviceError
+from agentrl.extension_points import CAPTURE
 
 log = logging.getLogger(__name__)
 
 BUDGET_S = 1.0
 _ROUNDS = 2
-_QUICK = ("raw", "framebuffer", "png")
 _USUAL = {"capture": "raw", "input": "shell"}
 _CLEARLY = 1.25
 """The default is given up for a method that is faster by this factor: less is noise."""
@@ -72,7 +71,7 @@ def measure_methods(
         One row per method, captures first.
     """
     trial = CaptureTrial(phone.transport, phone.deadlines.frame_s, rounds=rounds, change=change)
-    rows = [_capture(phone, trial, name, change, rounds) for name in CAPTURES]
+    rows = [_capture(phone, trial, name, change, rounds) for name in _captures()]
     rows += _inputs(phone, _HARMLESS, rounds, Deadline(rounds * 2 * phone.deadlines.command_s))
     return _marked(rows)
 
@@ -111,7 +110,8 @@ def choose_methods(
         trial = CaptureTrial(
             phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline
         )
-        rows += [_capture(phone, trial, name, None, _ROUNDS) for name in _QUICK]
+        quick = [name for name, cls in _captures().items() if cls.measured_at_open]
+        rows += [_capture(phone, trial, name, None, _ROUNDS) for name in quick]
     rows = _marked(rows)
     picked = {row.kind: row.name for row in rows if row.picked}
     taken = set_methods(phone, **({"capture": capture, "input": input} | picked))
@@ -135,16 +135,27 @@ def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]
     return taken["capture"], taken["input"]
 
 
+def _captures() -> dict[str, type[Capture]]:
+    """The built-in captures and those of installed packages by name, the usual one first."""
+    found = {}
+    for one in CAPTURE.extensions():
+        try:
+            found[one.name] = CAPTURE.resolve(one.name)
+        except ConfigError as error:
+            log.warning("%s is left out: %s", one.name, error)
+    return dict(sorted(found.items(), key=lambda item: item[0] != _USUAL["capture"]))
+
+
 def _capture(
     phone: AdbPhone, trial: CaptureTrial, name: str, change: Callable[[], None] | None, rounds: int
 ) -> MethodTiming:
     row = MethodTiming(kind="capture", name=name, rounds=rounds)
     try:
-        capture = CAPTURES[name](phone.transport)
+        capture: Capture = CAPTURE.resolve(name)(phone.transport)
     except ConfigError as error:
         return replace(row, failure=str(error))
     try:
-        if isinstance(capture, StreamCapture) and change is not None:
+        if isinstance(capture, StreamingCapture) and change is not None:
             deadline = Deadline(rounds * 2 * phone.deadlines.frame_s)
             capture.lag_s = measure_lag_s(phone.transport, capture, change, rounds, deadline)
         seconds = trial.seconds(capture)
@@ -152,7 +163,7 @@ def _capture(
         return replace(row, failure=_why(phone, error))
     finally:
         capture.close()
-    lag_s = capture.lag_s if isinstance(capture, StreamCapture) else None
+    lag_s = capture.lag_s if isinstance(capture, StreamingCapture) else None
     return replace(row, median_ms=1000 * statistics.median(seconds), lag_s=lag_s)
 
 

@@ -7,10 +7,10 @@ from typing import TypedDict
 from agentrl.devices import capture_benchmark
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
-from agentrl.devices.capture import CAPTURES, check_installed
 from agentrl.devices.device import Deadlines
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import ConfigError
+from agentrl.extension_points import CAPTURE
 from agentrl.text import did_you_mean, remember_serial
 
 DeviceWrapper = Callable[[LeasableDevice], LeasableDevice]
@@ -20,9 +20,9 @@ class OpenSettings(TypedDict, total=False):
     """How phones are opened; all keys are optional."""
 
     driver: str
-    """The library that speaks ADB, `adbutils` (default) or `ppadb`."""
+    """The library that speaks ADB, as `devices.driver`; `adbutils` by default."""
     capture: str
-    """`raw`, `png`, `framebuffer`, `stream`, or `auto` (default) for the fastest
+    """As `devices.capture`; `auto` (default) takes the fastest
     (`agentrl.devices.capture_benchmark`)."""
     input: str
     """How commands are run: `input`, `shell`, or `auto` (default) for the faster one."""
@@ -53,16 +53,14 @@ class DeviceOpener:
     server: AdbServer = field(init=False)
 
     def __post_init__(self) -> None:
-        for setting, value, known in (
-            ("capture", self.capture, ("auto", *CAPTURES)),
-            ("input", self.input, ("auto", *INPUTS)),
-        ):
-            if value not in known:
-                raise ConfigError(
-                    f"devices.{setting}={value} is not one of {', '.join(known)}"
-                    f"{did_you_mean(value, known)}"
-                )
-        check_installed(self.capture)
+        inputs = ("auto", *INPUTS)
+        if self.input not in inputs:
+            raise ConfigError(
+                f"devices.input={self.input} is not one of {', '.join(inputs)}"
+                f"{did_you_mean(self.input, inputs)}"
+            )
+        if self.capture != "auto":
+            CAPTURE.resolve(self.capture).check_installed()
         server = AdbServer.from_environment(self.driver, public=self.public)
         object.__setattr__(self, "server", server)
 

@@ -12,10 +12,11 @@ import pytest
 from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import parse_counted_state
-from agentrl.devices.adb.drivers import DRIVERS, socket_class
+from agentrl.devices.adb.drivers import socket_class
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult, Window
 from agentrl.errors import AppNotInFront, ConfigError, DeviceError, DeviceOffline, DeviceTimeout
+from agentrl.extension_points import DRIVER
 from agentrl.virtual_phone import spawn
 from tests.devices.conftest import WatchedPhone
 
@@ -24,7 +25,7 @@ PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE = "org.agentrl.probe"
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=DRIVER.names())
 def phone(adb_server: AdbServer, request: pytest.FixtureRequest) -> Iterator[Device]:
     """A phone with the probe in front, by each driver."""
     device = open_device("virtual", driver=request.param, apps=[PROBE], effect_delay_ms=(0, 0))
@@ -155,7 +156,7 @@ def test_an_app_that_refuses_its_extras_is_an_error(virtual_phone: Device) -> No
         virtual_phone.launch(PACKAGE, ".Main", {"refuse": "1"})
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 def test_a_hung_command_ends_at_its_deadline(adb_server: AdbServer, driver: str) -> None:
     phone = open_device("virtual", driver=driver, deadlines=Deadlines(command_s=1.0))
     start = time.monotonic()
@@ -166,7 +167,7 @@ def test_a_hung_command_ends_at_its_deadline(adb_server: AdbServer, driver: str)
     phone.close()
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 def test_a_phone_that_goes_away_is_offline_within_the_deadline(
     adb_server: AdbServer, driver: str
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_driver_whose_library_is_not_installed_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ppadb.connection", None)
+    monkeypatch.delitem(sys.modules, "agentrl.devices.adb.drivers.ppadb", raising=False)
     socket_class.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install 'agentrl-screens\[ppadb\]'"):
         open_device("virtual", driver="ppadb")

@@ -5,7 +5,7 @@ import pytest
 
 from agentrl.devices import capture_benchmark, open_device
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
-from agentrl.devices.capture import CAPTURES, screencap
+from agentrl.devices.capture import screencap
 from agentrl.devices.capture_benchmark import (
     MethodTiming,
     choose_methods,
@@ -13,6 +13,7 @@ from agentrl.devices.capture_benchmark import (
     screen_toggler,
 )
 from agentrl.errors import CaptureError, ConfigError
+from agentrl.extension_points import CAPTURE
 
 PACKAGE = "org.agentrl.probe"
 
@@ -66,11 +67,11 @@ def test_every_method_is_measured_or_says_why_not(phone: AdbPhone) -> None:
         phone.tap(0.5, 0.25)
 
     found = by_name(measure_methods(phone, rounds=2, change=change))
-    assert set(found) == {*CAPTURES, *INPUTS}
+    assert set(found) == {*CAPTURE.names(), *INPUTS}
     for row in found.values():
         assert row.failure == ""
         assert (row.median_ms or 0) > 0
-    assert len(touches) == len(CAPTURES) + 2, "every capture has shown a change"
+    assert len(touches) == len(CAPTURE.names()) + 2, "every capture has shown a change"
     assert sum(row.picked for row in found.values()) == 2
     lag_s = found["stream"].lag_s
     assert lag_s is not None
@@ -106,7 +107,7 @@ def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.Monk
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
     found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
-    for name in CAPTURES:
+    for name in CAPTURE.names():
         assert "stale: a change did not show within 0.3 s" in found[name].failure
         assert not found[name].picked
 

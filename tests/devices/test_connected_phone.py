@@ -5,10 +5,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.connected_phone import ConnectedPhone
 from agentrl.errors import DeviceError
+from agentrl.extension_points import DRIVER
 
 pytestmark = pytest.mark.adb
 
@@ -37,7 +37,7 @@ def port() -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 def test_a_phone_reaches_this_machine_through_its_tunnel(
     virtual_serial: str, opened: Callable[..., AdbPhone], port: int, driver: str
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_phone_reaches_this_machine_through_its_tunnel(
     phone.reverse_remove("tcp:8123")
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 def test_a_tunnel_that_the_phone_refuses_says_why(
     virtual_serial: str, opened: Callable[..., AdbPhone], driver: str
 ) -> None:

@@ -16,10 +16,9 @@ import pytest
 from agentrl import cli
 from agentrl.devices import Key, Tap
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture import CAPTURES
 from agentrl.errors import AppNotInFront, DeviceError
+from agentrl.extension_points import CAPTURE, DRIVER
 from agentrl.virtual_phone import spawn
 from tests.devices.adb.hostile_arguments import HOSTILE
 
@@ -42,7 +41,7 @@ def serial(request: pytest.FixtureRequest) -> Iterator[str]:
     server.disconnect(phones.serials[0])
 
 
-@pytest.fixture(params=sorted(DRIVERS))
+@pytest.fixture(params=DRIVER.names())
 def phone(serial: str, request: pytest.FixtureRequest) -> Iterator[AdbPhone]:
     server = AdbServer.from_environment(request.param)
     server.ensure()
@@ -54,7 +53,7 @@ def phone(serial: str, request: pytest.FixtureRequest) -> Iterator[AdbPhone]:
 
 def test_every_capture_shows_the_same_screen(phone: AdbPhone) -> None:
     pictures, failures = {}, {}
-    for name in CAPTURES:
+    for name in CAPTURE.names():
         phone.use(capture=name)
         try:
             pictures[name] = phone.screenshot()

@@ -76,7 +76,7 @@ class AdbServer:
     adb: str | None = None
     """Program to start it with; None searches for one."""
     driver: str = "adbutils"
-    """The library that speaks to it, one of `agentrl.devices.adb.drivers.DRIVERS`."""
+    """The library that speaks to it, as `devices.driver`."""
     public: tuple[str, ...] = ()
     """Serials (`host:port`) that may be connected even though their address is public."""
 

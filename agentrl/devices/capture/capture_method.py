@@ -1,13 +1,15 @@
-"""The `Capture` protocol, the checks of captures, the screen's size, and comparing captures."""
+"""The base class of captures, the checks of captures, the screen's size, and comparing captures."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar
 
 import cv2
 import numpy as np
 
 from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 
@@ -26,9 +28,20 @@ _MOST_BLOCKS = 0.01
 """Largest fraction of blocks that may differ by more than the tolerance in equal pictures."""
 
 
-class Capture(Protocol):
-    """One method of capturing a phone's screen; not thread-safe."""
+class Capture(ABC):
+    """One method of capturing a phone's screen; not thread-safe.
 
+    Args:
+        transport: opens services of the phone; nothing is opened before the first frame.
+    """
+
+    measured_at_open: ClassVar[bool] = True
+    """Whether `devices.capture=auto` considers it when a phone is opened."""
+
+    @abstractmethod
+    def __init__(self, transport: DeviceTransport) -> None: ...
+
+    @abstractmethod
     def frame(self, deadline: Deadline) -> Image:
         """What the screen shows, uint8[H, W, 3]; the caller owns it.
 
@@ -41,6 +54,31 @@ class Capture(Protocol):
 
     def close(self) -> None:
         """Release what is kept between frames; the next call starts again."""
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Check that the library it needs is installed.
+
+        Raises:
+            ConfigError: it is not, and how to install it.
+        """
+
+
+class StreamingCapture(Capture):
+    """A capture whose pictures arrive some time after what they show."""
+
+    measured_at_open = False  # that requires changing the screen
+    lag_s: float
+    """Upper bound of the time until a picture shows what the screen shows."""
+
+    @abstractmethod
+    def newest(self, deadline: Deadline) -> Image:
+        """The newest picture, not older than this call; not checked.
+
+        Raises:
+            CaptureError: the stream ended without one.
+            TimeoutError: none came in time.
+        """
 
 
 class ScreenSize:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture.capture_method import Capture, images_match
-from agentrl.devices.capture.h264_stream import StreamCapture
+from agentrl.devices.capture.capture_method import Capture, StreamingCapture, images_match
 from agentrl.devices.capture.screencap import PngCapture, RawCapture
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
@@ -118,7 +117,7 @@ class CaptureTrial:
 
 def measure_lag_s(
     transport: DeviceTransport,
-    stream: StreamCapture,
+    stream: StreamingCapture,
     change: Callable[[], None],
     rounds: int,
     deadline: Deadline,
@@ -145,7 +144,7 @@ def measure_lag_s(
 
 def _lag_s(
     transport: DeviceTransport,
-    stream: StreamCapture,
+    stream: StreamingCapture,
     change: Callable[[], None],
     deadline: Deadline,
 ) -> float:

@@ -8,7 +8,13 @@ import numpy as np
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
+from agentrl.devices.capture.capture_method import (
+    Capture,
+    check_lit,
+    check_sides,
+    cut_off,
+    no_frame,
+)
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
@@ -34,7 +40,7 @@ class _Header:
     form: tuple[int, tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
-class FramebufferCapture:
+class FramebufferCapture(Capture):
     """See Capture."""
 
     def __init__(self, transport: DeviceTransport) -> None:
@@ -45,9 +51,6 @@ class FramebufferCapture:
         """See Capture.frame."""
         with self._transport.opened("framebuffer:", deadline, "framebuffer") as link:
             return self.read(link)
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def read(self, link: AdbSocket) -> Image:
         """Read one frame from a link on which `framebuffer:` was opened.

@@ -24,7 +24,12 @@ import numpy as np
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline, to_device_error
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
-from agentrl.devices.capture.capture_method import block_difference, check_lit, images_match
+from agentrl.devices.capture.capture_method import (
+    StreamingCapture,
+    block_difference,
+    check_lit,
+    images_match,
+)
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.errors import CaptureError, ConfigError, DeviceError
 from agentrl.types import Image
@@ -45,7 +50,7 @@ _FOREVER_S = 86_400.0
 _ACCESS_UNIT_DELIMITER = b"\0\0\0\1\x09\xf0"
 
 
-class StreamCapture:
+class StreamCapture(StreamingCapture):
     """See Capture.
 
     Args:
@@ -57,13 +62,24 @@ class StreamCapture:
     """
 
     def __init__(self, transport: DeviceTransport, lag_s: float = 0.25) -> None:
-        check_decoder()
+        self.check_installed()
         self.lag_s = lag_s
         self._transport = transport
         self._raw = RawCapture(transport)
         self._run: ScreenRecording | None = None
         self._checked: Image = np.zeros((1, 1, 3), np.uint8)
         self._check_at_s = 0.0
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """See Capture.check_installed."""
+        try:
+            import av  # noqa: F401 - fails early if PyAV is missing
+        except ImportError as error:
+            raise ConfigError(
+                f"devices.capture=stream needs PyAV ({error}): "
+                "pip install 'agentrl-screens[stream]', or use devices.capture=auto"
+            ) from error
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
@@ -92,12 +108,7 @@ class StreamCapture:
             run.close()
 
     def newest(self, deadline: Deadline) -> Image:
-        """The newest frame, not older than this call; not checked.
-
-        Raises:
-            CaptureError: the recording ended without one.
-            TimeoutError: none came in time.
-        """
+        """See StreamingCapture.newest."""
         asked_s, why = time.monotonic(), ""
         for _ in range(2):
             run = self._run
@@ -253,21 +264,6 @@ class H264Decoder:
                     yield frame
         except FFmpegError as error:
             raise CaptureError(f"the stream is damaged: {error}") from error
-
-
-def check_decoder() -> None:
-    """Check that PyAV is installed.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    try:
-        import av  # noqa: F401 - fails early if PyAV is missing
-    except ImportError as error:
-        raise ConfigError(
-            f"devices.capture=stream needs PyAV ({error}): pip install 'agentrl-screens[stream]', "
-            "or use devices.capture=auto"
-        ) from error
 
 
 def _sides(picture: Image) -> str:

@@ -11,7 +11,13 @@ import numpy as np
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
-from agentrl.devices.capture.capture_method import check_lit, check_sides, cut_off, no_frame
+from agentrl.devices.capture.capture_method import (
+    Capture,
+    check_lit,
+    check_sides,
+    cut_off,
+    no_frame,
+)
 from agentrl.errors import CaptureError
 from agentrl.types import Image
 
@@ -23,7 +29,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 
 
-class RawCapture:
+class RawCapture(Capture):
     """The fastest capture that every phone supports, over a fast connection; see Capture."""
 
     def __init__(self, transport: DeviceTransport) -> None:
@@ -35,9 +41,6 @@ class RawCapture:
         # Phones with two screens write a warning before the frame.
         with self._transport.opened("exec:screencap 2>/dev/null", deadline, "screencap") as link:
             return self.read(link)
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def read(self, link: AdbSocket) -> Image:
         """Read one frame from a link on which `screencap` was opened.
@@ -66,7 +69,7 @@ class RawCapture:
         return check_lit(serial, rgb)
 
 
-class PngCapture:
+class PngCapture(Capture):
     """A compressed capture; see Capture."""
 
     def __init__(self, transport: DeviceTransport) -> None:
@@ -81,9 +84,6 @@ class PngCapture:
             while chunk := link.receive():
                 data += chunk
         return decode_png(bytes(data), self._transport.serial)
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 def decode_png(data: bytes, serial: str) -> Image:

@@ -14,10 +14,10 @@ from agentrl.cli import install_doctor
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb.serial_addresses import check_address
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
+from agentrl.extension_points import DRIVER
 from agentrl.virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
@@ -84,7 +84,7 @@ def test_closing_a_virtual_phone_ends_it_and_removes_it_from_the_server(
     assert phone.serial not in adb_server.devices()
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=DRIVER.names())
 def silent_server(request: pytest.FixtureRequest) -> Iterator[AdbServer]:
     """Something on the adb server's port that accepts and never answers."""
     with socket.socket() as listener:
@@ -98,7 +98,7 @@ def test_an_unresponsive_server_is_a_timeout(silent_server: AdbServer) -> None:
         silent_server.ensure(0.1)
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
@@ -136,7 +136,7 @@ def programs() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 @pytest.mark.parametrize("program", programs().values(), ids=programs())
 def test_a_server_is_started_if_none_is_running(program: str, driver: str) -> None:
     with socket.socket() as free:
@@ -182,7 +182,7 @@ def test_an_invalid_port_is_reported(port: str, monkeypatch: pytest.MonkeyPatch)
     assert [found.state for found in install_doctor._adb()][-1] == "missing"
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("driver", DRIVER.names())
 def test_an_invalid_host_name_is_an_error(driver: str) -> None:
     with pytest.raises(DeviceError, match="adb server, host:devices"):
         AdbServer(host="a..b", driver=driver).devices()

@@ -9,10 +9,10 @@ import pytest
 
 from agentrl.devices import Tap, Type
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.drivers import DRIVERS
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.guard.foreground import parse_front_package
 from agentrl.errors import DeviceError
+from agentrl.extension_points import DRIVER
 
 pytestmark = pytest.mark.adb
 PACKAGE = "org.agentrl.probe"
@@ -57,7 +57,7 @@ class Target:
         assert self.ran() == [], repr(text[:80])
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=DRIVER.names())
 def target(
     watched_phone: Any, adb_server: AdbServer, request: pytest.FixtureRequest
 ) -> Iterator[Target]:

@@ -459,7 +459,7 @@ def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
 
 
 def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
-    names = [one.name for one in LOGGER.extensions() if one.name not in ("wandb", "swanlab")]
+    names = [name for name in LOGGER.names() if name not in ("wandb", "swanlab")]
     reporter = Reporter(tmp_path, names, PlannedWork())
     reporter.close()
     reporter.close()

@@ -1,0 +1,21 @@
+"""Drivers: the libraries that speak ADB, each wrapped as an `AdbSocket`, one file each.
+
+They differ in how they connect to the adb server and how they check that a request was accepted.
+Quoting, deadlines, reading and typed errors are shared code. Each library is imported on first use.
+"""
+
+from functools import cache
+
+from agentrl.devices.adb.adb_socket import AdbSocket
+from agentrl.extension_points import DRIVER
+
+
+@cache
+def socket_class(driver: str) -> type[AdbSocket]:
+    """The `AdbSocket` class of a driver.
+
+    Raises:
+        ConfigError: an unknown driver, or its library is not installed.
+    """
+    found: type[AdbSocket] = DRIVER.resolve(driver)
+    return found
