@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agentrl import registry
 from agentrl.errors import ConfigError, describe_error
+from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean
 from agentrl.types import Message, Observation
 
@@ -136,11 +137,41 @@ def find_env(id: str) -> EnvRegistration:
     try:
         return _gymnasium_env(name)
     except ConfigError:
+        if not module and name in ENV.names():  # of an installed package
+            return find_env(ENV.target(name))
         if not module or re.search(r"-v\d+$", name):
             raise
         known = [n for n, member in vars(loaded).items() if isinstance(member, type)]
         problem = "is not a gymnasium.Env" if kind is not None else "does not exist"
         raise ConfigError(f"env.id={id}: {name!r} {problem}{did_you_mean(name, known)}") from None
+
+
+def env_targets() -> dict[str, str]:
+    """`module:Class` of each environment registered with agentrl, by its id."""
+    return {entry.id: _target(entry.entry_point) for entry in registered_envs()}
+
+
+def translator_targets() -> dict[str, str]:
+    """`module:Class` of each translator: by its environment's id; `space` is the default one."""
+    own = {entry.id: entry.translator for entry in registered_envs()}
+    return {id: target for id, target in own.items() if target != TRANSLATOR} | {
+        "space": TRANSLATOR
+    }
+
+
+def player_targets() -> dict[str, str]:
+    """`module:Class` of each scripted player, as `ID/NAME`."""
+    return {
+        f"{entry.id}/{name}": target
+        for entry in registered_envs()
+        for name, target in entry.players.items()
+    } | _RANDOM
+
+
+def _target(entry_point: str | Callable[..., Any]) -> str:
+    if isinstance(entry_point, str):
+        return entry_point
+    return f"{entry_point.__module__}:{entry_point.__qualname__}"
 
 
 def registered_envs() -> list[EnvRegistration]:

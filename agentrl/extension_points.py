@@ -48,3 +48,26 @@ CAPTURE = ExtensionPoint(
     },
     base="agentrl.devices.capture.capture_method:Capture",
 )
+
+ENV = ExtensionPoint(kind="env", setting="env.id", builtin="agentrl.env:env_targets")
+
+TRANSLATOR = ExtensionPoint(
+    kind="translator",
+    setting="env.translator_class",
+    builtin="agentrl.env:translator_targets",
+)
+
+PLAYER = ExtensionPoint(kind="player", setting="env.players", builtin="agentrl.env:player_targets")
+
+REWARD = ExtensionPoint(
+    kind="reward",
+    setting="rewards",
+    builtin="agentrl.rollout.reward_names:reward_targets",
+)
+
+SUITE = ExtensionPoint(
+    kind="suite",
+    setting="eval.suite",
+    builtin="agentrl.training.evaluation.suites",
+    base="agentrl.training.evaluation.suite:EvaluationSuite",
+)

@@ -172,18 +172,26 @@ class ExtensionPoint:
         self._check_base(name, found)
         return found
 
+    def target(self, name: str) -> str:
+        """`module:name` of what a name selects, or the module of a built-in; not imported.
+
+        Raises:
+            ConfigError: there is no such name.
+        """
+        if ":" in name:
+            return name
+        try:
+            return self._find(name).target
+        except ConfigError as error:
+            raise ConfigError(f"{self.setting}={name}: {error}") from error
+
     def check_name(self, name: str) -> None:
         """Check that a name exists, without importing what it selects; see `resolve`.
 
         Raises:
             ConfigError: it does not. Whether `module:name` exists is not checked.
         """
-        if ":" in name:
-            return
-        try:
-            self._find(name)
-        except ConfigError as error:
-            raise ConfigError(f"{self.setting}={name}: {error}") from error
+        self.target(name)
 
     def _builtins(self) -> dict[str, Extension]:
         if not isinstance(self.builtin, str):

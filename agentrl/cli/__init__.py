@@ -15,6 +15,7 @@ from agentrl.cli import (
     episodes,
     evaluate,
     export,
+    extensions,
     install_doctor,
     phone,
     play,
@@ -35,6 +36,7 @@ _GROUPS = {
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
     "Environments": ("envs", "serve-env", "serve-reward"),
+    "Extend": ("list", "check"),
     "Installation": ("doctor",),
 }
 """Commands by task, in the order of `agentrl --help`."""
@@ -118,6 +120,8 @@ app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
 app.command("algorithms")(algorithms.algorithms)
+app.command("list")(extensions.list_)
+app.command("check")(extensions.check)
 app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(install_doctor.doctor)
 app.command("serve-env")(envs.serve)

@@ -1,4 +1,4 @@
-"""`agentrl envs`: list, check, create and serve environments."""
+"""`agentrl envs`: list, create and serve environments."""
 
 import importlib.util
 import keyword
@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +13,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.cli.evaluate import target_of
-from agentrl.cli.terminal import print_finding, suggest
+from agentrl.cli import extensions
+from agentrl.cli.terminal import suggest
+from agentrl.config import target_of
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.text import pluralize, printable
+from agentrl.text import printable
 
-app = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
+app = typer.Typer(help="List and create environments.", no_args_is_help=True)
 _TEMPLATES = {
     "game.py.jinja": "{name}.py",
     "rewards.py.jinja": "{name}_rewards.py",
@@ -51,7 +51,7 @@ def list_(
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
     Console().print(table)
     if not all_:
-        suggest(("envs", "list", "--all"), ("envs", "check", "NumberGame-v0"))
+        suggest(("envs", "list", "--all"), ("check", "env", "NumberGame-v0"))
         return
     typer.echo("\nFrom Gymnasium and installed packages:")
     lacking: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def list_(
         typer.echo(textwrap.fill(", ".join(ids), initial_indent="  ", subsequent_indent="  "))
 
 
-@app.command()
+@app.command(hidden=True)
 def check(
     target: Annotated[
         str,
@@ -74,33 +74,12 @@ def check(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Most turns of each random episode.", min=1)] = 50,
     deadline: Annotated[
         float, typer.Option(help="Time limit of each check, in seconds.", min=1)
     ] = 120.0,
 ) -> None:
-    """Check an environment and say how to fix what is wrong.
-
-    Exits with 1 if something must be fixed.
-
-    Example: agentrl envs check FrozenLake-v1 env.kwargs.map_name=8x8
-    """
-    from agentrl.config import resolve
-    from agentrl.rollout.env_check import check_environment_isolated
-
-    settings = resolve(target_of(target), overrides or []).env
-    console, num_wrong, shown = Console(), 0, set[str]()
-    for found in check_environment_isolated(settings, steps, deadline):
-        num_wrong += found.state == "wrong"
-        if found.state == "wrong" and found.detail in shown:
-            found = replace(found, detail="as above", fix="")
-        shown.add(found.detail)
-        print_finding(console, found)
-    if num_wrong:
-        typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
-        raise typer.Exit(1)
-    typer.echo("Ready for training.")
-    suggest(("play", target, *(overrides or ()), "--policy", "random"))
+    """The same as `agentrl check env`."""
+    extensions.check("env", target, overrides, deadline)
 
 
 @app.command()

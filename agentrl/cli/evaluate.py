@@ -8,12 +8,10 @@ import typer
 from rich.console import Console
 
 from agentrl.cli.terminal import suggest
-from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.config import target_of
 from agentrl.training.monitoring.result_tables import results_table
 
 if TYPE_CHECKING:
-    from agentrl.config import Config
     from agentrl.training.evaluation.evaluate import Evaluation
 
 
@@ -68,29 +66,6 @@ def evaluate(
         overrides=overrides or (),
     )
     _print_json(result) if as_json else _print_table(result, target, policy, greedy, checkpoint)
-
-
-def target_of(name: str) -> "Config | str":
-    """The file, run or packaged configuration of that name, or else the environment of that name.
-
-    Raises:
-        ConfigError: it is a path in an existing folder, but there is no such file.
-    """
-    from agentrl import config as configuration
-
-    is_file = name.endswith((".yaml", ".yml")) or Path(name).is_dir()
-    if is_file or configuration.is_packaged(name):
-        return name
-    folder, slash, last = name.rpartition("/")
-    if slash and ":" not in name:
-        parent = Path(folder or "/")
-        if parent.is_dir() or parent.name == "runs":  # an id may have a namespace, as ALE/Pong-v5
-            there = [path.name for path in parent.iterdir()] if parent.is_dir() else []
-            raise ConfigError(f"{name}: no such file or folder{did_you_mean(last, there)}")
-    return configuration.Config(
-        env=configuration.EnvConfig(id=name),
-        rollout=configuration.RolloutConfig(engine="hf", launcher="local"),
-    )
 
 
 def _print_json(result: "Evaluation") -> None:

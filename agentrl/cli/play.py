@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentrl.cli.evaluate import target_of
 from agentrl.cli.terminal import draw_image, suggest
+from agentrl.config import target_of
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable
 from agentrl.types import without_placeholders

@@ -25,6 +25,7 @@ from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
+from agentrl.config.targets import target_of
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
@@ -65,6 +66,7 @@ __all__ = [
     "parse_loggers",
     "resolve",
     "settings_of",
+    "target_of",
     "to_yaml",
     "unreadable",
 ]

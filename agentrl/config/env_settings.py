@@ -65,10 +65,11 @@ class EnvConfig:
     """Keyword arguments of the environment's translator. Those that the constructor also accepts
     are passed to both; two different values are an error."""
     translator_class: str | None = None
-    """`module:Class` or `path/file.py:Class` of a translator that replaces the environment's
-    own."""
+    """A translator that replaces the environment's own: `module:Class`, `path/file.py:Class`, or
+    a name of `agentrl list translator`."""
     players: dict[str, str] = field(default_factory=dict)
-    """Additional scripted players: a name, and `module:Class` or `path/file.py:Class`."""
+    """Additional scripted players: a name, and `module:Class`, `path/file.py:Class` or a name of
+    `agentrl list player`."""
     player_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
@@ -114,7 +115,7 @@ class RewardConfig:
     """One reward function and its weight."""
 
     function: str = "???"
-    """`module:name` or `path/file.py:name`."""
+    """`module:name`, `path/file.py:name`, or a name of `agentrl list reward`."""
     weight: float = 1.0
     """Its factor in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)

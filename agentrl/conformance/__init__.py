@@ -1,1 +1,20 @@
-"""Checks that users can run on their own extensions; `agentrl check` runs them."""
+"""Checks that what users provide keeps its contract: `agentrl check KIND TARGET`, and in tests:
+
+    import pytest
+    from agentrl.conformance import checks
+
+    @pytest.mark.parametrize("check", checks("logger", "my_logger.py:MyLogger"))
+    def test_my_logger(check):
+        check()
+
+One module per kind holds its checks: functions `check_...(target)` or `check_...(target, settings)`,
+in which `target` is what the name selects and `settings` are the `key=value` arguments. The first
+line of the docstring is the description; a failed check raises AssertionError or ConfigError. A
+module whose checks depend on the target has a function `checks_of(target, settings)` instead.
+`agentrl.conformance.fixtures` has pytest fixtures.
+"""
+
+from agentrl.conformance.checking import Check, checks, findings, usage
+from agentrl.conformance.listing import Listed, listed, point_of, points
+
+__all__ = ["Check", "Listed", "checks", "findings", "listed", "point_of", "points", "usage"]

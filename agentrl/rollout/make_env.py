@@ -15,6 +15,7 @@ import gymnasium
 from agentrl import env, registry
 from agentrl.config import EnvConfig, EvalConfig, WrapperConfig
 from agentrl.errors import ConfigError, InvalidArgument, describe_error
+from agentrl.extension_points import PLAYER, TRANSLATOR
 from agentrl.text import did_you_mean
 
 Split = Literal["train", "eval", "demo"]
@@ -82,10 +83,11 @@ def env_registration(config: EnvConfig) -> env.EnvRegistration:
         ConfigError: there is no such environment.
     """
     known = env.find_env(config.id)
+    own = config.translator_class
     return replace(
         known,
-        translator=config.translator_class or known.translator,
-        players={**known.players, **config.players},
+        translator=known.translator if own is None else TRANSLATOR.target(own),
+        players=known.players | {name: PLAYER.target(p) for name, p in config.players.items()},
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import registry
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, describe_error
+from agentrl.extension_points import REWARD
 from agentrl.rollout.reward_adapters import (
     OVERALL,
     BatchReward,
@@ -88,7 +88,7 @@ def load_reward_function(config: RewardConfig) -> tuple[Callable[..., Any], bool
     Raises:
         ConfigError: see RewardFunctions.
     """
-    function = registry.load(config.function)
+    function = REWARD.resolve(config.function)
     if inspect.isclass(function):
         function = _construct(config, function)
         kind = _detect_kind(config, function)

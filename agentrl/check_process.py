@@ -1,0 +1,99 @@
+"""Run checks of foreign code: each within a deadline, all of them in a process of their own."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any
+
+from agentrl.findings import Finding, wrong
+
+_START_S = 30.0
+"""For the process to start, in addition to the deadline of a check."""
+
+
+def within_deadline(
+    deadline_s: float,
+    what: str,
+    check: Callable[[], Finding],
+    failed: Callable[[BaseException], Finding],
+) -> Finding:
+    """The finding of a check, or that it took too long; a thread that hangs is abandoned.
+
+    Args:
+        deadline_s: of the check.
+        what: names the check.
+        check: returns a finding, or raises.
+        failed: the finding for what it raised.
+    """
+    found: list[Finding] = []
+
+    def work() -> None:
+        try:
+            found.append(check())
+        except BaseException as error:
+            found.append(failed(error))
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    late = wrong(what, f"not finished within {deadline_s:g} s", "no call may block")
+    return found[0] if found else late
+
+
+def findings_in_process(
+    findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], deadline_s: float
+) -> Iterator[Finding]:
+    """The findings of a function that runs in another process.
+
+    So code that ends its process, or never releases the GIL, is a finding too.
+
+    Args:
+        findings: a function of a module, which yields findings.
+        arguments: its arguments; they are pickled.
+        deadline_s: of each finding.
+
+    Raises:
+        Exception: what the function itself raised.
+    """
+    context = get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_send_findings, args=(findings, arguments, sender))
+    child.start()
+    sender.close()
+    last = "start"
+    try:
+        while receiver.poll(deadline_s + _START_S):
+            found: Finding | Exception | None = receiver.recv()
+            if found is None:
+                return
+            if isinstance(found, Exception):
+                raise found
+            yield found
+            last = found.what
+        what = f"not finished within {deadline_s:g} s, and no other thread could run meanwhile"
+        yield wrong(f"after {last}", what, "it must release Python's GIL while it waits")
+    except EOFError:
+        child.join()
+        what = f"it ended its process with exit code {child.exitcode}"
+        yield wrong(f"after {last}", what, "it must not exit")
+    finally:
+        child.kill()
+        child.join()
+        receiver.close()
+
+
+def _send_findings(
+    findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], answer: Connection
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    try:
+        for found in findings(*arguments):
+            answer.send(found)
+        answer.send(None)
+    except Exception as error:
+        answer.send(error)
+    answer.close()
+    os._exit(0)  # do not wait for threads that hang

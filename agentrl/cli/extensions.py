@@ -1,0 +1,127 @@
+"""`agentrl list` and `agentrl check`: what users can replace, and whether their own works."""
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.cli.terminal import suggest
+from agentrl.text import pluralize, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentrl.findings import Finding
+
+_LABELS = {"ok": "[green]ok[/]    ", "note": "[yellow]note[/]  ", "wrong": "[red]FAILED[/]"}
+
+
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(help="Show all of this kind, such as `logger`.", metavar="KIND")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List what can be selected or replaced: algorithms, engines, loggers and more.
+
+    Each is a built-in name, a name of an installed package, or your own `module:Class` or
+    `path/file.py:Class`.
+
+    Example: agentrl list logger
+    """
+    from agentrl import conformance
+
+    if kind is None:
+        _list_kinds(as_json)
+        return
+    found = conformance.listed(kind)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in (conformance.point_of(kind).setting, "from", "what it is, and where"):
+        table.add_column(column, no_wrap=column == "from", overflow="fold")
+    for one in found:
+        about = Text.assemble(printable(one.description), "\n", (one.target, "dim"))
+        table.add_row(Text(one.name, style="bold"), Text(one.origin), about)
+    Console().print(table)
+    suggest(("check", kind, found[0].name if found else "my_file.py:MyClass"))
+
+
+def _list_kinds(as_json: bool) -> None:
+    from agentrl import conformance
+
+    rows = [
+        {"kind": kind, "setting": point.setting, "names": point.names()}
+        for kind, point in conformance.points().items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("kind", "how many", "selected by"):
+        table.add_column(column, justify="right" if column == "how many" else "left")
+    for row in rows:
+        table.add_row(row["kind"], str(len(row["names"])), row["setting"])
+    Console().print(table)
+    suggest(("list", "logger"))
+
+
+def check(
+    kind: Annotated[str, typer.Argument(help="Such as `logger`; see `agentrl list`.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A name, `module:Class` or `path/file.py:Class`; for env also a YAML file."
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Its keyword arguments; for env, translator and player settings of the job.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+    deadline: Annotated[
+        float, typer.Option(help="Time limit of each check, in seconds.", min=1)
+    ] = 120.0,
+) -> None:
+    """Check that your own class or function keeps its contract.
+
+    Exits with 1 if a check fails.
+
+    Example: agentrl check logger my_logger.py:MyLogger
+    """
+    from agentrl import conformance
+    from agentrl.check_process import findings_in_process
+
+    again = ("check", kind, target, *(settings or ()))
+    how = conformance.usage(kind, target)
+    arguments = (kind, target, tuple(settings or ()), deadline)
+    num_wrong = print_findings(findings_in_process(conformance.findings, arguments, deadline))
+    if num_wrong:
+        typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
+        suggest(again, prefix="Fix the first one, then check again. ")
+        raise typer.Exit(1)
+    suggest(("train", "CONFIG.yaml", how), prefix="All checks pass. ")
+
+
+def print_findings(found: "Iterator[Finding]") -> int:
+    """One line per check, and how to fix it; returns the number of failed ones."""
+    console, num_wrong, shown = Console(), 0, set[str]()
+    for one in found:
+        num_wrong += one.state == "wrong"
+        if one.state == "wrong" and one.detail:
+            if one.detail in shown:
+                one = replace(one, detail="as above", fix="")
+            shown.add(one.detail)
+        text = f"{one.what}: {one.detail}" if one.detail else one.what
+        console.print(f"{_LABELS[one.state]}  {escape(printable(text))}", soft_wrap=True)
+        if one.fix:
+            console.print(f"        fix: {escape(printable(one.fix))}", soft_wrap=True)
+    return num_wrong

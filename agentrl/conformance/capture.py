@@ -1,0 +1,130 @@
+"""Checks of a capture method, a class of `devices.capture`, on a virtual phone."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from agentrl.conformance.checking import reference
+from agentrl.conformance.probe_phone import probe_phone, set_fault
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture import Capture
+from agentrl.devices.capture.capture_method import images_match
+from agentrl.devices.capture.screencap import RawCapture
+from agentrl.errors import DeviceError
+from agentrl.types import Image
+
+_FRAME_S = 10.0
+_FAULTS = ("truncated", "header", "empty", "black", "secure")
+
+
+def check_installed(target: type[Capture]) -> None:
+    """Its library is installed."""
+    target.check_installed()
+
+
+def check_picture(target: type[Capture]) -> None:
+    """Its picture is uint8[H, W, 3], RGB, and what the screen shows."""
+    with _phone(target) as phone:
+        picture, expected = _frame(phone.capture), _reference(phone)
+        assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"
+        assert (picture.dtype, picture.shape) == (np.uint8, expected.shape), (
+            f"frame() returned {picture.dtype}{list(picture.shape)}; the screen is "
+            f"uint8{list(expected.shape)}"
+        )
+        assert images_match(picture, expected), (
+            "the picture differs from `screencap`: are red and blue swapped, or is it rotated?"
+        )
+
+
+def check_owned(target: type[Capture]) -> None:
+    """The caller owns each picture: a later one does not change it."""
+    with _phone(target) as phone:
+        first = _frame(phone.capture)
+        kept = first.copy()
+        phone.tap(0.5, 0.25)
+        second = _frame(phone.capture)
+        assert not np.shares_memory(first, second), "two pictures share their memory; return a copy"
+        assert np.array_equal(first, kept), "the first picture changed; return a copy"
+        second[:] = 0  # it must be writable
+
+
+def check_fresh(target: type[Capture]) -> None:
+    """A picture is never older than the call: each touch shows in the next one."""
+    with _phone(target) as phone:
+        for _ in range(4):
+            before = _frame(phone.capture)
+            phone.tap(0.5, 0.25)
+            assert not images_match(before, _frame(phone.capture)), (
+                "a touch before the call does not show"
+            )
+
+
+def check_failures(target: type[Capture]) -> None:
+    """A capture that fails on the phone raises DeviceError; it never returns a picture."""
+    with _phone(target) as phone:
+        expected = _reference(phone)
+        for fault in _FAULTS:
+            set_fault(phone, "capture", fault)
+            try:
+                picture = _frame(phone.capture)
+            except DeviceError:
+                continue
+            assert images_match(picture, expected), (
+                f"with a capture that is {fault}, frame() returned a wrong picture; check its "
+                "length, and call agentrl.devices.capture.check_lit"
+            )
+        set_fault(phone, "capture", "")
+        assert images_match(_frame(phone.capture), expected), "it does not work after failures"
+
+
+def check_rotated(target: type[Capture]) -> None:
+    """A phone held sideways is captured sideways."""
+    with _phone(target) as phone:
+        height, width = _frame(phone.capture).shape[:2]
+        set_fault(phone, "rotation", "1")
+        phone.capture.close()
+        found = _frame(phone.capture).shape[:2]
+        assert found == (width, height), (
+            f"the picture is {found[1]}x{found[0]}, not {height}x{width}"
+        )
+
+
+def check_deadline(target: type[Capture]) -> None:
+    """A phone that never answers raises DeviceError at the deadline."""
+    with _phone(target) as phone:
+        phone.capture.close()
+        set_fault(phone, "hang", "1")
+        started = time.monotonic()
+        try:
+            phone.capture.frame(Deadline(0.5))
+        except DeviceError:
+            waited_s = time.monotonic() - started
+            assert waited_s < 5, f"frame() had 0.5 s and took {waited_s:.1f} s"
+            return
+        raise AssertionError("frame() returned a picture although the phone does not answer")
+
+
+def check_close(target: type[Capture]) -> None:
+    """It may be closed twice, and starts again at the next call."""
+    with _phone(target) as phone:
+        _frame(phone.capture)
+        phone.capture.close()
+        phone.capture.close()
+        assert images_match(_frame(phone.capture), _reference(phone))
+
+
+@contextmanager
+def _phone(target: type[Capture]) -> Iterator[AdbPhone]:
+    with probe_phone(capture=reference(target)) as phone:
+        yield phone
+
+
+def _frame(capture: Capture) -> Image:
+    return capture.frame(Deadline(_FRAME_S))
+
+
+def _reference(phone: AdbPhone) -> Image:
+    return RawCapture(phone.transport).frame(Deadline(_FRAME_S))

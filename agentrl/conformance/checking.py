@@ -1,0 +1,169 @@
+"""Find and run the checks of a kind."""
+
+import importlib
+import inspect
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import agentrl
+from agentrl import config as configuration
+from agentrl.check_process import within_deadline
+from agentrl.conformance.listing import description_of, point_of, points
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.findings import Finding, ok, wrong
+
+_NOT_USERS = (
+    *(str(Path(agentrl.__file__).parent),),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+"""Folders whose code is not the user's."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Check:
+    """One check; calling it raises AssertionError if it fails."""
+
+    name: str
+    """Identifies it among the checks of its kind; pytest's id of it."""
+    description: str
+    run: Callable[[], Finding | None]
+    """Raises if the check fails, or returns what it found; None if there is nothing to say."""
+
+    @property
+    def __name__(self) -> str:
+        """The name, from which pytest derives a test's id."""
+        return self.name
+
+    def __call__(self) -> None:
+        """Run it.
+
+        Raises:
+            Exception: it failed.
+        """
+        found = self.run()
+        if found is not None and found.state == "wrong":
+            raise AssertionError(f"{found.what}: {found.detail}. To fix: {found.fix}")
+
+
+def checks(kind: str, target: Any, *settings: str) -> list[Check]:
+    """The checks of one user's object, for `pytest.mark.parametrize`.
+
+    Args:
+        kind: such as `logger`; see `agentrl list`.
+        target: a name as in the configuration, or the class or function itself.
+        settings: `key=value`, as for `agentrl check`.
+
+    Raises:
+        ConfigError: there is no such kind or target, or it takes no settings.
+    """
+    point, module = point_of(kind), _module_of(kind)
+    if hasattr(module, "checks_of"):
+        made: list[Check] = module.checks_of(target, settings)
+        return made
+    found = point.resolve(target) if isinstance(target, str) else target
+    given = configuration.arguments(settings)
+    functions = _check_functions(module)
+    if given and not any(_takes_settings(function) for function in functions):
+        raise ConfigError(
+            f"agentrl check {kind} takes no settings: leave out {', '.join(settings)}"
+        )
+    return [_check(function, found, given) for function in functions]
+
+
+def findings(
+    kind: str, target: str, settings: Sequence[str], deadline_s: float
+) -> Iterator[Finding]:
+    """Run all checks of a target.
+
+    Args:
+        kind: such as `logger`.
+        target: a name as in the configuration.
+        settings: `key=value` arguments of the kind.
+        deadline_s: of each check.
+    """
+    module = _module_of(kind)
+    if hasattr(module, "findings"):
+        yield from module.findings(target, settings, deadline_s)
+        return
+    try:
+        found = checks(kind, target, *settings)
+    except Exception as error:
+        yield wrong("It can be loaded", describe_failure(error), "")
+        return
+    yield ok("It can be loaded", "")
+    for check in found:
+        failed = partial(_failed, check.description)
+        yield within_deadline(deadline_s, check.description, partial(_run, check), failed)
+
+
+def usage(kind: str, target: str) -> str:
+    """The setting that selects a target."""
+    module = _module_of(kind)
+    if hasattr(module, "usage"):
+        text: str = module.usage(target)
+        return text
+    return f"{point_of(kind).setting}={target}"
+
+
+def reference(found: Any) -> str:
+    """The name that selects a class or function in this process: `module:name`."""
+    return found if isinstance(found, str) else f"{found.__module__}:{found.__qualname__}"
+
+
+def describe_failure(error: BaseException) -> str:
+    """Why a check failed; for an exception of the user's code, with its location there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*_NOT_USERS, "<"))]
+    if isinstance(error, AgentRLError) or (isinstance(error, AssertionError) and not own):
+        return str(error) or type(error).__name__
+    last = (own or frames)[-1:]
+    location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in last)
+    message = f": {error}" if str(error) else ""
+    return f"{type(error).__name__}{message}{location}"
+
+
+def _module_of(kind: str) -> ModuleType:
+    point_of(kind)
+    name = f"{__package__}.{kind}"
+    if find_spec(name) is None:
+        known = [other for other in points() if find_spec(f"{__package__}.{other}") is not None]
+        raise ConfigError(f"there are no checks of kind {kind!r}; there are of {', '.join(known)}")
+    return importlib.import_module(name)
+
+
+def _check_functions(module: ModuleType) -> list[Callable[..., None]]:
+    """The checks that a module defines, in their order."""
+    return [
+        member
+        for name, member in vars(module).items()
+        if name.startswith("check_") and inspect.isfunction(member)
+        if member.__module__ == module.__name__
+    ]
+
+
+def _takes_settings(function: Callable[..., None]) -> bool:
+    return len(inspect.signature(function).parameters) > 1
+
+
+def _check(function: Callable[..., None], target: Any, settings: Mapping[str, Any]) -> Check:
+    given = (target, settings) if _takes_settings(function) else (target,)
+    return Check(
+        name=function.__name__.removeprefix("check_"),
+        description=description_of(function).rstrip("."),
+        run=partial(function, *given),
+    )
+
+
+def _run(check: Check) -> Finding:
+    return check.run() or ok(check.description, "")
+
+
+def _failed(what: str, error: BaseException) -> Finding:
+    return wrong(what, describe_failure(error), "")

@@ -1,0 +1,124 @@
+"""Checks of a driver, a class of `devices.driver`, with the real adb server and a virtual phone."""
+
+import socket
+import threading
+import time
+
+import numpy as np
+
+from agentrl.conformance.checking import reference
+from agentrl.conformance.probe_phone import PACKAGE, probe_phone
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline
+from agentrl.errors import DeviceOffline
+
+_NO_PHONE = "agentrl-check-no-such-phone"
+_SHORT_S = 0.5
+_GRACE_S = 5.0
+
+
+def check_lists_phones(target: type[AdbSocket]) -> None:
+    """It lists the phones of the adb server."""
+    server = _server(target)
+    assert server.devices() == AdbServer.from_environment().devices(), (
+        "`host:devices` answers something else than through adbutils; read_block() reads the "
+        "answer after check_accepted()"
+    )
+
+
+def check_refusal(target: type[AdbSocket]) -> None:
+    """A request that the server refuses raises AdbRefused with the server's message."""
+    server = _server(target)
+    with server.open_socket(Deadline(_GRACE_S)) as link:
+        try:
+            link.request(f"host:transport:{_NO_PHONE}")
+        except AdbRefused as error:
+            assert _NO_PHONE in str(error), f"the server's message is missing: {error}"
+            return
+    raise AssertionError("check_accepted() returned although the server answered FAIL")
+
+
+def check_no_server(target: type[AdbSocket]) -> None:
+    """Without a server, connecting raises OSError."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    try:
+        target("127.0.0.1", port, Deadline(_GRACE_S)).close()
+    except OSError:
+        return
+    raise AssertionError("connecting to a closed port raised no OSError")
+
+
+def check_deadline(target: type[AdbSocket]) -> None:
+    """A server that never answers raises TimeoutError at the deadline."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        started = time.monotonic()
+        with target("127.0.0.1", listener.getsockname()[1], Deadline(_SHORT_S)) as link:
+            try:
+                link.request("host:version")
+            except TimeoutError:
+                waited_s = time.monotonic() - started
+                assert waited_s < _SHORT_S + _GRACE_S, f"it waited {waited_s:.1f} s"
+                return
+    raise AssertionError("check_accepted() returned without an answer")
+
+
+def check_close(target: type[AdbSocket]) -> None:
+    """Closing it ends a read in another thread."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = target("127.0.0.1", listener.getsockname()[1], Deadline(60.0))
+
+        def read() -> None:
+            try:
+                link.receive()
+            except OSError:
+                pass
+            finally:
+                ended.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        time.sleep(0.1)  # so that it most likely waits
+        link.close()
+        assert ended.wait(_GRACE_S), f"a read still waits {_GRACE_S:g} s after close()"
+
+
+def check_plays(target: type[AdbSocket]) -> None:
+    """A phone is captured, tapped and typed on through it."""
+    with probe_phone(driver=reference(target)) as phone:
+        before = phone.screenshot()
+        phone.tap(0.5, 0.25)
+        touched = phone.app_state(PACKAGE)["last"]
+        assert np.allclose(touched, (0.5, 0.25), atol=0.01), f"(0.5, 0.25) touched {touched}"
+        assert not np.array_equal(before, phone.screenshot()), "the touch does not show"
+        text = "a \"b\" $HOME 'c' \u00e4\u4e2d;"
+        assert phone.shell("echo", text) == f"{text}\n"
+
+
+def check_large_answers(target: type[AdbSocket]) -> None:
+    """Frames arrive whole, and equal to those of adbutils."""
+    with probe_phone(driver=reference(target)) as phone:
+        ours = [phone.screenshot() for _ in range(5)]
+        with probe_phone() as other:
+            assert ours[0].shape == other.screenshot().shape
+        assert all(np.array_equal(ours[0], frame) for frame in ours[1:]), "frames differ"
+
+
+def check_offline(target: type[AdbSocket]) -> None:
+    """A phone that is not connected is offline."""
+    from agentrl.devices.adb.device_transport import DeviceTransport
+
+    transport = DeviceTransport(_server(target), _NO_PHONE)
+    try:
+        with transport.opened("shell:true", Deadline(_GRACE_S)):
+            pass
+    except DeviceOffline:
+        return
+    raise AssertionError(f"opening a service of {_NO_PHONE} did not raise DeviceOffline")
+
+
+def _server(target: type[AdbSocket]) -> AdbServer:
+    server = AdbServer.from_environment(reference(target))
+    server.ensure()
+    return server

@@ -1,0 +1,30 @@
+"""Checks of an environment with its translator and players; settings are those of a job."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from agentrl.config import EnvConfig
+from agentrl.conformance.checking import Check
+from agentrl.conformance.job_settings import env_config_of
+from agentrl.findings import Finding
+from agentrl.rollout.env_check import check_environment, environment_checks
+
+
+def checks_of(target: str, settings: Sequence[str]) -> list[Check]:
+    """The checks of an environment, which is named as `env.id` or by a YAML file."""
+    found = environment_checks(env_config_of(target, settings))
+    return [
+        Check(name=name.replace(" ", "_"), description=name, run=partial(run))
+        for name, run in found.items()
+    ]
+
+
+def findings(target: str, settings: Sequence[str], deadline_s: float) -> Iterator[Finding]:
+    """Run them; those after the construction only if it works."""
+    config: EnvConfig = env_config_of(target, settings)
+    yield from check_environment(config, deadline_s=deadline_s)
+
+
+def usage(target: str) -> str:
+    """The setting that selects this environment; empty for a YAML file."""
+    return "" if target.endswith((".yaml", ".yml")) else f"env.id={target}"

@@ -1,0 +1,71 @@
+"""What there is of each kind, and where it comes from (`agentrl list`)."""
+
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl import extension_points
+from agentrl.errors import ConfigError
+from agentrl.registry import Extension, ExtensionPoint
+from agentrl.text import did_you_mean
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Listed:
+    """One name of a kind, with its description."""
+
+    name: str
+    origin: str
+    """`agentrl`, or the installed distribution that provides it."""
+    description: str
+    """The first line of its docstring, or why it cannot be loaded."""
+    target: str
+    """`module:name`, or the module of a built-in."""
+
+
+def points() -> dict[str, ExtensionPoint]:
+    """All extension points by kind."""
+    found = vars(extension_points).values()
+    return {point.kind: point for point in found if isinstance(point, ExtensionPoint)}
+
+
+def point_of(kind: str) -> ExtensionPoint:
+    """The extension point of a kind.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    known = points()
+    if kind not in known:
+        raise ConfigError(
+            f"there is no kind {kind!r}{did_you_mean(kind, known)}. Kinds: {', '.join(known)}"
+        )
+    return known[kind]
+
+
+def listed(kind: str) -> list[Listed]:
+    """Everything of a kind that a name can select, sorted; importing each for its docstring.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    point = point_of(kind)
+    return [_listed(point, one) for one in point.extensions()]
+
+
+def _listed(point: ExtensionPoint, one: Extension) -> Listed:
+    try:
+        description = description_of(point.resolve(one.name))
+    except ConfigError as error:
+        reason = str(error).removeprefix(f"{point.setting}={one.name}: ")
+        description = f"cannot be loaded: {reason}"
+    return Listed(name=one.name, origin=one.origin, description=description, target=one.target)
+
+
+def description_of(found: Any) -> str:
+    """The first line of an object's own docstring, or of its module's."""
+    own = found.__doc__ if isinstance(getattr(found, "__doc__", None), str) else ""
+    module = sys.modules.get(getattr(found, "__module__", ""))
+    text = own or getattr(module, "__doc__", None) or ""
+    return inspect.cleandoc(text).partition("\n")[0]

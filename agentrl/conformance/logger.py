@@ -1,0 +1,109 @@
+"""Checks of a logger, a class of `logging`; settings are its keyword arguments."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agentrl.conformance.checking import reference
+from agentrl.training.monitoring.logger import Logger, check_loggers, open_loggers
+from agentrl.training.monitoring.metrics_file import EVALUATION
+from agentrl.training.monitoring.progress import TRAINING, PlannedWork
+
+_SLOW_S = 1.0
+_STEPS = 3
+_FIRST = {"train/reward": 0.5, "learner/loss": 0.25, "rollout/tokens_per_s": 900.0}
+
+
+def check_installed(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """Its library is installed, and its constructor accepts the keyword arguments."""
+    check_loggers([_entry(target, settings)])
+
+
+def check_ends_at_once(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """It survives a job that ends before its first step."""
+    with _opened(target, settings):
+        pass
+
+
+def check_whole_job(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """It survives a whole job: warm start, training, evaluations and results."""
+    with _opened(target, settings) as logger:
+        logger.stage("warm start")
+        logger.progress(0, 10, "")
+        logger.log("warm start", 1, {"loss": 2.0})
+        for step in range(1, _STEPS + 1):
+            logger.stage(TRAINING)
+            logger.progress(1, 2, "step: 5 turns")
+            logger.log(TRAINING, step, _FIRST)
+        logger.log(EVALUATION, _STEPS, {"sampled/success": 0.8})
+        logger.finish({"after": {"sampled": {"success": 0.8}}, "seconds": {"train": 3.0}})
+
+
+def check_any_metrics(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """It accepts metrics that come and go, and values that are not finite."""
+    with _opened(target, settings) as logger:
+        logger.stage(TRAINING)
+        logger.log(TRAINING, 1, _FIRST)
+        logger.log(TRAINING, 2, {"train/reward": math.nan, "train/other (1)": math.inf})
+        logger.log(TRAINING, 3, {})
+
+
+def check_resumed(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """It continues in the folder of a job that is resumed, which repeats steps."""
+    with TemporaryDirectory(prefix="agentrl-check-") as folder:
+        for first in (1, 2):
+            with _opened(target, settings, Path(folder)) as logger:
+                if first > 1:
+                    logger.rewind(first - 1)
+                logger.stage(TRAINING)
+                for step in range(first, _STEPS + 1):
+                    logger.log(TRAINING, step, _FIRST)
+
+
+def check_metrics_unchanged(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """It does not change the metrics, which other loggers get as well."""
+    given = dict(_FIRST)
+    with _opened(target, settings) as logger:
+        logger.stage(TRAINING)
+        logger.log(TRAINING, 1, given)
+    assert given == _FIRST, f"log() was given {_FIRST} and left {given}; work on a copy"
+
+
+def check_speed(target: type[Logger], settings: Mapping[str, Any]) -> None:
+    """A step is logged in less than a second, since the job waits for it."""
+    with _opened(target, settings) as logger:
+        logger.stage(TRAINING)
+        seconds = []
+        for step in range(1, _STEPS + 1):
+            started = time.perf_counter()
+            logger.log(TRAINING, step, _FIRST)
+            seconds.append(time.perf_counter() - started)
+    fastest = min(seconds)
+    assert fastest < _SLOW_S, f"log() took {fastest:.1f} s; hand slow work to a thread"
+
+
+def usage(target: str) -> str:
+    """The setting that adds this logger."""
+    return f"logging=[console,file,'{target}']"
+
+
+def _entry(target: type[Logger], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": reference(target), "kwargs": dict(settings)}
+
+
+@contextmanager
+def _opened(
+    target: type[Logger], settings: Mapping[str, Any], run: Path | None = None
+) -> Iterator[Logger]:
+    """The logger as a job opens and closes it, in a temporary folder unless one is given."""
+    with TemporaryDirectory(prefix="agentrl-check-") as folder:
+        plan = PlannedWork(steps=_STEPS)
+        (logger,) = open_loggers(run or Path(folder), [_entry(target, settings)], plan)
+        try:
+            yield logger
+        finally:
+            logger.close()

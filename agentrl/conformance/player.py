@@ -1,0 +1,69 @@
+"""Checks of a scripted player, a class of `env.players`; settings are those of a job."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from agentrl.config import EnvConfig
+from agentrl.conformance.checking import Check, reference
+from agentrl.conformance.job_settings import env_config_from
+from agentrl.extension_points import PLAYER
+from agentrl.rollout.env_check import checks as env_checks
+from agentrl.rollout.env_check.random_play import SEED
+from agentrl.rollout.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.make_env import make_env
+
+_NAME = "checked"
+_STEPS = 10
+
+
+def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
+    """The checks of a player with its environment, which `env.id=...` names."""
+    name = reference(target)
+    id, slash, _ = name.rpartition("/")
+    known = id if slash and ":" not in name else None
+    config = env_config_from(settings, known, f"agentrl check player {name}")
+    PLAYER.resolve(name)
+    config = replace(config, players={**config.players, _NAME: name})
+    return [
+        Check(
+            name="episode",
+            description="Its replies are valid actions",
+            run=partial(env_checks.check_player, config, _NAME),
+        ),
+        Check(
+            name="repeatable",
+            description="Equal random numbers give equal replies",
+            run=partial(_check_repeatable, config),
+        ),
+    ]
+
+
+def usage(target: str) -> str:
+    """The setting that adds this player."""
+    return f"env.players.mine={target}"
+
+
+def _check_repeatable(config: EnvConfig) -> None:
+    first, second = _replies(config), _replies(config)
+    for step, (one, other) in enumerate(zip(first, second, strict=True)):
+        assert one == other, (
+            f"reply {step} is {one[:60]!r} and then {other[:60]!r}; draw from the given rng alone"
+        )
+
+
+def _replies(config: EnvConfig) -> list[str]:
+    translator, player = open_translator(config), load_player(config, _NAME)
+    rng, replies = np.random.default_rng(SEED), []
+    with closing(make_env(config)) as env:
+        _, info = env.reset(seed=SEED)
+        for _ in range(_STEPS):
+            replies.append(player.reply(info, rng))
+            _, _, terminated, truncated, info = env.step(translator.to_action(replies[-1]))
+            if terminated or truncated:
+                break
+    return replies

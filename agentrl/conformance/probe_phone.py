@@ -1,0 +1,40 @@
+"""A virtual phone whose app shows and reports every touch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentrl.devices import Deadlines, open_device
+from agentrl.devices.adb_phone import AdbPhone
+
+PACKAGE = "org.agentrl.probe"
+_PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+
+
+@contextmanager
+def probe_phone(*, driver: str = "adbutils", capture: str = "raw") -> Iterator[AdbPhone]:
+    """Start a virtual phone, connect it through the real adb server and open the app.
+
+    Args:
+        driver: as `devices.driver`.
+        capture: as `devices.capture`.
+    """
+    phone = open_device(
+        "virtual",
+        apps=[_PROBE],
+        driver=driver,
+        capture=capture,
+        input="shell",
+        deadlines=Deadlines(command_s=10, frame_s=10),
+        effect_delay_ms=(0, 0),
+    )
+    assert isinstance(phone, AdbPhone)
+    try:
+        phone.launch(PACKAGE, ".Main", {})
+        yield phone
+    finally:
+        phone.close()
+
+
+def set_fault(phone: AdbPhone, name: str, value: str) -> None:
+    """Set a fault of a virtual phone (`agentrl.virtual_phone.faults`); an empty value ends it."""
+    phone.shell("setprop", f"debug.agentrl.fault.{name}", value)

@@ -1,0 +1,104 @@
+"""Checks of a translator, a class of `env.translator_class`; settings are those of a job."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from agentrl.config import EnvConfig
+from agentrl.conformance.checking import Check, reference
+from agentrl.conformance.job_settings import env_config_from
+from agentrl.env import Translator
+from agentrl.extension_points import TRANSLATOR
+from agentrl.findings import Finding
+from agentrl.rollout.env_check import checks as env_checks
+from agentrl.rollout.env_check.random_play import SEED, equal_values, play_randomly
+from agentrl.rollout.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.make_env import env_registration, make_env
+from agentrl.types import IMAGE
+
+_STEPS = 10
+
+
+def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
+    """The checks of a translator with its environment, which `env.id=...` names."""
+    name = reference(target)
+    id = None if ":" in name or name == "space" else name
+    if name == "space":
+        id = "FrozenLake-v1"
+    config = replace(
+        env_config_from(settings, id, f"agentrl check translator {name}"), translator_class=name
+    )
+    TRANSLATOR.resolve(name)
+    play_twice = cache(lambda: (play_randomly(config, _STEPS), play_randomly(config, _STEPS)))
+    run: dict[str, tuple[str, Callable[[], Finding | None]]] = {
+        "instructions": ("instructions", partial(env_checks.check_instructions, config)),
+        "observations": ("shown to the model", partial(env_checks.check_observation, play_twice)),
+        "messages": (
+            "Each <image> of a message has its image",
+            partial(_check_messages, config),
+        ),
+        "replies": ("replies", partial(env_checks.check_replies, config)),
+        "players": ("Replies of the players become actions", partial(_check_players, config)),
+        "no_action": ("no_action() is an action or None", partial(_check_no_action, config)),
+        "memory": ("A reply means the same each time", partial(_check_memory, config)),
+    }
+    return [Check(name=key, description=what, run=check) for key, (what, check) in run.items()]
+
+
+def usage(target: str) -> str:
+    """The setting that selects this translator."""
+    return f"env.translator_class={target}"
+
+
+def _check_messages(config: EnvConfig) -> None:
+    translator = open_translator(config)
+    for view in play_randomly(config, _STEPS).translated:
+        message = translator.to_message(view)
+        markers = message.text.count(IMAGE)
+        assert message.role == "user", f"the role is {message.role!r}, not 'user'"
+        assert markers == len(message.images), (
+            f"to_message: the text has {markers} {IMAGE} for {len(message.images)} images: "
+            f"{message.text[:80]!r}"
+        )
+
+
+def _replies(config: EnvConfig) -> list[str]:
+    with closing(make_env(config)) as env:
+        info = env.reset(seed=SEED)[1]
+    rng = np.random.default_rng(SEED)
+    return [load_player(config, name).reply(info, rng) for name in env_registration(config).players]
+
+
+def _check_players(config: EnvConfig) -> None:
+    translator = open_translator(config)
+    with closing(make_env(config)) as env:
+        space = env.action_space
+    for reply in _replies(config):
+        action = translator.to_action(reply)
+        assert space.contains(action), f"to_action({reply[:60]!r}) is {action!r}, not in {space}"
+
+
+def _check_no_action(config: EnvConfig) -> None:
+    translator = open_translator(config)
+    with closing(make_env(config)) as env:
+        space = env.action_space
+    action = translator.no_action()
+    assert action is None or space.contains(action), f"no_action() is {action!r}, not in {space}"
+
+
+def _check_memory(config: EnvConfig) -> None:
+    translator, other = open_translator(config), open_translator(config)
+    for reply in _replies(config):
+        first = _action(translator, reply)
+        assert equal_values(first, _action(translator, reply)), (
+            f"{reply[:60]!r} changes its meaning"
+        )
+        assert equal_values(first, _action(other, reply)), f"{reply[:60]!r} differs by instance"
+
+
+def _action(translator: Translator, reply: str) -> Any:
+    return translator.to_action(reply)

@@ -1,0 +1,42 @@
+"""The names of the built-in reward functions."""
+
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+from agentrl.registry import import_module
+
+_PACKAGE = "agentrl.rewards"
+_FIRST = ("episode", "reward_inputs", "data_source")
+"""Names of the first parameter of a reward function."""
+
+
+def reward_targets() -> dict[str, str]:
+    """`module:function` of each built-in reward function, by `file.function`."""
+    found = {"env_reward": "agentrl.rollout.scoring:env_reward"}
+    for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__):
+        for function in _rewards_in(f"{_PACKAGE}.{module.name}"):
+            found[f"{module.name}.{function}"] = f"{_PACKAGE}.{module.name}:{function}"
+    return found
+
+
+def _rewards_in(module: str) -> Iterator[str]:
+    for name, member in vars(import_module(module)).items():
+        if name.startswith("_") or not _is_reward(member):
+            continue
+        # What a file imports is listed where it is defined, unless it has another name here.
+        if member.__module__ == module or member.__name__ != name:
+            yield name
+
+
+def _is_reward(member: Any) -> bool:
+    if inspect.isclass(member):  # its instances are called
+        member = vars(member).get("__call__")
+        skipped = 1
+    else:
+        skipped = 0
+    if not inspect.isfunction(member):
+        return False
+    names = list(inspect.signature(member).parameters)[skipped:]
+    return bool(names) and names[0] in _FIRST
