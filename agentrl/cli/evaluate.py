@@ -2,16 +2,23 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from agentrl.cli.terminal import suggest
 from agentrl.config import target_of
+from agentrl.errors import ConfigError
 from agentrl.training.monitoring.result_tables import results_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentrl.config import Config
     from agentrl.training.evaluation.evaluate import Evaluation
 
 
@@ -48,6 +55,12 @@ def evaluate(
         bool,
         typer.Option("--demos", help="Play on the seeds reserved for demonstrations."),
     ] = False,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="Play an evaluation suite instead (see `agentrl list suite`); default: eval.suite."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Evaluate a policy on held-out seeds and record the episodes.
@@ -55,17 +68,53 @@ def evaluate(
     Example: agentrl eval runs/NAME --episodes 50 --greedy
     """
     from agentrl.training.evaluation.evaluate import evaluate as play
+    from agentrl.training.run_or_config import open_target
 
-    result = play(
-        target_of(target),
-        episodes=episodes,
-        policy=policy,
-        greedy=greedy,
-        checkpoint=checkpoint,
-        demos=demos,
-        overrides=overrides or (),
-    )
+    known, settings = target_of(target), overrides or []
+    how: dict[str, Any] = {
+        "episodes": episodes,
+        "policy": policy,
+        "greedy": greedy,
+        "checkpoint": checkpoint,
+        "overrides": settings,
+    }
+    suite = suite or open_target(known, settings)[0].eval.suite
+    if suite is not None:
+        if demos:
+            raise ConfigError("--demos: a suite is played on held-out seeds; leave it out")
+        _play_suite(known, suite, how, target, as_json)
+        return
+    result = play(known, demos=demos, **how)
     _print_json(result) if as_json else _print_table(result, target, policy, greedy, checkpoint)
+
+
+def _play_suite(
+    target: "Config | str", suite: str, how: dict[str, Any], shown: str, as_json: bool
+) -> None:
+    from agentrl.training.evaluation.evaluate_suite import MEAN, evaluate_suite, summaries
+
+    results = evaluate_suite(target, suite, **how)
+    rows = summaries(results)
+    runs = {name: str(result.run) for name, result in results.items()}
+    if as_json:
+        typer.echo(json.dumps({"entries": rows, "runs": runs}))
+        return
+    Console().print(_suite_table(rows, [*rows[MEAN]], f"{shown}: {suite}"))
+    for name, run in runs.items():
+        typer.echo(f"recorded: {run} ({name})")
+    suggest(("view", next(iter(runs.values()))))
+
+
+def _suite_table(
+    rows: "Mapping[str, Mapping[str, float]]", metrics: list[str], title: str
+) -> Table:
+    """One row per entry; components of the reward and durations are left to --json."""
+    columns = [*(name for name in metrics if "/" not in name), "episodes", "void"]
+    table = Table("", *map(escape, columns), title=Text(title))
+    for name, numbers in rows.items():
+        cells = (f"{numbers[column]:g}" if column in numbers else "" for column in columns)
+        table.add_row(escape(name), *cells)
+    return table
 
 
 def _print_json(result: "Evaluation") -> None:

@@ -56,18 +56,16 @@ def list_(
 def _list_kinds(as_json: bool) -> None:
     from agentrl import conformance
 
-    rows = [
-        {"kind": kind, "setting": point.setting, "names": point.names()}
-        for kind, point in conformance.points().items()
-    ]
+    points = conformance.points().values()
     if as_json:
+        rows = [{"kind": p.kind, "setting": p.setting, "names": p.names()} for p in points]
         typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("kind", "how many", "selected by"):
         table.add_column(column, justify="right" if column == "how many" else "left")
-    for row in rows:
-        table.add_row(row["kind"], str(len(row["names"])), row["setting"])
+    for point in points:
+        table.add_row(point.kind, str(len(point.names())), point.setting)
     Console().print(table)
     suggest(("list", "logger"))
 

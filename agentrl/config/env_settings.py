@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from agentrl.config.bounds import MAX_EPISODES, check_at_most, check_not_negative, check_positive
 from agentrl.errors import ConfigError
+from agentrl.extension_points import SUITE
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -144,9 +145,14 @@ class EvalConfig:
     baselines: list[str] | None = None
     """Scripted players evaluated for comparison; None means `random` and `expert`, if the
     environment has them."""
+    suite: str | None = None
+    """What `agentrl eval` plays instead of the job's own environment: an evaluation suite, such as
+    `number_game_levels` (`agentrl list suite`), or your own class (`my_suite.py:MySuite`)."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive("eval", self, "episodes", "episodes_during")
         check_not_negative("eval", self, "every")
+        if self.suite is not None:
+            SUITE.check_name(self.suite)
         check_at_most("eval", self, MAX_EPISODES, "episodes", "episodes_during")

@@ -1,4 +1,6 @@
-"""Checks that what users provide keeps its contract: `agentrl check KIND TARGET`, and in tests:
+"""Checks that what users provide keeps its contract.
+
+`agentrl check KIND TARGET` runs them, and so does a test:
 
     import pytest
     from agentrl.conformance import checks
@@ -7,10 +9,11 @@
     def test_my_logger(check):
         check()
 
-One module per kind holds its checks: functions `check_...(target)` or `check_...(target, settings)`,
-in which `target` is what the name selects and `settings` are the `key=value` arguments. The first
-line of the docstring is the description; a failed check raises AssertionError or ConfigError. A
-module whose checks depend on the target has a function `checks_of(target, settings)` instead.
+One module per kind holds its checks: functions `check_...(target)`, or
+`check_...(target, settings)`, in which `target` is what the name selects and `settings` are the
+`key=value` arguments. The first line of the docstring is the description; a failed check raises
+AssertionError or ConfigError. A module whose checks depend on the target has a function
+`checks_of(target, settings)` instead.
 `agentrl.conformance.fixtures` has pytest fixtures.
 """
 

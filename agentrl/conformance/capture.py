@@ -30,10 +30,9 @@ def check_picture(target: type[Capture]) -> None:
     with _phone(target) as phone:
         picture, expected = _frame(phone.capture), _reference(phone)
         assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"
-        assert (picture.dtype, picture.shape) == (np.uint8, expected.shape), (
-            f"frame() returned {picture.dtype}{list(picture.shape)}; the screen is "
-            f"uint8{list(expected.shape)}"
-        )
+        got = f"{picture.dtype}{list(picture.shape)}"
+        screen = f"uint8{list(expected.shape)}"
+        assert got == screen, f"frame() returned {got}; the screen is {screen}"
         assert images_match(picture, expected), (
             "the picture differs from `screencap`: are red and blue swapped, or is it rotated?"
         )

@@ -29,13 +29,14 @@ def check_lists_phones(target: type[AdbSocket]) -> None:
 def check_refusal(target: type[AdbSocket]) -> None:
     """A request that the server refuses raises AdbRefused with the server's message."""
     server = _server(target)
+    message = None
     with server.open_socket(Deadline(_GRACE_S)) as link:
         try:
             link.request(f"host:transport:{_NO_PHONE}")
-        except AdbRefused as error:
-            assert _NO_PHONE in str(error), f"the server's message is missing: {error}"
-            return
-    raise AssertionError("check_accepted() returned although the server answered FAIL")
+        except AdbRefused as refused:
+            message = str(refused)
+    assert message is not None, "check_accepted() returned although the server answered FAIL"
+    assert _NO_PHONE in message, f"the server's message is missing: {message!r}"
 
 
 def check_no_server(target: type[AdbSocket]) -> None:
@@ -90,7 +91,7 @@ def check_plays(target: type[AdbSocket]) -> None:
         before = phone.screenshot()
         phone.tap(0.5, 0.25)
         touched = phone.app_state(PACKAGE)["last"]
-        assert np.allclose(touched, (0.5, 0.25), atol=0.01), f"(0.5, 0.25) touched {touched}"
+        assert np.allclose(touched, (0.5, 0.25), atol=0.05), f"(0.5, 0.25) touched {touched}"
         assert not np.array_equal(before, phone.screenshot()), "the touch does not show"
         text = "a \"b\" $HOME 'c' \u00e4\u4e2d;"
         assert phone.shell("echo", text) == f"{text}\n"

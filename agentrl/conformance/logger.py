@@ -88,7 +88,7 @@ def check_speed(target: type[Logger], settings: Mapping[str, Any]) -> None:
 
 def usage(target: str) -> str:
     """The setting that adds this logger."""
-    return f"logging=[console,file,'{target}']"
+    return f"logging=[console,file,{target}]"
 
 
 def _entry(target: type[Logger], settings: Mapping[str, Any]) -> dict[str, Any]:

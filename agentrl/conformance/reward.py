@@ -61,7 +61,7 @@ def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
 
 def usage(target: str) -> str:
     """The setting that adds this reward."""
-    return f"rewards=[{{function: '{target}'}}]"
+    return f"rewards=[{{function: {target}}}]"
 
 
 def _functions(target: Any, settings: Mapping[str, Any]) -> RewardFunctions:

@@ -87,7 +87,7 @@ def env_registration(config: EnvConfig) -> env.EnvRegistration:
     return replace(
         known,
         translator=known.translator if own is None else TRANSLATOR.target(own),
-        players=known.players | {name: PLAYER.target(p) for name, p in config.players.items()},
+        players={**known.players, **{k: PLAYER.target(v) for k, v in config.players.items()}},
     )
 
 

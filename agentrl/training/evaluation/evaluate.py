@@ -258,24 +258,84 @@ def evaluate(
         run=replace(config.run, name=overridden_name(config.run.name, overrides)),
     )
     player = None if policy == "model" else policy
+    job = check_evaluation(config, run, target, player, greedy, checkpoint, demos)
+    job.warn_if_untrained()
+    return play_evaluation(job)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class EvaluationJob:
+    """One evaluation, checked and ready to be played."""
+
+    config: Config
+    target: str
+    name: str
+    """Of the target, without its folder; part of the name of the evaluation's folder."""
+    evaluated: _EvaluatedPolicy
+    split: Split
+    greedy: bool
+
+    def warn_if_untrained(self) -> None:
+        """Warn if the start model of a configuration plays."""
+        self.evaluated.warn_if_untrained(self.name, self.config.model.path)
+
+
+def check_evaluation(
+    config: Config,
+    run: Path | None,
+    target: Config | str | Path,
+    player: str | None,
+    greedy: bool = False,
+    checkpoint: str | None = None,
+    demos: bool = False,
+) -> EvaluationJob:
+    """Check everything that an evaluation needs.
+
+    Args:
+        config: the job, with `eval.episodes` to be played.
+        run: the run's folder, if the target is one.
+        target: see `evaluate`.
+        player: a scripted player; None for a model.
+        greedy: see `evaluate`.
+        checkpoint: see `evaluate`.
+        demos: see `evaluate`.
+
+    Raises:
+        ConfigError: see `evaluate`.
+    """
     kept = checkpoint_of(run, checkpoint)
     served = player is None and is_served(config.rollout, checkpoint)
     evaluated = _EvaluatedPolicy(run=run, checkpoint=kept, player=player, served=served)
-    config = evaluated.checked_job(config)
-    name = "run" if isinstance(target, Config) else Path(target).stem
-    evaluated.warn_if_untrained(name, config.model.path)
-    split: Split = "demo" if demos else "eval"
-    folder = RunFolder.create(config.run, f"{split}-{evaluated.name}-{name}")
+    return EvaluationJob(
+        config=evaluated.checked_job(config),
+        target=str(target),
+        name="run" if isinstance(target, Config) else Path(target).stem,
+        evaluated=evaluated,
+        split="demo" if demos else "eval",
+        greedy=greedy,
+    )
+
+
+def play_evaluation(job: EvaluationJob, header: Mapping[str, Any] | None = None) -> Evaluation:
+    """Play and record an evaluation; `header` is added to its summary.
+
+    Raises:
+        ConfigError: its folder exists already, or cannot be created.
+        WorldError: see `evaluate`.
+    """
+    config, evaluated = job.config, job.evaluated
+    folder = RunFolder.create(config.run, f"{job.split}-{evaluated.name}-{job.name}")
     folder.save_config(config)
-    model = config.rollout.endpoint.model if served else None
-    header = {
-        "target": str(target),
-        "policy": model or policy,
+    model = config.rollout.endpoint.model if evaluated.served else None
+    summary = {
+        "target": job.target,
+        "policy": model or evaluated.player or "model",
         "checkpoint": evaluated.checkpoint_step,
-        "greedy": greedy,
+        "greedy": job.greedy,
+        **(header or {}),
     }
-    evaluation = _evaluate(config, folder.path, evaluated, split, greedy=greedy)
-    return replace(_recorded(folder, header, evaluation), run=folder.path, model=model)
+    evaluation = _evaluate(config, folder.path, evaluated, job.split, greedy=job.greedy)
+    return replace(_recorded(folder, summary, evaluation), run=folder.path, model=model)
 
 
 def _recorded(
