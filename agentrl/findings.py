@@ -1,4 +1,4 @@
-"""Results of the checks of `agentrl doctor`, `devices doctor` and `envs check`."""
+"""Results of the checks of `agentrl doctor`, `devices doctor` and `agentrl check`."""
 
 from dataclasses import dataclass
 from typing import Literal

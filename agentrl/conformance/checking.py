@@ -72,7 +72,7 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
     functions = _check_functions(module)
     if given and not any(_takes_settings(function) for function in functions):
         raise ConfigError(
-            f"agentrl check {kind} takes no settings: leave out {', '.join(settings)}"
+            f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
         )
     return [_check(function, found, given) for function in functions]
 
@@ -113,20 +113,40 @@ def usage(kind: str, target: str) -> str:
 
 
 def reference(found: Any) -> str:
-    """The name that selects a class or function in this process: `module:name`."""
-    return found if isinstance(found, str) else f"{found.__module__}:{found.__qualname__}"
+    """The name that selects a class or function in this process: `module:name`.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(found, str):
+        return found
+    if not inspect.isclass(found) and not inspect.isroutine(found):
+        raise ConfigError(f"{found!r} is neither a class nor a function")
+    return f"{found.__module__}:{found.__qualname__}"
 
 
 def describe_failure(error: BaseException) -> str:
     """Why a check failed; for an exception of the user's code, with its location there."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*_NOT_USERS, "<"))]
-    if isinstance(error, AgentRLError) or (isinstance(error, AssertionError) and not own):
-        return str(error) or type(error).__name__
-    last = (own or frames)[-1:]
-    location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in last)
+    own = _users_location(error)
+    if isinstance(error, AgentRLError):
+        where = "" if error.__cause__ is None else _users_location(error.__cause__)
+        return f"{error}{'' if where in str(error) else where}"
+    is_ours = not own or own != _location(error, lambda file: True)
+    if isinstance(error, AssertionError) and is_ours:  # raised by a check
+        return str(error) or "the check failed"
     message = f": {error}" if str(error) else ""
-    return f"{type(error).__name__}{message}{location}"
+    return f"{type(error).__name__}{message}{own or _location(error, lambda file: True)}"
+
+
+def _users_location(error: BaseException) -> str:
+    """Where an exception left the user's code: ` (my_file.py:12)`; empty if it never was there."""
+    return _location(error, lambda file: not file.startswith((*_NOT_USERS, "<")))
+
+
+def _location(error: BaseException, counts: Callable[[str], bool]) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f" ({Path(f.filename).name}:{f.lineno})" for f in frames if counts(f.filename)]
+    return places[-1] if places else ""
 
 
 def _module_of(kind: str) -> ModuleType:

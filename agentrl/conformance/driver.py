@@ -19,11 +19,12 @@ _GRACE_S = 5.0
 
 def check_lists_phones(target: type[AdbSocket]) -> None:
     """It lists the phones of the adb server."""
-    server = _server(target)
-    assert server.devices() == AdbServer.from_environment().devices(), (
-        "`host:devices` answers something else than through adbutils; read_block() reads the "
-        "answer after check_accepted()"
-    )
+    with probe_phone() as phone:
+        found = _server(target).devices()
+        assert found.get(phone.serial) == "device", (
+            f"{phone.serial} is connected, but devices() is {found}; read_block() reads the "
+            "answer after check_accepted()"
+        )
 
 
 def check_refusal(target: type[AdbSocket]) -> None:

@@ -30,7 +30,7 @@ def make_env(
     """The environment with its wrappers.
 
     Gymnasium's passive checker is off: repeated for every lease of a phone, it would take longer
-    than a turn. `agentrl envs check` runs it.
+    than a turn. `agentrl check env` runs it.
 
     Args:
         config: the environment.

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import agentrl
+from agentrl.check_process import findings_in_process
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_check import check_environment, check_environment_isolated
+from agentrl.rollout.env_check import check_environment
 from agentrl.rollout.env_check.random_play import play_randomly
 
 SHAPE = (32, 32, 3)
@@ -166,9 +167,9 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
     [("end", "ended its process with exit code 0"), ("lock", "no other thread could run")],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
-    monkeypatch.setattr("agentrl.rollout.env_check._START_S", 12.0)
+    monkeypatch.setattr("agentrl.check_process._START_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
-    made, last = check_environment_isolated(config, 10, 8.0)
+    made, last = findings_in_process(check_environment, (config, 10, 8.0), 8.0)
     assert made.state == "ok"
     assert (last.what, last.state) == ("after construction", "wrong")
     assert message in last.detail
@@ -176,7 +177,8 @@ def test_an_environment_that_ends_its_process_is_reported(fault, message, monkey
 
 def test_checks_in_another_process_find_the_same() -> None:
     config = EnvConfig(id=NAME, kwargs={"fault": "construction"})
-    assert [*check_environment_isolated(config, 10)] == [*check_environment(config, 10)]
+    isolated = findings_in_process(check_environment, (config, 10), 120.0)
+    assert [*isolated] == [*check_environment(config, 10)]
 
 
 def test_a_translator_that_accepts_invalid_replies_is_reported() -> None:

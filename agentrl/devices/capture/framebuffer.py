@@ -41,7 +41,7 @@ class _Header:
 
 
 class FramebufferCapture(Capture):
-    """See Capture."""
+    """Captures by adbd itself, without a shell; some phones do not allow it."""
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport

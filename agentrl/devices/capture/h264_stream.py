@@ -51,7 +51,7 @@ _ACCESS_UNIT_DELIMITER = b"\0\0\0\1\x09\xf0"
 
 
 class StreamCapture(StreamingCapture):
-    """See Capture.
+    """Captures the newest frame of an H.264 stream: fast, but compressed.
 
     Args:
         transport: to the phone.

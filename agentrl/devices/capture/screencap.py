@@ -30,7 +30,7 @@ _PNG_CHUNK = struct.Struct(">I4s")
 
 
 class RawCapture(Capture):
-    """The fastest capture that every phone supports, over a fast connection; see Capture."""
+    """Captures raw pixels: the fastest method that every phone has, over a fast connection."""
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport
@@ -70,7 +70,7 @@ class RawCapture(Capture):
 
 
 class PngCapture(Capture):
-    """A compressed capture; see Capture."""
+    """Captures PNG files: slow to make, and a tenth of the bytes."""
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport

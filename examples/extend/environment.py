@@ -1,0 +1,106 @@
+"""An environment of your own: a game on a phone, with its translator and a scripted player.
+
+    agentrl check env environment.py:Lights-v0
+    agentrl play environment.py:Lights-v0 --policy expert
+
+Rules and a drawing make a phone game; see docs/extending.md. Any `gymnasium.Env` is an environment
+too, with or without a translator.
+"""
+
+import numpy as np
+
+import agentrl
+from agentrl.envs.phone_game import paint
+from agentrl.envs.phone_game.app import GameApp
+from agentrl.envs.phone_game.boxes import Grid
+from agentrl.envs.phone_game.env import GameEnv
+from agentrl.envs.phone_game.game import PhoneGame
+from agentrl.envs.phone_game.players import GamePlayer
+from agentrl.envs.phone_game.rules import GameRules
+from agentrl.envs.phone_game.translator import GameTranslator
+
+LIGHTS = [Grid(columns=3, rows=5).cell(column, 2) for column in range(3)]
+ROUNDS = 3
+
+
+class Lights(GameRules):
+    """Three times: touch the light that is on."""
+
+    def __init__(self, seed):
+        self.seed, self.turn, self.score = seed, 0, 0
+
+    def touch(self, x, y):
+        for light, box in enumerate(LIGHTS):
+            if box.contains(x, y):
+                self.score += int(light == self.lit)
+                self.turn += 1
+                return True
+        return False
+
+    @property
+    def lit(self):
+        return int(np.random.default_rng((self.seed, self.turn, 1)).integers(3))
+
+    def touch_targets(self):
+        return {"light": LIGHTS}
+
+    def state(self):
+        return {
+            "turn": self.turn,
+            "lit": self.lit,
+            "score": self.score,
+            "done": self.turn == ROUNDS,
+        }
+
+
+def draw(lights, width, height):
+    """The screen: uint8[H, W, 3]."""
+    picture = np.full((height, width, 3), 240, np.uint8)
+    # Every touch must show: here in a bar that grows, as the same light may be on again.
+    picture[: height // 40, : width * lights.turn // ROUNDS] = (38, 99, 235)
+    for light, box in enumerate(LIGHTS):
+        paint.disc(picture, box, (22, 190, 76) if light == lights.lit else (196, 202, 212), 0.1)
+    return picture
+
+
+GAME = PhoneGame(
+    package="org.example.lights",
+    rules=Lights,
+    draw=draw,
+    calls={"light(i)": 3},
+    prompt="Touch the light that is on.",
+)
+
+
+class App(GameApp):
+    game = GAME
+
+
+class Env(GameEnv):
+    """Three lights on a phone; touch the one that is on, three times."""
+
+    app = App
+
+
+class Words(GameTranslator):
+    """The words of the three lights."""
+
+    game = GAME
+
+
+class Expert(GamePlayer):
+    """Touches the light that is on."""
+
+    game = GAME
+
+    def choose(self, info, rng):
+        return "light", info["lit"]
+
+
+agentrl.register(
+    "Lights-v0",
+    "environment:Env",
+    translator="environment:Words",
+    players={"expert": "environment:Expert"},
+    app="environment:App",
+)

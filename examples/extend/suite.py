@@ -1,0 +1,27 @@
+"""An evaluation suite of your own: frozen lakes of increasing size.
+
+agentrl check suite suite.py:Lakes
+agentrl eval frozen_lake --suite suite.py:Lakes --policy random
+"""
+
+from collections.abc import Sequence
+
+from agentrl.training.evaluation.suite import EvaluationSuite, SuiteEntry
+
+
+class Lakes(EvaluationSuite):
+    """Two maps, each without slipping and with it."""
+
+    def entries(self) -> Sequence[SuiteEntry]:
+        """Each entry is one row of the report."""
+        return [
+            SuiteEntry(
+                name=f"{size}{' slippery' if slippery else ''}",
+                env_id="FrozenLake-v1",
+                kwargs={"map_name": size, "is_slippery": slippery},
+                episodes=4,
+                max_turns=30,
+            )
+            for size in ("4x4", "8x8")
+            for slippery in (False, True)
+        ]

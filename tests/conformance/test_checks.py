@@ -1,0 +1,208 @@
+"""The checks of what users provide, on the examples, on broken copies of them, and on built-ins."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl import cli
+from agentrl.conformance import checks, findings
+from agentrl.conformance.checking import describe_failure
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.extension_points import CAPTURE, DRIVER
+
+EXTEND = Path(__file__).parents[2] / "examples" / "extend"
+EXAMPLES = {
+    "logger": ("logger.py:CsvLogger", "digits=3"),
+    "driver": ("driver.py:PlainDriver",),
+    "capture": ("capture.py:PillowCapture",),
+    "suite": ("suite.py:Lakes",),
+    "reward": ("reward.py:brief", "per_token=0.01"),
+}
+
+
+def parametrized(kind, target, *settings):
+    marks = [pytest.mark.adb] if kind in ("driver", "capture") else []
+    return [
+        pytest.param(check, id=f"{kind}-{target}-{check.name}", marks=marks)
+        for check in checks(kind, target, *settings)
+    ]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        one
+        for kind, (target, *settings) in EXAMPLES.items()
+        for one in parametrized(kind, f"{EXTEND}/{target}", *settings)
+    ],
+)
+def test_every_example_passes(check, request) -> None:
+    if request.node.get_closest_marker("adb"):
+        request.getfixturevalue("adb_server")
+    check()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        *parametrized("logger", "file"),
+        *parametrized("logger", "console"),
+        *parametrized("suite", "minigames"),
+        *parametrized("suite", "number_game_levels"),
+        *parametrized("reward", "number_game.outcome"),
+        *parametrized("reward", "matching.exact"),
+        *parametrized("translator", "space"),
+        *parametrized("player", "Sokoban-v0/expert"),
+    ],
+)
+def test_built_ins_pass(check) -> None:
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "check",
+    [
+        one
+        for kind, point in (("driver", DRIVER), ("capture", CAPTURE))
+        for name in point.names()
+        for one in parametrized(kind, name)
+    ],
+)
+def test_built_in_drivers_and_captures_pass(check, adb_server) -> None:
+    check()
+
+
+BROKEN = [
+    ("logger", 'row["step"]', 'row["stp"]', "resumed", "KeyError: 'stp' (broken_0.py:"),
+    ("logger", "digits: int = 6", "figures: int = 6", "installed", "got an unexpected keyword"),
+    ("logger", "row = {", "metrics.clear(); row = {", "metrics_unchanged", "work on a copy"),
+    ("driver", 'if status == b"FAIL"', 'if status == b"NO"', "refusal", "message is missing"),
+    ("driver", "raise AdbRefused(self.read_block())", "return", "refusal", "answered FAIL"),
+    ("capture", "return check_lit(serial, picture)", "return picture", "failures", "check_lit"),
+    ("capture", "picture)", "picture[..., ::-1].copy())", "picture", "red and blue swapped"),
+    ("suite", 'f"{size}{', '"lake" or f"{', "entries", "two entries are named 'lake'"),
+    ("suite", '"map_name"', '"map_nam"', "environments", "map_nam: FrozenLake-v1 takes no such"),
+    ("reward", "len(turn.reply_ids)", "float('nan')", "finite", "nan"),
+    ("reward", "for turn in episode.turns]", "for turn in episode.turns[1:]]", "finite", "values"),
+    ("reward", "per_token *", "per_token / len(turn.info['gone']) *", "finite", "KeyError: 'gone'"),
+]
+
+
+@pytest.mark.parametrize(("kind", "old", "new", "check", "reason"), BROKEN)
+def test_a_broken_copy_fails_with_a_reason(
+    request, tmp_path, kind, old, new, check, reason
+) -> None:
+    if kind in ("driver", "capture"):
+        request.getfixturevalue("adb_server")
+    target, *settings = EXAMPLES[kind]
+    code = (EXTEND / f"{kind}.py").read_text()
+    assert old in code
+    copy = f"broken_{BROKEN.index((kind, old, new, check, reason))}"
+    (tmp_path / f"{copy}.py").write_text(code.replace(old, new))
+    name = f"{tmp_path}/{copy}.py:{target.partition(':')[2]}"
+    (broken,) = (one for one in checks(kind, name, *settings) if one.name == check)
+    with pytest.raises((AssertionError, AgentRLError, KeyError)) as raised:
+        broken()
+    assert reason in describe_failure(raised.value)
+
+
+def agentrl(capsys, *arguments):
+    code = cli.run(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+def test_the_command_prints_one_line_per_check_and_what_comes_next(capsys, monkeypatch) -> None:
+    monkeypatch.chdir(EXTEND)
+    code, said = agentrl(capsys, "check", "logger", "logger.py:CsvLogger", "digits=3")
+    *lines, last = said.splitlines()
+    assert code == 0
+    assert len(lines) == 8
+    assert all(line.startswith("ok      ") for line in lines)
+    assert last.startswith("All checks pass. Next: agentrl train ")
+    assert "logging=[console,file,logger.py:CsvLogger]" in last
+
+
+def test_a_failed_check_names_the_line_of_the_user_s_code(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "import json\n\n\ndef reward(episode):\n    return json.loads(episode.turns[0].reply)\n"
+    )
+    code, said = agentrl(capsys, "check", "reward", "mine.py:reward")
+    assert code == 1
+    assert "FAILED  It returns a finite number, or one per turn: " in said
+    assert "(mine.py:5)" in said
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].endswith("Next: agentrl check reward mine.py:reward")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("def reward(episode):\n    return 1 +\n", "SyntaxError"),
+        ("import nowhere\n", "No module named 'nowhere'"),
+        ("raise SystemExit(3)\n", "its import fails: SystemExit: 3"),
+        ("def reword(episode):\n    return 1.0\n", "did you mean 'reword'"),
+        ("reward = 3\n", "3 is neither a class nor a function"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_a_failed_check(
+    capsys, tmp_path, monkeypatch, code, reason
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"loaded_{abs(hash(code))}"
+    Path(f"{name}.py").write_text(code)
+    found = list(findings("reward", f"{name}.py:reward", (), 60.0))
+    assert any(one.state == "wrong" and reason in one.detail for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "reason"),
+    [
+        ("import os; os._exit(3)", (), "it ended its process with exit code 3"),
+        ("import time; time.sleep(60)", ("--deadline", "1"), "not finished within 1 s"),
+    ],
+)
+def test_code_that_ends_its_process_or_hangs_is_reported(
+    capsys, tmp_path, monkeypatch, body, options, reason
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sick.py").write_text(f"def reward(episode):\n    {body}\n")
+    code, said = agentrl(capsys, "check", "reward", "sick.py:reward", *options)
+    assert code == 1
+    assert reason in said
+
+
+def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
+    code, said = agentrl(capsys, "check", "loger", "file")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "there is no kind 'loger' (did you mean 'logger'?)" in said
+    with pytest.raises(ConfigError, match="agentrl check suite takes no settings; leave out a=1"):
+        checks("suite", "minigames", "a=1")
+    with pytest.raises(ConfigError, match=r"name its environment as well, such as env\.id="):
+        checks("player", f"{EXTEND}/environment.py:Expert")
+
+
+def test_a_user_s_tests_run_the_same_checks_and_fixtures(tmp_path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["agentrl.conformance.fixtures"]\n')
+    (tmp_path / "test_mine.py").write_text(
+        "import pytest\n"
+        "from agentrl.conformance import checks\n\n\n"
+        f'@pytest.mark.parametrize("check", checks("reward", "{EXTEND}/reward.py:brief"))\n'
+        "def test_my_reward(check):\n"
+        "    check()\n\n\n"
+        "def test_an_episode(episode):\n"
+        "    assert len(episode.turns) == 3\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "test_my_reward[repeatable] PASSED" in done.stdout
+    assert "6 passed" in done.stdout
