@@ -147,31 +147,27 @@ def find_env(id: str) -> EnvRegistration:
 
 
 def env_targets() -> dict[str, str]:
-    """`module:Class` of each environment registered with agentrl, by its id."""
-    return {entry.id: _target(entry.entry_point) for entry in registered_envs()}
+    """`module:Class` of each built-in environment, by its id."""
+    return {entry.id: str(entry.entry_point) for entry in _builtin_envs()}
 
 
 def translator_targets() -> dict[str, str]:
     """`module:Class` of each translator: by its environment's id; `space` is the default one."""
-    own = {entry.id: entry.translator for entry in registered_envs()}
-    return {id: target for id, target in own.items() if target != TRANSLATOR} | {
-        "space": TRANSLATOR
-    }
+    return {**{entry.id: entry.translator for entry in _builtin_envs()}, "space": TRANSLATOR}
 
 
 def player_targets() -> dict[str, str]:
-    """`module:Class` of each scripted player, as `ID/NAME`."""
-    return {
+    """`module:Class` of each scripted player, as `ID/NAME`; `random` suits any action space."""
+    return _RANDOM | {
         f"{entry.id}/{name}": target
-        for entry in registered_envs()
+        for entry in _builtin_envs()
         for name, target in entry.players.items()
-    } | _RANDOM
+    }
 
 
-def _target(entry_point: str | Callable[..., Any]) -> str:
-    if isinstance(entry_point, str):
-        return entry_point
-    return f"{entry_point.__module__}:{entry_point.__qualname__}"
+def _builtin_envs() -> list[EnvRegistration]:
+    own = f"{__package__}."
+    return [entry for entry in registered_envs() if str(entry.entry_point).startswith(own)]
 
 
 def registered_envs() -> list[EnvRegistration]:

@@ -68,7 +68,7 @@ def evaluate(
     Example: agentrl eval runs/NAME --episodes 50 --greedy
     """
     from agentrl.training.evaluation.evaluate import evaluate as play
-    from agentrl.training.run_or_config import open_target
+    from agentrl.training.run_folder import open_target
 
     known, settings = target_of(target), overrides or []
     how: dict[str, Any] = {

@@ -16,8 +16,8 @@ from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.text import quoted
 from agentrl.extension_points import LOGGER
+from agentrl.text import quoted
 
 _COMPARES_SIBLINGS = (
     "grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime",

@@ -4,7 +4,7 @@ from agentrl.config import Config
 from agentrl.conformance.checking import reference
 from agentrl.env import find_env
 from agentrl.rollout.make_env import check_env_kwargs
-from agentrl.training.env_seeds import check_seeds
+from agentrl.training.env_seeds import check_evaluation_seeds
 from agentrl.training.evaluation.suite import EvaluationSuite, entries_of
 
 
@@ -30,4 +30,4 @@ def check_environments(target: type[EvaluationSuite]) -> None:
 def check_held_out(target: type[EvaluationSuite]) -> None:
     """Its seeds are held out: nothing is ever trained on them."""
     for entry in entries_of(reference(target)):
-        check_seeds(entry.applied_to(Config()))
+        check_evaluation_seeds(entry.applied_to(Config()).eval)

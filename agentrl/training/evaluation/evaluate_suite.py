@@ -15,7 +15,7 @@ from agentrl.training.evaluation.evaluate import (
     play_evaluation,
 )
 from agentrl.training.evaluation.suite import SuiteEntry, entries_of
-from agentrl.training.run_or_config import open_target, overridden_name
+from agentrl.training.run_folder import open_target, overridden_name
 
 MEAN = "mean"
 """The column of the report that averages the metrics which all entries have."""
