@@ -72,7 +72,7 @@ def test_invalid_reward_is_an_error_as_in_a_batch(value, words):
         ("tests.rollout.nothing:x", {}, "cannot be imported"),
         ("tests.rollout.rewards:NUMBER", {}, "is not a function"),
         ("tests.rollout.rewards:per_turn", {"scael": 2}, "does not accept its kwargs"),
-        ("no_colon", {}, "must have the form module:name"),
+        ("no_colon", {}, "there is no such reward"),
     ],
 )
 def test_unknown_reward_is_an_error_before_any_work(function, kwargs, words):
