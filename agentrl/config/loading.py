@@ -5,6 +5,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config.algorithm_presets import settings_of
+from agentrl.config.algorithm_presets import PRESETS, settings_of
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
 from agentrl.config.sections import Config, renamed_in
@@ -177,7 +178,18 @@ def _defaults(*given: DictConfig) -> DictConfig:
     """The defaults of a tree, including those of its algorithm."""
     selected = [OmegaConf.select(tree, "algorithm.name") for tree in given]
     names = [name for name in selected if isinstance(name, str)]
-    config = Config(algorithm=AlgorithmConfig(name=names[-1])) if names else Config()
+    name = names[-1] if names else AlgorithmConfig().name
+    return _defaults_of_built_in(name) if name in PRESETS else _defaults_with(name)
+
+
+@cache
+def _defaults_of_built_in(algorithm: str) -> DictConfig:
+    """Built once: it takes half of the time of loading. A merge copies them."""
+    return _defaults_with(algorithm)
+
+
+def _defaults_with(algorithm: str) -> DictConfig:
+    config = Config(algorithm=AlgorithmConfig(name=algorithm))
     return cast(DictConfig, OmegaConf.structured(config))
 
 
