@@ -11,7 +11,7 @@ from agentrl.text import quoted
 
 SCREENS: tuple[Size, ...] = ((720, 1280), (1080, 2400), (1440, 3120), (2400, 1080), (1600, 2560))
 """Phones, one of them turned, and a tablet."""
-_GRID = (0.0, 0.001, 0.25, 1 / 3, 0.5, 0.737, 0.999, 1.0)
+_GRID = (1.0, 0.0, 0.999, 0.001, 0.25, 1 / 3, 0.5, 0.737)
 _TOLERANCE = 0.01
 
 
@@ -59,7 +59,7 @@ def check_positions(dialect: Dialect, screen: Screen) -> None:
     if Tap not in dialect.says:
         return
     width, height = screen.size
-    for x, y in ((x, y) for x in _GRID for y in _GRID):
+    for x, y in (*zip(_GRID, _GRID, strict=True), *zip(_GRID, reversed(_GRID), strict=True)):
         where = f"on a screen of {width}x{height}, a tap at ({x:.3g}, {y:.3g})"
         try:
             reply = dialect.spell(Tap(x, y), screen)

@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,9 @@ from agentrl.text import printable
 if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.adb_phone import AdbPhone
+    from agentrl.devices.device import Device
+    from agentrl.findings import Finding
+    from agentrl.types import Image
 
 app = typer.Typer(help="Phones and emulators known to adb; without a command, list them.")
 
@@ -240,19 +243,32 @@ def doctor(
         str | None, typer.Argument(help="Which phone; defaults to all known to adb.")
     ] = None,
     driver: Driver = "adbutils",
+    dialect: Annotated[
+        str | None,
+        typer.Option(help="Also tap on targets as models write it, such as ui-tars-1.5."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder or Hugging Face id of the model that sees the screen."),
+    ] = None,
+    max_pixels: Annotated[
+        int, typer.Option(help="Largest area of the image that the model sees.", min=1)
+    ] = 602112,
 ) -> None:
     """Check phones and print how to fix what is wrong.
 
     Do not run it while a job uses the phone: it starts an app, taps and types. Exits with 1 if
-    something has to be fixed.
+    something has to be fixed. With --dialect it also taps on targets as a model would write it,
+    after the model's own resize, and prints how far from the targets the taps arrive.
 
-    Example: agentrl devices doctor emulator-5554
+    Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """
     from agentrl.devices.doctor import examine
     from agentrl.phone_page import PageAssigner
     from agentrl.virtual_phone.apps.probe_app import PROBE
     from agentrl.virtual_phone.phones_spec import AppSpec
 
+    prove = _proof(dialect, model, max_pixels)
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
     if not serials:
@@ -262,7 +278,7 @@ def doctor(
     for name in serials:
         console.print(Text(name, style="bold"))
         with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
-            for found in examine(server, name, paged=pager.wrap):
+            for found in examine(server, name, paged=pager.wrap, prove=prove):
                 found = replace(found, fix=_with_serial(found.fix, name))
                 print_finding(console, found, indent="  ")
                 if found.state == "wrong":
@@ -273,6 +289,38 @@ def doctor(
             typer.echo(f"{name} is not ready; fix: {', '.join(wrong)}")
         raise typer.Exit(1)
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
+
+
+def _proof(
+    dialect: str | None, model: str | None, max_pixels: int
+) -> "Callable[[Device], Iterator[Finding]] | None":
+    """The test of a dialect on a phone, with the resize of a model, or of a server without one."""
+    if dialect is None:
+        if model is not None:
+            raise ConfigError(f"--model {model}: has no effect without --dialect")
+        return None
+    from tempfile import TemporaryDirectory
+
+    from agentrl.actions.open_dialect import open_dialect
+    from agentrl.config import ModelConfig
+    from agentrl.devices.doctor import hit_proof
+    from agentrl.policies.models.model_adapter import resize_image
+    from agentrl.policies.models.model_source import resolve_model
+    from agentrl.policies.open_model import open_encoder, resize_for
+
+    opened = open_dialect(dialect)
+    settings = ModelConfig(path=model or "tiny", max_pixels=max_pixels)
+    encoder = None
+    if model is not None:
+        with TemporaryDirectory() as folder:
+            encoder = open_encoder(settings, resolve_model(settings, 0, Path(folder, "tiny")))
+    opened.resize = resize_for(opened, settings, encoder)
+
+    def see(image: "Image") -> "Image":
+        return resize_image(image, opened.resize((image.shape[1], image.shape[0])))
+
+    speaker = hit_proof.Speaker(dialect=opened, see=see)
+    return lambda device: hit_proof.findings(device, speaker, dialect)
 
 
 def _with_serial(fix: str, serial: str) -> str:

@@ -19,6 +19,7 @@ EXAMPLES = {
     "driver": ("driver.py:PlainDriver",),
     "capture": ("capture.py:PillowCapture",),
     "suite": ("suite.py:Lakes",),
+    "dialect": ("dialect.py:Lines",),
     "reward": ("reward.py:brief", "per_token=0.01"),
 }
 
@@ -86,6 +87,34 @@ BROKEN = [
     ("capture", "picture)", "picture[..., ::-1].copy())", "picture", "red and blue swapped"),
     ("suite", 'f"{size}{', '"lake" or f"{', "entries", "two entries are named 'lake'"),
     ("suite", '"map_name"', '"map_nam"', "environments", "map_nam: FrozenLake-v1 takes no such"),
+    (
+        "dialect",
+        "(x1, y1) + at(x2, y2)",
+        "(x2, y2) + at(x1, y1)",
+        "spelling_and_parsing_agree",
+        "is parsed as",
+    ),
+    (
+        "dialect",
+        "1000)).numbers",
+        "1500)).numbers",
+        "positions_stay_on_the_screen",
+        "1500 is outside the screen",
+    ),
+    (
+        "dialect",
+        "if len(numbers) != count:",
+        "if False:",
+        "malformed_replies_are_refused",
+        "raise ActionError",
+    ),
+    (
+        "dialect",
+        "if kind in accepts",
+        "if kind is not Swipe",
+        "the_prompt_mentions_every_action",
+        "mention each accepted",
+    ),
     ("reward", "len(turn.reply_ids)", "float('nan')", "finite", "nan"),
     ("reward", "for turn in episode.turns]", "for turn in episode.turns[1:]]", "finite", "values"),
     ("reward", "per_token *", "per_token / len(turn.info['gone']) *", "finite", "KeyError: 'gone'"),

@@ -6,11 +6,17 @@ from contextlib import closing
 
 import pytest
 
+from agentrl.actions.dialect import Screen
+from agentrl.actions.dialects.ui_tars_1_5 import UITars15
+from agentrl.actions.reply_values import CoordinateScale
+from agentrl.actions.screen_actions import ScreenAction
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult
-from agentrl.devices.doctor import Finding, examine, phone_probes, phone_readings
+from agentrl.devices.doctor import Finding, examine, hit_proof, phone_probes, phone_readings
+from agentrl.policies.models.model_adapter import resize_image
+from agentrl.types import Image
 from agentrl.virtual_phone import spawn
 
 QUICK = Deadlines(connect_s=5, command_s=2, frame_s=2, launch_s=5)
@@ -142,6 +148,37 @@ def test_one_phone_behind_two_serials_is_reported(adb_server: AdbServer, phone: 
         assert twin in first_ill(adb_server, phone.serial, "serials").detail
     finally:
         adb_server.disconnect(twin)
+
+
+class Unrounded(UITars15):
+    """Scales by one ratio for both sides, as if the model's image had not been rounded."""
+
+    def scale(self, screen: Screen) -> CoordinateScale:
+        width, height = screen.size
+        return CoordinateScale(sides=(screen.seen[0], screen.seen[0] * height / width))
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(("cls", "state"), [(UITars15, "ok"), (Unrounded, "wrong")])
+def test_the_pixels_that_a_dialect_hits_are_proved(
+    phone: AdbPhone, cls: type[UITars15], state: str
+) -> None:
+    spelling, reading = UITars15(), cls()
+
+    class Mixed(UITars15):
+        """Spells as the model does, and parses as the class under test."""
+
+        def parse(self, reply: str, screen: Screen) -> ScreenAction:
+            return reading.parse(reply, screen)
+
+    def see(image: Image) -> Image:
+        size = (image.shape[1], image.shape[0])
+        return resize_image(image, spelling.served_size(size))
+
+    speaker = hit_proof.Speaker(dialect=Mixed(), see=see)
+    targets = ((0.1, 0.1), (0.5, 0.5), (0.9, 0.95))
+    (found,) = hit_proof.findings(phone, speaker, "ui-tars-1.5", targets)
+    assert (found.state, found.what) == (state, "taps in ui-tars-1.5"), found.detail
 
 
 def findings_of(*outputs: str) -> dict[str, Finding]:

@@ -28,6 +28,7 @@ _WAIT = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)\s*(?:seconds?|s)?", re.ASCII)
 _TYPED = re.compile(
     r'(?:do\(action="(?:Type|Type_Name)", ?text=|finish\(message=)"(.*)"\)', re.DOTALL
 )
+_NEXT_CALL = re.compile(r'"\)\s*(?:do|finish)\(')
 _LITERAL = re.compile(r'(?:[^"\\\n\r]|\\.)*', re.DOTALL)
 _POINT = "The element is a list of 2 integers, representing the coordinates of the {name} point."
 _SPACE: tuple[tuple[str, type[Any], str, str], ...] = (
@@ -119,7 +120,7 @@ class AutoGLM(Dialect):
         """See Dialect.parse."""
         text = _answer(reply)
         typed = _TYPED.fullmatch(text)
-        if typed is not None:
+        if typed is not None and not _NEXT_CALL.search(typed[1]):
             said = _decoded(typed[1])
             if text.startswith("finish"):
                 return Done(message=reply_values.typed_text(said, "finish"))

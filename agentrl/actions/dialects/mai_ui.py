@@ -51,8 +51,8 @@ _SPACE: tuple[tuple[type[Any], str], ...] = (
     (Done, '{"action": "terminate", "status": "success or fail"}'),
     (
         Answer,
-        '{"action": "answer", "text": "xxx"} # Use escape characters \\\\\', \\\\", and \\\\n in '
-        "text part to ensure we can parse the text in normal python string format.",
+        '{"action": "answer", "text": "xxx"} # Use escape characters \\\', \\", and \\n in text '
+        "part to ensure we can parse the text in normal python string format.",
     ),
     (
         AskUser,

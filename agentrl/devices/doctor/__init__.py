@@ -34,6 +34,7 @@ def examine(
     deadlines: Deadlines | None = None,
     *,
     paged: Callable[[AdbPhone], Device] | None = None,
+    prove: phone_probes.Prove | None = None,
 ) -> Iterator[Finding]:
     """Examine one phone, prerequisites first; stops where nothing further can be tested.
 
@@ -45,6 +46,7 @@ def examine(
         deadlines: of every call; a phone that answers later is reported as slow.
         paged: gives the phone a page that shows the probe (`agentrl.phone_page`), for phones
             without the probe app; None does not test touches there.
+        prove: a further test with the probe app, if touches arrive.
     """
     reached = _reach(server, serial, deadlines or Deadlines())
     if isinstance(reached, Finding):
@@ -68,15 +70,17 @@ def examine(
             yield wrong("phone", str(error), fix)
             return
         if installed:
-            yield from phone_probes.PhoneProbe(phone, phone).findings()
+            yield from phone_probes.PhoneProbe(phone, phone, prove).findings()
         elif paged is not None:
-            yield from _on_page(phone, paged)
+            yield from _on_page(phone, paged, prove)
         else:
             yield note("touches", "not tested: the probe app is not installed", "none needed")
             yield from phone_probes.check_captures(phone, screen_toggler(phone))
 
 
-def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[Finding]:
+def _on_page(
+    phone: AdbPhone, paged: Callable[[AdbPhone], Device], prove: phone_probes.Prove | None
+) -> Iterator[Finding]:
     """Test a phone with the probe shown on a page."""
     try:
         device = paged(phone)
@@ -85,7 +89,7 @@ def _on_page(phone: AdbPhone, paged: Callable[[AdbPhone], Device]) -> Iterator[F
         yield from phone_probes.check_captures(phone, screen_toggler(phone))
         return
     with closing(device):
-        yield from phone_probes.PhoneProbe(phone, device).findings()
+        yield from phone_probes.PhoneProbe(phone, device, prove).findings()
 
 
 def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:

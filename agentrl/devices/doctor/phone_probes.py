@@ -31,6 +31,10 @@ _LOST = (
 _CABLE = "try another cable or port, or move closer to the Wi-Fi router; then adb reconnect"
 
 
+Prove = Callable[[Device], Iterator[Finding]]
+"""A further test of a device with the probe app."""
+
+
 def check_commands(phone: AdbPhone) -> Finding:
     """Test whether commands are answered, and how fast."""
     seconds, failures = [], []
@@ -60,14 +64,16 @@ def check_commands(phone: AdbPhone) -> Finding:
 class PhoneProbe:
     """Tests a phone with the probe app in front, and closes it afterwards."""
 
-    def __init__(self, phone: AdbPhone, device: Device) -> None:
+    def __init__(self, phone: AdbPhone, device: Device, prove: Prove | None = None) -> None:
         """Starts nothing yet.
 
         Args:
             phone: to test.
             device: the same phone as a device that can launch the probe: the phone itself if the
                 app is installed, else the phone with a page (`agentrl.phone_page`).
+            prove: a further test with the probe, if touches arrive.
         """
+        self._prove = prove
         self._phone = phone
         self._device = device
         self._arrives = False
@@ -95,6 +101,8 @@ class PhoneProbe:
             yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
                 yield self._type()
+            if self._prove is not None and self._arrives:
+                yield from self._prove(self._device)
         except DeviceError as error:
             yield wrong("probe", str(error), "fix what is reported above and run this again")
         finally:

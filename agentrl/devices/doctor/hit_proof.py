@@ -1,0 +1,229 @@
+"""Proves which pixel of a phone is hit when a model writes a tap in its dialect.
+
+A target is shown on the phone. The screenshot is resized as the model sees it, and the middle of
+the target in that image is what a perfect model would point at. Spelled and parsed in the dialect,
+it is tapped, and the app reports where it was touched.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentrl.actions.dialect import Dialect, Screen, type_names
+from agentrl.actions.screen_actions import Tap
+from agentrl.devices.device import Device
+from agentrl.devices.screen_regions import STATUS_BAR
+from agentrl.errors import ActionError, DeviceError
+from agentrl.findings import Finding, note, ok, wrong
+from agentrl.types import Image
+from agentrl.virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
+
+PROBE = "org.agentrl.probe"
+_ACTIVITY = ".Main"
+_ARRIVES_S = 3.0
+_POLL_S = 0.02
+_SHARES = (0.04, 0.27, 0.5, 0.731, 0.96)
+TARGETS: tuple[tuple[float, float], ...] = tuple((x, y) for y in _SHARES for x in _SHARES)
+"""Places of targets, in the app's area."""
+_INSIDE = 0.7
+"""Smallest share of the target's color in a pixel inside the target."""
+_MARGIN = 3
+"""Pixels around these that may hold a part of the target."""
+_STRAY = 40.0
+"""Largest difference of a mixture of both colors from what it should be."""
+_NEAR = 6
+"""Pixels around a target in which a better spelling is looked for."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Hit:
+    """One tap on a target."""
+
+    reply: str
+    """As the model would write it."""
+    error: float
+    """Distance from the target's middle to the pixel that was hit, in pixels of the screen: the
+    larger one of both axes."""
+    least: float
+    """The same for the best tap that the dialect can say."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Speaker:
+    """A model that writes taps."""
+
+    dialect: Dialect
+    see: Callable[[Image], Image]
+    """Resizes a screenshot as the model sees it."""
+
+
+def hits(
+    device: Device,
+    speakers: Sequence[Speaker],
+    targets: Sequence[tuple[float, float]] = TARGETS,
+) -> Iterator[list[Hit]]:
+    """Tap on targets, as models write it in their dialects.
+
+    Args:
+        device: with the probe app, or a page that shows it.
+        speakers: each taps on every target.
+        targets: in the app's area.
+
+    Yields:
+        For each target, one hit per speaker.
+
+    Raises:
+        DeviceError: the phone failed, or a tap did not arrive.
+        ActionError: a dialect cannot read its own tap.
+    """
+    places = ";".join(f"{x},{y}" for x, y in targets)
+    device.launch(PROBE, _ACTIVITY, {"targets": places, "touches": str(len(speakers))})
+    for number in range(len(targets)):
+        shot, center = _shown(device, number)
+        yield [
+            _hit(device, speaker, shot, center, number * len(speakers) + turn)
+            for turn, speaker in enumerate(speakers)
+        ]
+
+
+def _hit(
+    device: Device, speaker: Speaker, shot: Image, center: tuple[float, float], number: int
+) -> Hit:
+    """Tap on the target that a screenshot shows, and compare with its center in the app's area."""
+    seen = speaker.see(shot)
+    size, seen_size = ((image.shape[1], image.shape[0]) for image in (shot, seen))
+    screen = Screen(size=size, seen=seen_size)
+    middle, pointed_at = find_target(shot), find_target(seen)
+    if middle is None or pointed_at is None:
+        raise DeviceError(f"{device.serial}: the target cannot be seen at {seen_size}")
+    reply = speaker.dialect.spell(Tap(*pointed_at), screen)
+    tap = speaker.dialect.parse(reply, screen)
+    assert isinstance(tap, Tap), f"{reply} is parsed as {tap}"
+    device.tap(tap.x, tap.y)
+    touched = _arrived(device, number)
+    off = (
+        abs(at - expected) * length
+        for at, expected, length in zip(touched, center, _area_size(device, size), strict=True)
+    )
+    least = least_error(speaker.dialect, screen, middle)
+    return Hit(reply=reply, error=round(max(off), 2), least=least)
+
+
+def findings(
+    device: Device,
+    speaker: Speaker,
+    name: str,
+    targets: Sequence[tuple[float, float]] = TARGETS,
+) -> Iterator[Finding]:
+    """What the taps of a model hit on a phone.
+
+    Args:
+        device: see `hits`.
+        speaker: the model.
+        name: of its dialect.
+        targets: see `hits`.
+    """
+    what, says = f"taps in {name}", speaker.dialect.says
+    if Tap not in says:
+        yield note(what, f"not tested: it says {type_names(says)}", "none needed")
+        return
+    try:
+        made = [hit for (hit,) in hits(device, [speaker], targets)]
+    except (ActionError, DeviceError) as error:
+        yield wrong(what, str(error), "fix what is reported above and run this again")
+        return
+    worst = max(made, key=lambda hit: hit.error)
+    most = max(hit.least for hit in made)
+    detail = (
+        f"{len(made)} taps hit the target's middle within {worst.error:g} px; the dialect can say "
+        f"it within {most:g} px"
+    )
+    excess = max(hit.error - hit.least for hit in made)
+    if excess > 1:
+        fix = "give the model and the server the same sizes: model.max_pixels, env.dialect_kwargs"
+        yield wrong(what, f"{detail}. The worst: {worst.reply!r}", fix)
+    else:
+        yield ok(what, detail)
+
+
+def find_target(image: Image) -> tuple[float, float] | None:
+    """The middle of the target in [0, 1] of an image; None if it is not there."""
+    red, green, blue = (image[..., channel].astype(np.float32) for channel in range(3))
+    share = np.minimum(red, blue) / TARGET[0]
+    share[np.abs(green - TARGET_GROUND[1] * (1 - share)) > _STRAY] = 0.0
+    inside = np.argwhere(share > _INSIDE)
+    if not len(inside):
+        return None
+    top, left = np.maximum(inside.min(axis=0) - _MARGIN, 0)
+    bottom, right = inside.max(axis=0) + _MARGIN + 1
+    part = share[top:bottom, left:right]
+    rows, columns = part.sum(axis=1), part.sum(axis=0)
+    x = left + float(columns @ (np.arange(len(columns)) + 0.5)) / float(part.sum())
+    y = top + float(rows @ (np.arange(len(rows)) + 0.5)) / float(part.sum())
+    return x / image.shape[1], y / image.shape[0]
+
+
+def least_error(dialect: Dialect, screen: Screen, at: tuple[float, float]) -> float:
+    """How far the best tap that a dialect can say is from the middle of a pixel, in pixels."""
+    width, height = screen.size
+    errors: list[list[float]] = [[], []]
+    for step in range(-2 * _NEAR, 2 * _NEAR + 1):
+        x, y = at[0] + step / 2 / width, at[1] + step / 2 / height
+        tap = dialect.parse(dialect.spell(Tap(_inside(x), _inside(y)), screen), screen)
+        assert isinstance(tap, Tap), f"a tap is parsed as {tap}"
+        for axis, (hit, side) in enumerate(((tap.x, width), (tap.y, height))):
+            pixel = min(int(hit * side), side - 1) + 0.5
+            errors[axis].append(abs(pixel - at[axis] * side))
+    return round(max(map(min, errors)), 2)
+
+
+def _inside(position: float) -> float:
+    return min(max(position, 0.0), 1.0)
+
+
+def _shown(device: Device, number: int) -> tuple[Image, tuple[float, float]]:
+    """A screenshot with the target of that number, and its middle in the app's area."""
+    end = time.monotonic() + _ARRIVES_S
+    while True:
+        centers = (device.look(PROBE).state or {}).get("centers", ())
+        if len(centers) == number + 1:
+            shot = device.screenshot()
+            x, y = centers[number]
+            at = find_target(shot)
+            expected = _to_screen(device, x, y)
+            # The app publishes a target before the screen shows it.
+            if at is not None and max(abs(at[0] - expected[0]), abs(at[1] - expected[1])) < 0.02:
+                return shot, (x, y)
+        if time.monotonic() >= end:
+            raise DeviceError(
+                f"{device.serial}: target {number + 1} did not appear within {_ARRIVES_S:g} s"
+            )
+        time.sleep(_POLL_S)
+
+
+def _arrived(device: Device, number: int) -> tuple[float, float]:
+    """Where the app was touched, in its area."""
+    end = time.monotonic() + _ARRIVES_S
+    while True:
+        made = (device.look(PROBE).state or {}).get("hits", ())
+        if len(made) > number:
+            x, y = made[number]
+            return float(x), float(y)
+        if time.monotonic() >= end:
+            raise DeviceError(
+                f"{device.serial}: tap {number + 1} did not arrive within {_ARRIVES_S:g} s"
+            )
+        time.sleep(_POLL_S)
+
+
+def _to_screen(device: Device, x: float, y: float) -> tuple[float, float]:
+    area = device.app_area()
+    return (x, STATUS_BAR + y * (1 - STATUS_BAR)) if area is None else area.to_screen(x, y)
+
+
+def _area_size(device: Device, size: tuple[int, int]) -> tuple[float, float]:
+    """Width and height of the app's area in pixels of the screen."""
+    (left, top), (right, bottom) = (_to_screen(device, at, at) for at in (0.0, 1.0))
+    return (right - left) * size[0], (bottom - top) * size[1]

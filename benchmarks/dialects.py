@@ -1,0 +1,68 @@
+"""Which pixel a tap hits that a model writes in each dialect, on screens of several sizes.
+
+Run: python benchmarks/dialects.py [--targets 25]
+
+One virtual phone per size shows targets. Each screenshot is resized as the dialect's model sees it
+(to `--max-pixels`, and as its server would), the tap is spelled, parsed and performed over ADB, and
+the app reports where it was touched. A cell is the largest distance in pixels of the screen between
+the middle of a target and the pixel that was hit, and in brackets the smallest one that the dialect
+can say for that target.
+"""
+
+import argparse
+from contextlib import closing
+
+from agentrl.actions.open_dialect import SCREENS, open_dialect
+from agentrl.config import ModelConfig
+from agentrl.devices.adb import AdbServer
+from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.doctor import hit_proof
+from agentrl.extension_points import DIALECT
+from agentrl.policies.models.model_adapter import resize_image
+from agentrl.policies.open_model import resize_for
+from agentrl.types import Image
+from agentrl.virtual_phone import spawn
+from agentrl.virtual_phone.apps.probe_app import PROBE
+
+
+def speaker_of(name: str, max_pixels: int) -> hit_proof.Speaker:
+    """A model behind a server that writes this dialect."""
+    dialect = open_dialect(name)
+    dialect.resize = resize_for(dialect, ModelConfig(max_pixels=max_pixels), None)
+
+    def see(image: Image) -> Image:
+        return resize_image(image, dialect.resize((image.shape[1], image.shape[0])))
+
+    return hit_proof.Speaker(dialect=dialect, see=see)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--targets", type=int, default=len(hit_proof.TARGETS))
+    parser.add_argument("--max-pixels", type=int, default=ModelConfig().max_pixels)
+    arguments = parser.parse_args()
+    names = [one.name.replace("_", "-") for one in DIALECT.extensions()]
+    speakers = [speaker_of(name, arguments.max_pixels) for name in names]
+    server = AdbServer.from_environment()
+    server.ensure()
+    cells: dict[str, list[str]] = {name: [] for name in names}
+    for size in SCREENS:
+        with spawn(1, [PROBE], size=size, effect_delay_ms=(0, 0)) as phones:
+            (serial,) = phones.serials
+            server.connect(serial)
+            with closing(AdbPhone(server, serial)) as phone:
+                targets = hit_proof.TARGETS[: arguments.targets]
+                made = list(hit_proof.hits(phone, speakers, targets))
+            for name, own in zip(names, zip(*made, strict=True), strict=True):
+                error, least = max(hit.error for hit in own), max(hit.least for hit in own)
+                cells[name].append(f"{error:g} ({least:g})")
+            server.disconnect(serial)
+    print("| dialect |", " | ".join(f"{width}x{height}" for width, height in SCREENS), "|")
+    print("|---" * (len(SCREENS) + 1) + "|")
+    for name, row in cells.items():
+        print(f"| `{name}` |", " | ".join(row), "|")
+
+
+if __name__ == "__main__":
+    main()
