@@ -71,3 +71,17 @@ SUITE = ExtensionPoint(
     builtin="agentrl.training.evaluation.suites",
     base="agentrl.training.evaluation.suite:EvaluationSuite",
 )
+
+MODEL = ExtensionPoint(
+    kind="model",
+    setting="model.adapter",
+    builtin="agentrl.policies.models.families",
+    base="agentrl.policies.models.model_adapter:ModelAdapter",
+)
+
+CHAT = ExtensionPoint(
+    kind="chat",
+    setting="model.chat",
+    builtin="agentrl.policies.chat.formats",
+    base="agentrl.policies.chat.chat_format:ChatFormat",
+)

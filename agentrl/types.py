@@ -280,7 +280,7 @@ class Batch:
     weights: Tensor
     """float32[N], of each token in the loss."""
     pixels: Mapping[str, Tensor]
-    """Images as keyword arguments of the model."""
+    """Images as keyword arguments of the vision tower, and how the rows use them."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -48,7 +48,6 @@ from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.packing import pack_micro_batches
-from agentrl.training.learner.backbone import is_vision
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Prompt, TrainingSample
 
@@ -272,7 +271,9 @@ class Work:
         scorer, model_adapter = learner._policy.module, learner._model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
-        vision = sum(p.numel() for n, p in named if is_vision(n) and "merger" not in n)
+        vision = sum(
+            p.numel() for n, p in named if model_adapter.is_vision(n) and "merger" not in n
+        )
         text: Any = scorer.policy.config.get_text_config()
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size

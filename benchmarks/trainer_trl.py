@@ -14,6 +14,7 @@ from trainer_step import WORDS, Size
 
 from agentrl.config import AlgorithmConfig, Config
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Image, Message, TrainingSample
 
@@ -123,7 +124,7 @@ class Theirs:
         trainer.model.zero_grad()
         shown = [image for image in self._shown for _ in range(self._size.siblings)]
         question = Message(role="user", text=f"<image>{WORDS}", images=(shown[0],))
-        own, _ = ChatEncoder(self._folder).question(question)
+        own = Conversation(ChatEncoder(self._folder), "").observe(question).token_ids
         assert tuple(inputs["prompt_ids"][0].tolist()) == own, "both read the same prompts"
         samples = [
             _sample(prompt[own.bool()], reply[said.bool()], chances, float(credit), image, number)

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.tiny import tiny_model
@@ -135,8 +136,8 @@ async def _pace(engine: VLLMEngine, folder: Path, count: int) -> float:
 
 
 def _prompt(encoder: ChatEncoder, number: int) -> Prompt:
-    ids, images = encoder.question(Message(role="user", text=f"card {number}: which one?"))
-    return Prompt(token_ids=ids, images=images)
+    message = Message(role="user", text=f"card {number}: which one?")
+    return Conversation(encoder, "").observe(message)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,14 @@ class ModelConfig:
 
     path: str = "tiny"
     """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is downloaded."""
+    adapter: str = "auto"
+    """The model family's adapter: `auto` chooses by the model's config.json, else a name of
+    `agentrl list model`, `module:Class` or `path/file.py:Class`."""
+    chat: str = "auto"
+    """The chat format: `auto` takes the model's own chat template, else a name of
+    `agentrl list chat`, `module:Class` or `path/file.py:Class`."""
+    chat_options: dict[str, Any] = field(default_factory=dict)
+    """Variables of the chat template, such as `enable_thinking: false`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute precision; see `train.master_dtype` for the learner's weights."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"

@@ -4,14 +4,14 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cv2
 
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation, Exchange, PromptHistory
+from agentrl.policies.chat.conversation import Conversation, PromptHistory
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import Engine, Sampling
 from agentrl.policies.policy import Answer
@@ -122,6 +122,17 @@ class EndpointPolicy:
         return EndpointSession(self, instructions, seed)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Exchange:
+    """A message, and the reply to it if there is one yet, as the API takes them."""
+
+    message: Message
+    """With its images as they are sent."""
+    encoded: dict[str, Part] = field(default_factory=dict)
+    """The message in the API's format, by its text in the prompt."""
+    answer: Part | None = None
+
+
 class EndpointSession:
     """One episode played by a server's model.
 
@@ -135,7 +146,7 @@ class EndpointSession:
         self._policy, self._seed = policy, seed
         self._history = PromptHistory(policy.history)
         self._preamble = self._system(instructions)
-        self._exchanges: list[Exchange[Part]] = []
+        self._exchanges: list[_Exchange] = []
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
         """The server's reply; None if the conversation exceeds its model's context.
@@ -172,7 +183,7 @@ class EndpointSession:
         scale = self._policy.scale
         if scale is not None:
             message = replace(message, images=tuple(map(scale, message.images)))
-        self._exchanges.append(Exchange(message=message))
+        self._exchanges.append(_Exchange(message=message))
         exchanges = self._history.visible(self._exchanges)
         messages = [*self._preamble]
         images: tuple[Image, ...] = ()

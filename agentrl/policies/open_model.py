@@ -25,7 +25,14 @@ def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
     Raises:
         ConfigError: the model cannot be used for chats.
     """
-    return ChatEncoder(folder, model.image_size, model.max_pixels)
+    return ChatEncoder(
+        folder,
+        model.image_size,
+        model.max_pixels,
+        adapter=model.adapter,
+        chat=model.chat,
+        chat_options=model.chat_options,
+    )
 
 
 def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from agentrl import event_loop
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.chat_encoder import ChatEncoder, chat_template
-from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
@@ -23,7 +21,7 @@ from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.types import IMAGE, Episode, Message
+from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +64,8 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(config.model, Path(scratch))
         encoder = open_encoder(config.model, folder)
-        report.measured["chat template"] = _compare_template(encoder, folder)
+        strict = config.model.chat in ("auto", "template")
+        report.measured["chat template"] = check_template(encoder, folder, strict=strict)
         if recorded:
             _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
         player = _choose_player(config.env, config.warm_start)
@@ -91,42 +90,6 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
     return report
-
-
-def _compare_template(encoder: ChatEncoder, folder: Path) -> str:
-    """Encode a conversation with an image, as the job does and by the model's own template.
-
-    A difference is only a warning: the job never renders the template.
-    """
-    from transformers import AutoTokenizer
-
-    sees = encoder.model_adapter.image_token_id is not None
-    images = (np.zeros((64, 64, 3), np.uint8),) if sees else ()
-    message = Message(role="user", text=f"{IMAGE * len(images)}What now?", images=images)
-    prompt = Conversation(encoder, "Play the game.").observe(message)
-    template = chat_template(folder)
-    if not template:
-        return "the model has none; ChatML is used"
-    parts = [*({"type": "image"} for _ in images), {"type": "text", "text": "What now?"}]
-    messages = [
-        {"role": "system", "content": "Play the game."},
-        {"role": "user", "content": parts if sees else "What now?"},
-    ]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        text = tokenizer.apply_chat_template(
-            messages, chat_template=template, tokenize=False, add_generation_prompt=True
-        )
-        expected = tokenizer(text, add_special_tokens=False)["input_ids"]
-    except Exception as error:  # a template is code and may raise anything
-        log.warning("the model's own chat template fails, for those who serve it: %s", error)
-        return "prompts are ChatML; the model's own template fails"
-    if encoder.model_adapter.collapse_image_tokens(prompt.token_ids, prompt.images) == expected:
-        return "prompts are those of the model's own template"
-    log.warning(
-        "the model's own chat template would write another prompt than agentrl's ChatML: %r", text
-    )
-    return "prompts are ChatML, which differs from the model's own template"
 
 
 def _check_recorded(

@@ -1,26 +1,26 @@
 """Encode messages and images as token ids, exactly once.
 
-The format is ChatML, as in Qwen's templates. Special tokens are inserted as ids and everything else
+A chat format says what stands around them. Special tokens are inserted as ids and everything else
 is encoded as plain text, so that no text of a game or a model can pass for a special token.
 """
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentrl.errors import ConfigError
+from agentrl.extension_points import CHAT
+from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
+from agentrl.policies.chat.template_rendering import chat_template
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.types import IMAGE, Image, Message
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-_QWEN_SYSTEM = "You are a helpful assistant."
 
 
 class ChatEncoder:
@@ -30,36 +30,45 @@ class ChatEncoder:
         path: the model's folder.
         image_size: [width, height] that images are scaled to; None keeps their aspect ratio.
         max_pixels: limits the area of images where no size is given.
+        adapter: `model.adapter`.
+        chat: `model.chat`.
+        chat_options: `model.chat_options`.
 
     Raises:
-        ConfigError: the model has no tokenizer.json, or one without ChatML's special tokens.
+        ConfigError: the model has no tokenizer.json, or does not fit the adapter or the format.
     """
 
     def __init__(
-        self, path: Path, image_size: Sequence[int] | None = None, max_pixels: int = 602112
+        self,
+        path: Path,
+        image_size: Sequence[int] | None = None,
+        max_pixels: int = 602112,
+        *,
+        adapter: str = "auto",
+        chat: str = "auto",
+        chat_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.model_adapter: ModelAdapter = adapter_for(path)
+        self.model_adapter: ModelAdapter = adapter_for(path, adapter)
         self._tokenizer = _open_tokenizer(path)
         self._image_size = (image_size[0], image_size[1]) if image_size else None
         self._max_pixels = max_pixels
-        self.start_id, self.end_id = (self._marker(path, m) for m in ("<|im_start|>", "<|im_end|>"))
-        self.eos_token_ids = _eos_token_ids(path, self.end_id)
         added = self._tokenizer.get_added_tokens_decoder()
-        names = [token.content for token in added.values() if token.special]
-        names += [
+        self.chat_model = ChatModel(
+            path=path,
+            token_ids={t.content: id for id, t in added.items() if t.content.strip()},
+            image_text=self.model_adapter.image_text,
+            options=dict(chat_options or {}),
+        )
+        self.chat_format = _open_format(self.chat_model, chat)
+        self.end_id = self.chat_format.end_id
+        self.eos_token_ids = _eos_token_ids(path, self.end_id)
+        names = {token.content for token in added.values() if token.special}
+        names |= {
             str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids
-        ]
-        self._markers = re.compile("|".join(re.escape(n) for n in sorted(set(names))))
-        self._newline = self.text_ids("\n")
-        self._default_system = _QWEN_SYSTEM if _QWEN_SYSTEM in chat_template(path) else ""
-
-    def _marker(self, path: Path, name: str) -> int:
-        id = self._tokenizer.token_to_id(name)
-        if id is None:
-            raise ConfigError(
-                f"model.path={path}: its tokenizer has no {name}; agentrl needs ChatML"
-            )
-        return int(id)
+        }
+        names |= self.chat_format.protected
+        self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
+        self._closing = self.ids(self.chat_format.closing())
 
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Width and height at which the model sees an image of this width and height."""
@@ -74,55 +83,106 @@ class ChatEncoder:
         encode = self._tokenizer.encode
         return tuple(id for piece in pieces for id in encode(piece, add_special_tokens=False).ids)
 
+    def ids(self, pieces: Iterable[Piece]) -> tuple[int, ...]:
+        """The ids of pieces; neighboring texts are encoded as one."""
+        found: list[int] = []
+        for is_text, run in itertools.groupby(pieces, key=lambda piece: isinstance(piece, str)):
+            if is_text:
+                found += self.text_ids("".join(map(str, run)))
+                continue
+            for piece in run:
+                found += piece if isinstance(piece, tuple) else (int(piece),)
+        return tuple(found)
+
     def text(self, token_ids: Sequence[int]) -> str:
-        """Decode ids, without special tokens."""
-        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        """Decode the ids of a reply, without special tokens.
 
-    def preamble(self, instructions: str) -> tuple[int, ...]:
-        """The system message; the model's default one if there are no instructions."""
-        text = instructions or self._default_system
-        return self._message("system", text, ())[0] if text else ()
+        A thought that the prompt has opened is part of the text.
+        """
+        text = str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        return self.chat_format.reply_prefix + text
 
-    def question(self, message: Message) -> tuple[tuple[int, ...], tuple[Image, ...]]:
-        """A message and the header of the reply to it.
-
-        Returns:
-            the ids, and the message's images as the model sees them.
+    def content(self, message: Message) -> tuple[tuple[Piece, ...], tuple[Image, ...]]:
+        """The parts of a message, and its images as the model sees them.
 
         Raises:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
-        ids, images = self._message(message.role, message.text, message.images)
-        return (*ids, *self.opening()), images
+        first, *texts = message.text.split(IMAGE)
+        if len(texts) != len(message.images):
+            raise ValueError(
+                f"a message with {len(texts)} {IMAGE} placeholders has {len(message.images)} images"
+            )
+        adapter = self.model_adapter
+        scaled = tuple(adapter.scale(i, self._image_size, self._max_pixels) for i in message.images)
+        parts: list[Piece] = [first]
+        for image, text in zip(scaled, texts, strict=True):
+            parts += (adapter.image_markup(image), text)
+        return tuple(part for part in parts if part != ""), scaled
+
+    def first_prompt(
+        self, system: str, role: str, parts: Sequence[Piece] | None
+    ) -> tuple[tuple[Piece, ...], bool]:
+        """The prompt of one message, for `ids`.
+
+        Args:
+            system: the system message; may be empty.
+            role: the message's role.
+            parts: the message's content, see `content`; None leaves the message out.
+
+        Returns:
+            all of it and True; or, if the ids of `question` can follow, what precedes them and
+            False.
+        """
+        whole = self._with_margins(self.chat_format.first(system, role, parts or ()))
+        later = self._with_margins(self.chat_format.following(role, parts or ()))
+        start = len(whole) - len(later)
+        # Texts on both sides of a boundary could become other tokens together.
+        joined = start < 0 or whole[start:] != later or isinstance(later[0], str)
+        return (whole, True) if joined else (whole[:start], False)
+
+    def question(self, role: str, parts: Sequence[Piece] | None) -> tuple[int, ...]:
+        """The ids of a message after a reply, and the header of the reply to it.
+
+        Args:
+            role: the message's role.
+            parts: the message's content, see `content`; None leaves the message out.
+        """
+        if parts is None and (opening := self.chat_format.opening()):
+            return self.ids(opening)
+        return self.ids(self._with_margins(self.chat_format.following(role, parts or ())))
+
+    def _with_margins(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+        """The pieces with the text that the model's processor adds around images."""
+        before, after = self.model_adapter.image_margins
+        if not before and not after:
+            return tuple(pieces)
+        widened = ((before, p, after) if isinstance(p, tuple) else (p,) for p in pieces)
+        return tuple(piece for wide in widened for piece in wide)
 
     def opening(self) -> tuple[int, ...]:
         """The header of a reply, which is also the shortest prompt."""
-        return (self.start_id, *self.text_ids("assistant\n"))
+        return self.question("user", None)
 
     def closing(self, reply_ids: Sequence[int]) -> tuple[int, ...]:
         """The tokens between a reply and the next message."""
         ended = bool(reply_ids) and reply_ids[-1] == self.end_id
-        return self._newline if ended else (self.end_id, *self._newline)
+        return self._closing if ended else (self.end_id, *self._closing)
 
     def reply_ids(self, reply: str) -> tuple[int, ...]:
         """The ids of a reply with its end token, as if it were sampled."""
+        opened = self.chat_format.reply_prefix
+        if opened and reply.startswith(opened.strip()):  # the prompt has opened the thought already
+            reply = reply.removeprefix(opened.strip()).lstrip("\n")
         return (*self.text_ids(reply), self.end_id)
 
-    def _message(
-        self, role: str, text: str, images: Sequence[Image]
-    ) -> tuple[tuple[int, ...], tuple[Image, ...]]:
-        first, *pieces = f"{role}\n{text}".split(IMAGE)
-        if len(pieces) != len(images):
-            raise ValueError(
-                f"a message with {len(pieces)} {IMAGE} placeholders has {len(images)} images"
-            )
-        scaled = tuple(
-            self.model_adapter.scale(i, self._image_size, self._max_pixels) for i in images
-        )
-        ids = [self.start_id, *self.text_ids(first)]
-        for image, piece in zip(scaled, pieces, strict=True):
-            ids += (*self.model_adapter.image_markup(image), *self.text_ids(piece))
-        return (*ids, self.end_id, *self._newline), scaled
+
+def _open_format(model: ChatModel, name: str) -> ChatFormat:
+    """The format that `model.chat` selects; `auto` takes ChatML if the model has no template."""
+    if name == "auto":
+        name = "template" if chat_template(model.path) else "chatml"
+    found: ChatFormat = CHAT.resolve(name).open(model)
+    return found
 
 
 def _open_tokenizer(path: Path) -> "Tokenizer":
@@ -132,18 +192,8 @@ def _open_tokenizer(path: Path) -> "Tokenizer":
     return Tokenizer.from_file(str(path / "tokenizer.json"))
 
 
-def chat_template(path: Path) -> str:
-    """The chat template in a model's folder; empty without one."""
-    if (path / "chat_template.jinja").is_file():
-        return (path / "chat_template.jinja").read_text(encoding="utf-8")
-    for name in ("chat_template.json", "tokenizer_config.json"):
-        if (path / name).is_file() and (found := read_json(path / name).get("chat_template")):
-            return str(found)
-    return ""
-
-
 def _eos_token_ids(path: Path, end_id: int) -> tuple[int, ...]:
-    """The tokens that end a reply: ChatML's, and those of the model's generation config."""
+    """The tokens that end a reply: the format's, and those of the model's generation config."""
     named: int | list[int] = []
     if (path / "generation_config.json").is_file():
         named = read_json(path / "generation_config.json").get("eos_token_id") or []

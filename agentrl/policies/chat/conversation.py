@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from agentrl.config import History
 from agentrl.errors import ActionError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.chat_format import Piece
 from agentrl.text import tag_content
 from agentrl.types import IMAGE, Image, Message, Prompt
 
@@ -101,14 +102,14 @@ def _memory_hint(history: History) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange(Generic[_T]):
-    """A message, and the reply to it if there is one yet, in the form of one kind of policy."""
+class _Turn:
+    """A message and the reply to it, as token ids."""
 
     message: Message
     """With its images as the model sees them."""
-    encoded: dict[str, _T] = field(default_factory=dict)
-    """The message in that form, by its text in the prompt."""
-    answer: _T | None = None
+    encoded: dict[tuple[str | None, bool], tuple[int, ...]] = field(default_factory=dict)
+    """The ids of the message, by its text in the prompt and whether it is the prompt's first."""
+    answer: tuple[int, ...] = ()
 
 
 class Conversation:
@@ -126,8 +127,10 @@ class Conversation:
     ) -> None:
         self._encoder = encoder
         self._history = PromptHistory(history)
-        self._preamble = encoder.preamble(self._history.instructions(instructions))
-        self._exchanges: list[Exchange[tuple[int, ...]]] = []
+        self._system = self._history.instructions(instructions)
+        self._start: tuple[tuple[Piece, ...], tuple[int, ...]] = (), ()
+        """What preceded the last first message, and its ids."""
+        self._turns: list[_Turn] = []
 
     def observe(self, message: Message) -> Prompt:
         """Add a message and return the prompt for the reply to it.
@@ -135,40 +138,48 @@ class Conversation:
         Raises:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
-        assert not self._exchanges or self._exchanges[-1].answer, (
-            "the last prompt has no answer yet"
-        )
-        if message.system is not None and not self._exchanges:
-            self._preamble = self._encoder.preamble(self._history.instructions(message.system))
-        message = self._history.with_memory(message)
-        self._exchanges.append(Exchange(message=message))
-        exchanges = self._history.visible(self._exchanges)
-        token_ids = list(self._preamble)
+        assert not self._turns or self._turns[-1].answer, "the last prompt has no answer yet"
+        if message.system is not None and not self._turns:
+            self._system = self._history.instructions(message.system)
+        self._turns.append(_Turn(message=self._history.with_memory(message)))
+        turns = self._history.visible(self._turns)
+        token_ids: list[int] = []
         images: tuple[Image, ...] = ()
-        for position, exchange in enumerate(exchanges):
-            shown = self._history.shown(exchange.message, position, len(exchanges))
-            token_ids += self._question(exchange, shown) + (exchange.answer or ())
-            images += exchange.message.images if shown is not None and shown.images else ()
+        for position, turn in enumerate(turns):
+            shown = self._history.shown(turn.message, position, len(turns))
+            token_ids += self._question(turn, shown, is_first=position == 0) + turn.answer
+            images += turn.message.images if shown is not None and shown.images else ()
         self._encoder.model_adapter.collapse_image_tokens(token_ids, images)  # checks the tokens
         return Prompt(token_ids=tuple(token_ids), images=images)
 
-    def _question(
-        self, exchange: Exchange[tuple[int, ...]], shown: Message | None
-    ) -> tuple[int, ...]:
+    def _question(self, turn: _Turn, shown: Message | None, *, is_first: bool) -> tuple[int, ...]:
         """The ids of a message as it is shown, and of the header of the reply to it."""
-        if shown is None:
-            return self._encoder.opening()
-        if shown.text not in exchange.encoded:
-            ids, images = self._encoder.question(shown)
-            exchange.encoded[shown.text] = ids
-            if images:
-                exchange.message = replace(exchange.message, images=images)
-        return exchange.encoded[shown.text]
+        key = None if shown is None else shown.text, is_first
+        if key not in turn.encoded:
+            parts: tuple[Piece, ...] | None = None
+            if shown is not None:
+                parts, images = self._encoder.content(shown)
+                if images:
+                    turn.message = replace(turn.message, images=images)
+            turn.encoded[key] = self._ids(turn.message.role, parts, is_first=is_first)
+        return turn.encoded[key]
+
+    def _ids(
+        self, role: str, parts: tuple[Piece, ...] | None, *, is_first: bool
+    ) -> tuple[int, ...]:
+        if not is_first:
+            return self._encoder.question(role, parts)
+        start, is_whole = self._encoder.first_prompt(self._system, role, parts)
+        if is_whole:
+            return self._encoder.ids(start)
+        if start != self._start[0]:
+            self._start = start, self._encoder.ids(start)
+        return self._start[1] + self._encoder.question(role, parts)
 
     def answer(self, reply_ids: Sequence[int]) -> None:
         """Add a reply with exactly the ids that were sampled."""
-        assert self._exchanges, "there is no message to answer"
-        assert self._exchanges[-1].answer is None, "the last message is already answered"
-        self._exchanges[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
+        assert self._turns, "there is no message to answer"
+        assert not self._turns[-1].answer, "the last message is already answered"
+        self._turns[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
         if self._history.has_memory:  # otherwise save the decoding
             self._history.remember(self._encoder.text(reply_ids))

@@ -56,11 +56,12 @@ def generate_batch(
     ids, mask = _left_pad([prompt.token_ids for prompt in distinct], device)
     images = [image for prompt in distinct for image in prompt.images]
     inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
-    if not images:
+    axes = model_adapter.position_axes if images else 1
+    if axes == 1:
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
     out = model(**inputs, use_cache=True, logits_to_keep=1)
-    logits, position = out.logits[:, -1], _next_position(model, mask, bool(images))
+    logits, position = out.logits[:, -1], _next_position(model_adapter, distinct).to(device)
     if len(distinct) < len(prompts):
         which = torch.tensor(index, device=device)
         out.past_key_values.batch_select_indices(which)
@@ -78,7 +79,7 @@ def generate_batch(
         out = model(
             input_ids=tokens.unsqueeze(-1),
             attention_mask=mask.long(),
-            position_ids=_as_positions(position, bool(images)),
+            position_ids=_as_positions(position, axes),
             past_key_values=out.past_key_values,
             use_cache=True,
         )
@@ -117,19 +118,16 @@ def _left_pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[T
     return ids.to(device), mask.to(device)
 
 
-def _next_position(model: nn.Module, mask: Tensor, with_images: bool) -> Tensor:
-    """int64[B], position of each reply's first token; an image has fewer positions than tokens."""
-    position = mask.long().sum(-1)
-    if with_images:
-        base: Any = model.base_model
-        position = position + base.rope_deltas.to(position.device).reshape(-1)
-    return position
+def _next_position(model_adapter: ModelAdapter, prompts: Sequence[Prompt]) -> Tensor:
+    """int64[B], position of each reply's first token; an image can have fewer than its tokens."""
+    ends = [model_adapter.positions(p.token_ids, p.images).max() + 1 for p in prompts]
+    return torch.tensor(ends)
 
 
-def _as_positions(position: Tensor, with_images: bool) -> Tensor:
-    """int64[B, 1], or int64[3, B, 1] for M-RoPE if there are images."""
+def _as_positions(position: Tensor, axes: int) -> Tensor:
+    """int64[B, 1], or int64[axes, B, 1] for several axes."""
     flat = position.unsqueeze(-1)
-    return flat.unsqueeze(0).expand(3, -1, -1) if with_images else flat
+    return flat if axes == 1 else flat.unsqueeze(0).expand(axes, -1, -1)
 
 
 def _append_tokens(

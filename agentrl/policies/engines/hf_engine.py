@@ -76,7 +76,11 @@ class HFEngine:
 
     def _load(self) -> nn.Module:
         model = load_model(
-            self._path, dtype=self._dtype, attention=self._attention, device=self._device
+            self._path,
+            model_adapter=self._encoder.model_adapter,
+            dtype=self._dtype,
+            attention=self._attention,
+            device=self._device,
         )
         return model.eval().requires_grad_(False)
 

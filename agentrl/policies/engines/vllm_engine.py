@@ -130,10 +130,7 @@ class VLLMEngine:
         except ImportError as error:
             raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
         defaults: dict[str, Any] = {}
-        if self._encoder.model_adapter.image_token_id is not None:
-            # Images are already scaled to the size that their tokens were counted for.
-            defaults["mm_processor_kwargs"] = {"do_resize": False}
-            defaults["limit_mm_per_prompt"] = {"video": 0}
+        defaults |= self._encoder.model_adapter.engine_arguments()
         if not torch.cuda.is_available():
             defaults |= {"enforce_eager": True, "skip_mm_profiling": True}
             if self._arguments.get("tensor_parallel_size", 1) == 1:

@@ -6,51 +6,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
+from agentrl.extension_points import MODEL
 from agentrl.policies.models.model_adapter import ModelAdapter, read_json
 
 if TYPE_CHECKING:
     from torch import nn
 
-
-def adapter_for(path: Path) -> ModelAdapter:
-    """The adapter of the model in a folder, chosen by its config.json.
-
-    Raises:
-        ConfigError: the folder has no model, or a vision model of an unsupported family.
-    """
-    from agentrl.policies.models.qwen_vl import QwenVL
-    from agentrl.policies.models.text_only import TextOnly
-
-    return QwenVL.read(path) if check_family(path) in QwenVL.FAMILIES else TextOnly()
+_OTHER = "generic"
+"""The family of models that no other family names."""
 
 
-def check_family(path: Path) -> str:
-    """The family of the model in a folder, which needs only a config.json.
+def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:
+    """The adapter of the model in a folder.
+
+    Args:
+        path: a folder in the Hugging Face format.
+        name: `model.adapter`; `auto` chooses by the folder's config.json.
 
     Raises:
-        ConfigError: as `adapter_for`.
+        ConfigError: the folder has no model, or the adapter cannot be used with it.
     """
-    from agentrl.policies.models.qwen_vl import QwenVL
+    adapter: ModelAdapter = family_of(path, name).read(path)
+    return adapter
 
+
+def family_of(path: Path, name: str = "auto") -> type[ModelAdapter]:
+    """The class of the adapter, which needs only a config.json; see `adapter_for`."""
     config = read_json(path / "config.json")
-    family = str(config.get("model_type"))
-    if "vision_config" in config and family not in QwenVL.FAMILIES:
-        raise ConfigError(
-            f"model.path={path}: vision models of type {family!r} are not supported; "
-            f"supported are {', '.join(QwenVL.FAMILIES)} and text-only models"
-        )
-    return family
+    if name != "auto":
+        named: type[ModelAdapter] = MODEL.resolve(name)
+        return named
+    model_type = config.get("model_type")
+    families: list[type[ModelAdapter]] = [
+        MODEL.resolve(extension.name) for extension in MODEL.extensions()
+    ]
+    found = next((family for family in families if model_type in family.model_types), None)
+    return found or family_of(path, _OTHER)
 
 
 def load_model(
-    path: Path, *, dtype: str = "float32", attention: str = "auto", device: str = "cpu"
+    path: Path,
+    *,
+    model_adapter: ModelAdapter | None = None,
+    dtype: str = "float32",
+    attention: str = "auto",
+    device: str = "cpu",
 ) -> nn.Module:
     """Load a model for training, or for inference with transformers.
 
     Args:
         path: a folder in the Hugging Face format.
+        model_adapter: adapter of the model's family; None chooses it.
         dtype: `float32` or `bfloat16`.
-        attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA.
+        attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA; a model
+            that caps its attention logits gets `eager`, as SDPA would leave the cap out.
         device: device of the weights.
 
     Raises:
@@ -60,18 +69,16 @@ def load_model(
     loader = _loader(path)
     import torch
 
-    from agentrl.policies.models.qwen_vl import patch_vision_attention
-
     try:
         model: nn.Module = loader.from_pretrained(
             path,
             dtype=getattr(torch, dtype),
-            attn_implementation=_attention(attention, dtype),
+            attn_implementation=_attention(attention, dtype, caps=_caps_attention(path)),
             local_files_only=True,
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
-    patch_vision_attention(model)
+    (model_adapter or adapter_for(path)).prepare(model)
     return model.to(device)
 
 
@@ -110,14 +117,27 @@ def _loader(path: Path) -> Any:
     return getattr(transformers, f"AutoModelFor{family}")
 
 
-def _attention(attention: str, dtype: str) -> str:
+def _caps_attention(path: Path) -> bool:
+    """Whether a model caps its attention logits, which SDPA leaves out."""
+    from transformers import AutoConfig
+
+    settings = AutoConfig.from_pretrained(path, local_files_only=True).get_text_config()
+    return getattr(settings, "attn_logit_softcapping", None) is not None
+
+
+def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
+    if attention == "sdpa" and caps:
+        raise ConfigError(
+            "model.attention=sdpa: this model caps its attention logits, which SDPA would leave "
+            "out; use eager or flash_attention_2"
+        )
     if attention != "auto":
         return attention
     import torch
     from transformers.utils import is_flash_attn_2_available
 
     fast = torch.cuda.is_available() and dtype != "float32" and is_flash_attn_2_available()
-    return "flash_attention_2" if fast else "sdpa"
+    return "flash_attention_2" if fast else "eager" if caps else "sdpa"
 
 
 def check_weights(path: Path) -> None:

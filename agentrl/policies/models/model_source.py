@@ -12,7 +12,7 @@ from agentrl.config import ModelConfig
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_adapter import read_json
-from agentrl.policies.models.model_loading import adapter_for, check_family, check_weights
+from agentrl.policies.models.model_loading import adapter_for, check_weights, family_of
 from agentrl.policies.tiny import tiny_model
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -32,7 +32,7 @@ def check_model(model: ModelConfig) -> None:
         return
     folder = path_of(model.path, "model.path")
     if folder.is_dir():
-        adapter_for(folder)
+        adapter_for(folder, model.adapter)
         check_weights(folder)
     elif not _HUB_ID.fullmatch(model.path) or Path(model.path).parent.is_dir():
         raise ConfigError(f"model.path={model.path}: no such folder")
@@ -69,7 +69,7 @@ def check_hub(model: ModelConfig) -> None:
     """Check that the Hugging Face Hub, or its local cache, has a model that is not local.
 
     Raises:
-        ConfigError: it does not, it cannot be reached, or the model's family is not supported.
+        ConfigError: it does not, it cannot be reached, or `model.adapter` does not exist.
     """
     if not is_on_hub(model):
         return
@@ -81,7 +81,7 @@ def check_hub(model: ModelConfig) -> None:
             # A single request fails fast: a download without a network retries for long.
             HfApi().model_info(model.path, timeout=_HUB_TIMEOUT_S)
             file = hf_hub_download(model.path, "config.json")
-    check_family(Path(file).parent)
+    family_of(Path(file).parent, model.adapter)
 
 
 def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:

@@ -33,8 +33,9 @@ def build_batch(
         device: device of the tensors.
 
     Returns:
-        See `Batch`. Images that several sequences share are included once; then
-        `pixels["image_index"]`, int64[images of all rows], maps each occurrence to its image.
+        See `Batch`. `pixels["image_tokens"]`, int64[images], counts the tokens of each image.
+        Images that several sequences share are included once; then `pixels["image_index"]`,
+        int64[images of all rows], maps each occurrence to its image.
     """
     layout = _Layout(rows, model_adapter)
     for row, trees in enumerate(rows):
@@ -107,8 +108,12 @@ class _Layout:
 
     def pixels(self) -> dict[str, Tensor]:
         """Keyword arguments of the model for the images of all rows."""
-        pixels = dict(self._model_adapter.pixels(self._images.images))
-        if len(self._images.images) < len(self._image_index):
+        images = self._images.images
+        pixels = dict(self._model_adapter.pixels(images))
+        if images:
+            sizes = [self._model_adapter.num_image_tokens(image) for image in images]
+            pixels["image_tokens"] = torch.tensor(sizes)
+        if len(images) < len(self._image_index):
             pixels["image_index"] = torch.tensor(self._image_index)
         return pixels
 

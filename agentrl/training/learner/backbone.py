@@ -1,4 +1,4 @@
-"""A model without its output head: attention masks, images, and slices of sequence parallelism.
+"""A model without its output head: attention, images, and slices of sequence parallelism.
 
 Shapes: B rows; L padded tokens.
 """
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agentrl.policies.models import ModelAdapter
+from agentrl.training.learner import attention_masks
 from agentrl.training.learner.sequence_parallel import Slice
 from agentrl.types import Batch
 
@@ -19,14 +20,20 @@ class Backbone(nn.Module):
 
     Args:
         policy: a Hugging Face model with an output head.
+        model_adapter: adapter of the model's family.
+
+    Raises:
+        ConfigError: the decoder has layers whose attention is not supported.
     """
 
     # Any: Hugging Face models share no type beyond Module.
     policy: Any
 
-    def __init__(self, policy: nn.Module) -> None:
+    def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
         super().__init__()
         self.policy = policy
+        self.model_adapter = model_adapter
+        attention_masks.check_layers(self.policy.config.get_text_config())
         self.slice: Slice | None = None
         """This rank's columns of every row under sequence parallelism, for which the model has
         been prepared; None computes whole rows."""
@@ -44,7 +51,7 @@ class Backbone(nn.Module):
         """
         own = self.slice.of if self.slice is not None else _whole
         seen = self._image_arguments(batch)
-        states: Tensor = self.policy.model(
+        states: Tensor = self.policy.base_model(
             input_ids=own(batch.token_ids),
             position_ids=own(batch.positions),
             use_cache=False,
@@ -57,20 +64,26 @@ class Backbone(nn.Module):
     def _attention(self, batch: Batch) -> dict[str, Any]:
         """Arguments of the forward pass that define which tokens attend to which."""
         if batch.has_branches and not self.supports_masks:
-            return _sequence_bounds(batch.subtree_ends)
+            return attention_masks.sequence_bounds(batch.subtree_ends)
+        # Where rows hold one sequence each, transformers' own causal masks are right.
+        mask = None
+        within_images = self.model_adapter.attends_within_images and bool(batch.pixels)
+        if batch.has_branches or within_images:
+            ends = batch.subtree_ends
+            if self.slice is not None:
+                # Padding columns get an end beyond all columns, which no token of a sample has.
+                length = self.slice.count * self.slice.width(ends.shape[1])
+                ends = self.slice.padded(ends, fill=length)
+            images = self._is_image(batch.token_ids) if within_images else None
+            settings: Any = self.policy.config.get_text_config()
+            mask = attention_masks.build(ends, batch.positions, images, settings)
         if self.slice is None:
-            return {
-                "attention_mask": _attention_mask(batch.subtree_ends)
-                if batch.has_branches
-                else None
-            }
-        # Padding columns get an end beyond all columns, which no token of a sample has.
-        length = self.slice.count * self.slice.width(batch.subtree_ends.shape[1])
-        ends = self.slice.padded(batch.subtree_ends, fill=length)
-        return {
-            "attention_mask": _attention_mask(ends) if batch.has_branches else None,
-            "ulysses": self.slice,
-        }
+            return {"attention_mask": mask}
+        return {"attention_mask": mask, "ulysses": self.slice}
+
+    def _is_image(self, token_ids: Tensor) -> Tensor:
+        """Bool of the same shape, True on the tokens of images."""
+        return token_ids.eq(int(self.model_adapter.image_token_id or 0))
 
     def _image_arguments(self, batch: Batch) -> dict[str, Any]:
         """Arguments of the forward pass for images; empty without images.
@@ -80,23 +93,23 @@ class Backbone(nn.Module):
         """
         if not batch.pixels:
             return {}
-        grid = batch.pixels["image_grid_thw"]
-        index = batch.pixels.get("image_index")
-        order = list(range(len(grid))) if index is None else index.tolist()
-        shown = self._tokens_in_slice(batch, grid[order]) if self.slice is not None else None
-        if shown is not None:
+        pixels = dict(batch.pixels)
+        sizes = pixels.pop("image_tokens").tolist()
+        index = pixels.pop("image_index", None)
+        order = list(range(len(sizes))) if index is None else index.tolist()
+        shown = None
+        if self.slice is not None:
+            shown = self._tokens_in_slice(batch, [sizes[number] for number in order])
             order = [place for place, own in zip(order, shown, strict=True) if own.any()]
             shown = [own for own in shown if own.any()]
         if not order:
             return {}
-        pixels = batch.pixels["pixel_values"]
         looked = sorted({*order})
-        if len(looked) < len(grid):
-            rows = torch.split(pixels, grid.prod(-1).tolist())
-            pixels, grid = torch.cat([rows[place] for place in looked]), grid[looked]
+        if len(looked) < len(sizes):
+            pixels = self.model_adapter.select_images(pixels, looked)
         # Encoded here and not inside the model, so that the decoder's attention arguments do not
         # reach the vision tower.
-        seen = self.policy.model.get_image_features(pixels, grid, return_dict=True)
+        seen = self.model_adapter.encode_images(self.policy.base_model, pixels)
         places = {place: number for number, place in enumerate(looked)}
 
         def laid_out(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -105,25 +118,24 @@ class Backbone(nn.Module):
                 return tuple(found)
             return tuple(part[own] for part, own in zip(found, shown, strict=True))
 
-        seen.pooler_output = laid_out(seen.pooler_output)
-        # Qwen3-VL adds features of earlier vision layers.
+        own = laid_out(seen.pooler_output)
+        seen.pooler_output = torch.cat(own) if self.model_adapter.joins_images else own
+        # Some models add features of earlier vision layers to the decoder's.
         if layers := getattr(seen, "deepstack_features", None):
             seen.deepstack_features = [laid_out(layer) for layer in layers]
         return {"mm_encoder_outputs": {"image": seen}}
 
-    def _tokens_in_slice(self, batch: Batch, grid: Tensor) -> list[Tensor]:
+    def _tokens_in_slice(self, batch: Batch, sizes: Sequence[int]) -> list[Tensor]:
         """For each image in the rows, bool[its tokens] on the CPU: True for those in the slice.
 
         Args:
             batch: with images.
-            grid: int64[images in the rows, 3], patches of each.
+            sizes: number of tokens of each image in the rows.
         """
         assert self.slice is not None
-        places = (batch.token_ids == self.policy.config.image_token_id).flatten().nonzero()
+        places = self._is_image(batch.token_ids).flatten().nonzero()
         own, _ = self.slice.mine(places.squeeze(-1), batch.token_ids.shape[1])
-        patches = grid.prod(-1)
-        sizes = patches // (patches.sum() // len(places))
-        return list(torch.split(own.cpu(), sizes.tolist()))
+        return list(torch.split(own.cpu(), list(sizes)))
 
     def _untouched_vision(self) -> Tensor:
         """Zero; gives the vision tower a gradient, as ranks with images wait to reduce theirs."""
@@ -132,15 +144,11 @@ class Backbone(nn.Module):
 
     def layers(self) -> Iterator[nn.Module]:
         """The decoder's blocks, the units of layer-wise sharding."""
-        stacks = [
-            module
-            for name, module in self.policy.named_modules()
-            if isinstance(module, nn.ModuleList) and not is_vision(name)
-        ]
-        yield from max(stacks, key=len, default=nn.ModuleList())
+        return self.model_adapter.blocks(self.policy)
 
     def vision(self) -> Iterator[nn.Parameter]:
         """The parameters of the vision tower; empty for a text-only model."""
+        is_vision = self.model_adapter.is_vision
         yield from (p for name, p in self.policy.named_parameters() if is_vision(name))
 
     def attention_break_even(self) -> float:
@@ -153,32 +161,3 @@ class Backbone(nn.Module):
 
 def _whole(rows: Tensor) -> Tensor:
     return rows
-
-
-def _attention_mask(ends: Tensor) -> Tensor:
-    """bool[B, 1, L, L] attention mask: True where query (dim 2) attends to key (dim 3)."""
-    columns = torch.arange(ends.shape[1], device=ends.device)
-    return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
-
-
-def _sequence_bounds(ends: Tensor) -> dict[str, Any]:
-    """The bounds of each sample in a row, as transformers passes them to flash-attn.
-
-    Args:
-        ends: int64[1, L], of samples one after the other, without padding.
-    """
-    assert len(ends) == 1, f"variable-length attention takes a single row, not {len(ends)}"
-
-    bounds = F.pad(torch.unique_consecutive(ends[0]), (1, 0)).int()
-    longest = int(bounds.diff().max())
-    return {
-        "cu_seq_lens_q": bounds,
-        "cu_seq_lens_k": bounds,
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
-
-
-def is_vision(name: str) -> bool:
-    """True for the dotted name of a module or parameter of the vision tower."""
-    return any(part in ("visual", "vision_tower", "vision_model") for part in name.split("."))

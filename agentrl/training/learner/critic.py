@@ -27,10 +27,11 @@ class ValueModel(Backbone):
 
     Args:
         policy: a Hugging Face model; its output head is dropped.
+        model_adapter: adapter of the model's family.
     """
 
-    def __init__(self, policy: nn.Module) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
+        super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size
         self.head = nn.Linear(size, 1, device=self.policy.device, dtype=self.policy.dtype)
         # Zeros: the outputs of a random head would be noise in every advantage.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from agentrl.config import Config, OptimConfig, WarmStartConfig
 from agentrl.policies.models import adapter_for
@@ -36,7 +36,8 @@ class LearnerModels:
     """
 
     def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
-        self.config, self.rank, self.model_adapter = config, rank, adapter_for(folder)
+        self.config, self.rank = config, rank
+        self.model_adapter = adapter_for(folder, config.model.adapter)
         self._folder = folder
         self.policy = self._policy(frozen=False)
         self.packing = Packing(
@@ -92,19 +93,23 @@ class LearnerModels:
     def _make_critic(self) -> Critic:
         config = self.config
         model = ShardedModel(
-            ValueModel, config.model, config.train, self._folder, self.rank, seed=config.seed
+            ValueModel,
+            self.model_adapter,
+            config.model,
+            config.train,
+            self._folder,
+            self.rank,
+            seed=config.seed,
         )
         optimizer = self._optimizer_of(model, config.optim)
         packing = replace(self.packing, read_last_tokens=True)
         return Critic(model, optimizer, config.algorithm, packing, self.model_adapter, self.rank)
 
     def _policy(self, frozen: bool) -> ShardedModel[LogprobModel]:
-        def wrap(policy: nn.Module) -> LogprobModel:
-            return LogprobModel(policy, self.model_adapter.banned_token_ids)
-
         config = self.config
         return ShardedModel(
-            wrap,
+            LogprobModel,
+            self.model_adapter,
             config.model,
             config.train,
             self._folder,

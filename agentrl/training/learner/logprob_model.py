@@ -3,7 +3,6 @@
 Shapes: N sampled tokens of the batch; V vocabulary.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from agentrl.policies.models import ModelAdapter
 from agentrl.training.learner.backbone import Backbone
 from agentrl.types import Batch
 
@@ -34,16 +34,17 @@ class LogprobModel(Backbone):
 
     Args:
         policy: a Hugging Face model with an output head.
-        banned: token ids that engines never sample; their probability is 0 here, too.
+        model_adapter: adapter of the model's family; the tokens that it bans, which engines never
+            sample, have probability 0 here, too.
     """
 
     banned: Tensor
 
-    def __init__(self, policy: nn.Module, banned: Sequence[int]) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
+        super().__init__(policy, model_adapter)
         head: Any = self.policy.get_output_embeddings()
         mask = torch.zeros(head.weight.shape[0], dtype=torch.bool, device=head.weight.device)
-        mask[list(banned)] = True
+        mask[list(model_adapter.banned_token_ids)] = True
         self.register_buffer("banned", mask, persistent=False)
 
     def forward(self, batch: Batch, temperature: float, entropy_gradient: bool = False) -> Scores:
@@ -106,7 +107,7 @@ class LogprobModel(Backbone):
         temperature: float,
         entropy_gradient: bool,
     ) -> Scores:
-        logits = self.policy.get_output_embeddings()(rows).float()
+        logits = self.model_adapter.logits(self.policy, rows)
         if temperature != 1.0:
             logits = logits / temperature
         table = F.log_softmax(logits.masked_fill(self.banned, -torch.inf), dim=-1)

@@ -16,22 +16,22 @@ from torch import Tensor, nn
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.extras import GET_LORA, GET_QLORA
-from agentrl.policies.models import load_on_meta
+from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import qlora
-from agentrl.training.learner.backbone import is_vision
 from agentrl.weight_sync import weight_files
 
 _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 _FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
-def target_layers(policy: nn.Module, config: LoraConfig) -> list[str]:
+def target_layers(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig) -> list[str]:
     """The dotted names of the linear layers that get an adapter.
 
     Args:
         policy: a Hugging Face model; may be on the meta device.
+        model_adapter: adapter of the model's family.
         config: its `targets` are suffixes of such names; empty selects all of the language model.
 
     Raises:
@@ -41,7 +41,7 @@ def target_layers(policy: nn.Module, config: LoraConfig) -> list[str]:
     head = policy.get_output_embeddings()  # type: ignore[operator]
     linear -= {name for name, module in policy.named_modules() if module is head}
     if not config.targets:
-        return sorted(name for name in linear if not is_vision(name))
+        return sorted(name for name in linear if not model_adapter.is_vision(name))
     found = set[str]()
     for target in config.targets:
         matching = {name for name in linear if name == target or name.endswith(f".{target}")}
@@ -69,12 +69,14 @@ def check(model: ModelConfig) -> None:
         raise ConfigError(f"model.lora.base=nf4 needs bitsandbytes, not installed: {GET_QLORA}")
     if not is_on_hub(model):
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            policy = load_on_meta(resolve_model(model, 0, Path(scratch) / "tiny"))
-            _check_served(target_layers(policy, model.lora), model.lora)
+            folder = resolve_model(model, 0, Path(scratch) / "tiny")
+            model_adapter = adapter_for(folder, model.adapter)
+            targets = target_layers(load_on_meta(folder), model_adapter, model.lora)
+            _check_served(targets, model_adapter, model.lora)
 
 
-def _check_served(targets: Sequence[str], config: LoraConfig) -> None:
-    vision = [name for name in targets if is_vision(name)]
+def _check_served(targets: Sequence[str], model_adapter: ModelAdapter, config: LoraConfig) -> None:
+    vision = [name for name in targets if model_adapter.is_vision(name)]
     if config.serve == "adapter" and vision:
         raise ConfigError(
             "model.lora.serve=adapter: vLLM supports adapters in the language model only, and "
@@ -87,11 +89,12 @@ def _no_peft(config: LoraConfig) -> ConfigError:
     return ConfigError(f"model.lora.rank={config.rank} needs PEFT, not installed: {GET_LORA}")
 
 
-def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
+def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, seed: int) -> None:
     """Add adapters to a model, in place; only they are trained, and initially they are zero.
 
     Args:
         policy: a Hugging Face model.
+        model_adapter: adapter of the model's family.
         config: adapter settings.
         seed: random seed of their initial weights.
 
@@ -102,8 +105,8 @@ def insert(policy: nn.Module, config: LoraConfig, seed: int) -> None:
         import peft
     except ImportError:
         raise _no_peft(config) from None
-    targets = target_layers(policy, config)
-    _check_served(targets, config)
+    targets = target_layers(policy, model_adapter, config)
+    _check_served(targets, model_adapter, config)
     if config.base == "nf4":
         qlora.quantize(policy, targets)
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)

@@ -10,10 +10,10 @@ from torch.distributed.tensor import DTensor
 
 from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import load_model
+from agentrl.policies.models import ModelAdapter, load_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
-from agentrl.training.learner.backbone import Backbone, is_vision
+from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharding import (
     as_dtensor,
@@ -34,7 +34,8 @@ class ShardedModel(Generic[S]):
     """A model sharded over the ranks.
 
     Args:
-        wrap: wraps the loaded Hugging Face model in the module to call.
+        wrap: wraps the loaded Hugging Face model in the module to call, given its adapter.
+        model_adapter: adapter of the model's family.
         config: model settings.
         train: precision, sharding and checksums.
         folder: the model to start from, in the Hugging Face format.
@@ -48,7 +49,8 @@ class ShardedModel(Generic[S]):
 
     def __init__(
         self,
-        wrap: Callable[[nn.Module], S],
+        wrap: Callable[[nn.Module, ModelAdapter], S],
+        model_adapter: ModelAdapter,
         config: ModelConfig,
         train: TrainConfig,
         folder: Path,
@@ -67,16 +69,19 @@ class ShardedModel(Generic[S]):
         attention = config.attention
         if rank.slice is not None and attention == "auto":
             attention = "sdpa"
-        policy = load_model(folder, dtype=config.dtype, attention=attention)
+        policy = load_model(
+            folder, model_adapter=model_adapter, dtype=config.dtype, attention=attention
+        )
         if rank.slice is not None:
             sequence_parallel.prepare(policy, rank.slice.count)
         policy.requires_grad_(not frozen)
         if config.freeze_vision:
             for name, parameter in policy.named_parameters():
-                parameter.requires_grad_(parameter.requires_grad and not is_vision(name))
+                if model_adapter.is_vision(name):
+                    parameter.requires_grad_(False)
         if self._lora is not None:
-            lora_adapters.insert(policy, self._lora, seed)
-        self.module = wrap(policy.to(rank.device))
+            lora_adapters.insert(policy, model_adapter, self._lora, seed)
+        self.module = wrap(policy.to(rank.device), model_adapter)
         self.module.slice = rank.slice
         master_dtype: torch.dtype = getattr(torch, train.master_dtype)
         for parameter in self.module.parameters():

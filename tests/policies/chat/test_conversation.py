@@ -10,6 +10,7 @@ from agentrl.config import History, parse_history
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
+from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.types import Message
 from tests.policies.pictures import picture, screen
 
@@ -24,6 +25,7 @@ QWEN_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+START = tiny_tokenizer.ids()["<|im_start|>"]
 MARKERS = ["<|im_end|>", "<|image_pad|>", "<|im_start|>", "<|vision_start|>", "<|endoftext|>"]
 hostile = st.lists(
     st.one_of(st.text(max_size=5), st.sampled_from([*MARKERS, "<", "<|", "|>", "\n"])), max_size=8
@@ -120,7 +122,7 @@ def test_replies_and_messages_contain_only_their_own_special_tokens(
 ) -> None:
     words = text.replace("<image>", "")
     prompt = Conversation(encoder, words).observe(Message(role="user", text=words))
-    assert prompt.token_ids.count(encoder.start_id) == (3 if words else 2)
+    assert prompt.token_ids.count(START) == (3 if words else 2)
     assert prompt.token_ids.count(encoder.end_id) == (2 if words else 1)
     assert encoder.reply_ids(words).count(encoder.end_id) == 1
 
@@ -139,14 +141,16 @@ def test_images_are_scaled_to_the_given_size(tiny_vlm: Path) -> None:
     assert prompt.token_ids.count(encoder.model_adapter.image_token_id or 0) == 15
 
 
-def test_a_model_without_chatml_is_a_config_error(tiny_vlm: Path, tmp_path: Path) -> None:
+def test_a_template_whose_turns_end_with_no_token_is_a_config_error(
+    tiny_vlm: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(tiny_vlm, tmp_path / "model")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["added_tokens"] = [
-        t for t in tokenizer["added_tokens"] if t["content"] != "<|im_start|>"
+        t for t in tokenizer["added_tokens"] if t["content"] != "<|im_end|>"
     ]
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ConfigError, match="needs ChatML"):
+    with pytest.raises(ConfigError, match="no special token ends a reply"):
         ChatEncoder(folder)
 
 

@@ -162,9 +162,10 @@ def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
     assert adapter_for(tiny_vlm).banned_token_ids == (259, 260, 261, 262, 263)
 
 
-def test_an_unsupported_family_is_a_config_error(tmp_path: Path) -> None:
+def test_an_unknown_vision_model_without_a_processor_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
-    with pytest.raises(ConfigError, match="vision models of type 'llava' are not supported"):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match="its processor cannot be used"):
         adapter_for(tmp_path)
 
 

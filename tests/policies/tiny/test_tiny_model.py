@@ -1,5 +1,6 @@
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,20 +100,17 @@ def cached(folder: Path, family: str) -> None:
     (snapshot.parents[1] / "refs" / "main").write_text("abc")
 
 
-@pytest.mark.parametrize("family", ["qwen2_vl", "llava"])
 def test_a_cached_hub_model_is_checked_without_a_request(
-    family: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    cached(tmp_path, family)
+    cached(tmp_path, "qwen2_vl")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
     model = ModelConfig(path="somebody/model")
     check_model(model)
-    if family == "qwen2_vl":
-        return check_hub(model)
-    with pytest.raises(ConfigError, match="vision models of type 'llava' are not supported"):
-        check_hub(model)
-    return None
+    check_hub(model)
+    with pytest.raises(ConfigError, match="there is no such model"):
+        check_hub(replace(model, adapter="qwn-vl"))
 
 
 def test_a_missing_folder_in_an_existing_one_is_not_a_hub_model(

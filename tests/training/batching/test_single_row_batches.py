@@ -104,7 +104,7 @@ def test_one_row_without_padding_equals_separate_rows(
     folder = families.build(family, tiny_vlm, tmp_path / family)
     model_adapter, model = adapter_for(folder), load_model(folder)
     items = items_of(model_adapter)
-    scorer = LogprobModel(model, model_adapter.banned_token_ids)
+    scorer = LogprobModel(model, model_adapter)
     expected = scored(scorer, apart(items, model_adapter), items)
     model.config.get_text_config()._attn_implementation = by_lengths
     assert not scorer.supports_masks

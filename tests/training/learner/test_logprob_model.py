@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from agentrl.policies import torch_companions
-from agentrl.policies.models.text_only import TextOnly
+from agentrl.policies.models.families.qwen_vl import PatchLayout, QwenVL
+from agentrl.policies.models.families.text import Text
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.types import Batch
 
@@ -55,7 +56,15 @@ def tiny_qwen3():
 
 
 def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
-    scorer = LogprobModel(tiny_qwen3(), [IMAGE])
+    patching = PatchLayout(patch=14, merge=2, temporal=2, mean=(0.0,) * 3, std=(1.0,) * 3)
+    adapter = QwenVL(
+        image_token_id=IMAGE,
+        vision_start_id=302,
+        vision_end_id=303,
+        banned_token_ids=(IMAGE,),
+        patching=patching,
+    )
+    scorer = LogprobModel(tiny_qwen3(), adapter)
     ids = torch.randint(0, 290, (2, 20))
     ids[:, 2:8] = IMAGE
     picture, grid = torch.randn(24, 3 * 2 * 14 * 14), torch.tensor([[1, 4, 6]])
@@ -82,8 +91,17 @@ def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
         scorer.zero_grad()
         return logprobs.detach(), gradient
 
-    twice = run(pixel_values=torch.cat([picture, picture]), image_grid_thw=grid.repeat(2, 1))
-    once = run(pixel_values=picture, image_grid_thw=grid, image_index=torch.tensor([0, 0]))
+    twice = run(
+        pixel_values=torch.cat([picture, picture]),
+        image_grid_thw=grid.repeat(2, 1),
+        image_tokens=torch.tensor([6, 6]),
+    )
+    once = run(
+        pixel_values=picture,
+        image_grid_thw=grid,
+        image_tokens=torch.tensor([6]),
+        image_index=torch.tensor([0, 0]),
+    )
     assert any("visual" in name for name in once[1])
     torch.testing.assert_close(once, twice, rtol=1e-4, atol=1e-5)
 
@@ -115,4 +133,4 @@ def test_positions_are_those_of_the_model_itself(family, model_adapter):
         inputs["input_ids"], inputs["mm_token_type_ids"], inputs["image_grid_thw"]
     )
     assert model_adapter.positions(ids, images).tolist() == theirs[:, 0].tolist()
-    assert TextOnly().positions([7, 8, 9], []).tolist() == [0, 1, 2]
+    assert Text().positions([7, 8, 9], []).tolist() == [0, 1, 2]

@@ -246,7 +246,7 @@ async def test_instructions_of_the_job_replace_recorded_ones(tiny_vlm, tmp_path,
     assert "3 of 3 episodes were played with other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
     for one in learnt(config, tiny_vlm):
-        start = encoder.preamble("Be brave.")
+        start = encoder.ids(encoder.first_prompt("Be brave.", "user", ("look",))[0])
         assert samples(one.episode)[0].token_ids[: len(start)] == start
 
 

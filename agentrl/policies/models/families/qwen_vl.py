@@ -1,7 +1,7 @@
 """Adapter of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one token per square of patches of any image."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +14,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agentrl.policies.models.model_adapter import read_json, resize_image, target_size
+from agentrl.policies.models.model_adapter import (
+    ModelAdapter,
+    added_tokens,
+    read_json,
+    resize_image,
+    target_size,
+)
 from agentrl.types import Image
 
 _PLACEHOLDERS = (
@@ -83,25 +89,41 @@ class PatchLayout:
         return pixels.expand(-1, -1, self.temporal, -1).reshape(len(pixels), -1)
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class QwenVL:
-    """Adapter of one model of these families."""
+class QwenVL(ModelAdapter):
+    """Adapter of one model of these families.
 
-    FAMILIES: ClassVar[tuple[str, ...]] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    Args:
+        image_token_id: token of a square of patches.
+        vision_start_id: token before an image.
+        vision_end_id: token after an image.
+        banned_token_ids: all placeholders of images and videos.
+        patching: how the vision tower divides images.
+    """
 
-    image_token_id: int
-    vision_start_id: int
-    vision_end_id: int
-    banned_token_ids: tuple[int, ...]
-    patching: PatchLayout
+    model_types: ClassVar[tuple[str, ...]] = (
+        "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe",
+    )  # fmt: skip
+    vision_modules: ClassVar[tuple[str, ...]] = ("visual",)
+    image_text = "<|vision_start|><|image_pad|><|vision_end|>"
+    position_axes = 3
+
+    def __init__(
+        self,
+        *,
+        image_token_id: int,
+        vision_start_id: int,
+        vision_end_id: int,
+        banned_token_ids: tuple[int, ...],
+        patching: PatchLayout,
+    ) -> None:
+        self.image_token_id: int = image_token_id
+        self.vision_start_id, self.vision_end_id = vision_start_id, vision_end_id
+        self.banned_token_ids = banned_token_ids
+        self.patching = patching
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the adapter's settings from a model's folder.
-
-        Raises:
-            ConfigError: a file of the model is missing.
-        """
+        """Read the adapter's settings from a model's folder."""
         config = read_json(path / "config.json")
         processor = read_json(path / "preprocessor_config.json")
         vision = config["vision_config"]
@@ -112,8 +134,7 @@ class QwenVL:
             mean=tuple(processor["image_mean"]),
             std=tuple(processor["image_std"]),
         )
-        added = read_json(path / "tokenizer.json").get("added_tokens", [])
-        ids = {token["content"]: int(token["id"]) for token in added}
+        ids = added_tokens(path)
         placeholders = {name: ids[name] for name in _PLACEHOLDERS if name in ids}
         configured = [config["image_token_id"], config.get("video_token_id")]
         banned = {*placeholders.values(), *(id for id in configured if id is not None)}
@@ -139,21 +160,6 @@ class QwenVL:
         """Number of squares of patches."""
         _, rows, columns = self.patching.grid(image)
         return rows * columns // self.patching.merge**2
-
-    def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """Reduce each image's run of image tokens to a single one."""
-        collapsed: list[int] = []
-        runs: list[int] = []
-        for is_image, run in groupby(token_ids, key=lambda id: id == self.image_token_id):
-            if is_image:
-                runs.append(sum(1 for _ in run))
-                collapsed.append(self.image_token_id)
-            else:
-                collapsed.extend(run)
-        expected = [self.num_image_tokens(image) for image in images]
-        if runs != expected:
-            raise ValueError(f"image tokens in runs of {runs}, but the images have {expected}")
-        return collapsed
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
         """int64[3, L]: time, height and width (M-RoPE, arXiv:2409.12191, section 2.1).
@@ -187,6 +193,25 @@ class QwenVL:
             "pixel_values": self.patching.to_patches(images),
             "image_grid_thw": torch.tensor([self.patching.grid(image) for image in images]),
         }
+
+    def select_images(
+        self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
+    ) -> dict[str, Tensor]:
+        """The patches and grids of some of the images."""
+        grid = pixels["image_grid_thw"]
+        rows = torch.split(pixels["pixel_values"], grid.prod(-1).tolist())
+        return {
+            "pixel_values": torch.cat([rows[number] for number in numbers]),
+            "image_grid_thw": grid[list(numbers)],
+        }
+
+    def processor_arguments(self) -> dict[str, Any]:
+        """Images are already scaled to the size that their tokens were counted for."""
+        return {"do_resize": False}
+
+    def prepare(self, model: nn.Module) -> None:
+        """Process all images at once."""
+        patch_vision_attention(model)
 
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]

@@ -1,0 +1,96 @@
+"""The interface of chat formats: how messages become a prompt."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+Piece = str | int | tuple[int, ...]
+"""Part of a prompt: text, which is encoded as plain text, whatever it contains; the id of a special
+token; or the ids of an image."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ChatModel:
+    """What a chat format may know about its model."""
+
+    path: Path
+    """The model's folder."""
+    token_ids: Mapping[str, int]
+    """The tokens that the tokenizer finds before all others, by their text; without white space."""
+    image_text: str
+    """What the model's chat template writes for an image; empty without vision."""
+    options: Mapping[str, Any]
+    """`model.chat_options`."""
+
+    def split(self, text: str) -> tuple[Piece, ...]:
+        """The format's own text, with tokens of `token_ids` as ids."""
+        pieces: list[Piece] = []
+        names = sorted(self.token_ids, key=len, reverse=True)
+        while text:
+            found = [(text.find(name), -len(name), name) for name in names if name in text]
+            if not found:
+                return (*pieces, text)
+            start, _, name = min(found)
+            pieces += [text[:start]] if start else []
+            pieces.append(self.token_ids[name])
+            text = text[start + len(name) :]
+        return tuple(pieces)
+
+
+class ChatFormat(ABC):
+    """How the messages of a conversation become a prompt, message by message.
+
+    A prompt is the first message, the sampled reply, the next message, the next reply and so on.
+    Replies are inserted with the ids that were sampled, so a format writes only what stands
+    around them.
+    """
+
+    end_id: int
+    """The token that ends a reply."""
+    reply_prefix: str = ""
+    """Text at the end of a prompt that belongs to the reply, such as an opened `<think>`."""
+    protected: frozenset[str] = frozenset()
+    """Texts of tokens that mark turns: messages that contain them keep them as plain text."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, model: ChatModel) -> Self:
+        """The format of a model.
+
+        Raises:
+            ConfigError: the model does not fit it.
+        """
+
+    @abstractmethod
+    def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        """A prompt of one message, from the start of the conversation to the start of the reply.
+
+        Args:
+            system: the system message; may be empty.
+            role: the message's role, such as `user`.
+            parts: the message's content, texts and images.
+        """
+
+    @abstractmethod
+    def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        """A later message, from the end of the previous reply to the start of the next one.
+
+        Args:
+            role: the message's role.
+            parts: the message's content, texts and images.
+        """
+
+    def opening(self) -> tuple[Piece, ...]:
+        """The header of a reply, for prompts that leave out an earlier message.
+
+        If it is empty, an empty message takes the place of one that is left out.
+        """
+        return ()
+
+    def closing(self) -> tuple[Piece, ...]:
+        """What stands between a reply's end token and a later message."""
+        return ()

@@ -1,0 +1,1 @@
+"""Built-in chat formats: one class in each module."""

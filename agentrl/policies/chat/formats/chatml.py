@@ -1,0 +1,52 @@
+"""ChatML: the format of Qwen's models and of many others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from agentrl.errors import ConfigError
+from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
+
+_START, _END = "<|im_start|>", "<|im_end|>"
+
+
+class ChatML(ChatFormat):
+    """ChatML with the system message in a turn of its own.
+
+    Args:
+        start_id: token that starts a turn.
+        end_id: token that ends a turn.
+    """
+
+    protected = frozenset({_START, _END})
+
+    def __init__(self, start_id: int, end_id: int) -> None:
+        self._start_id, self.end_id = start_id, end_id
+
+    @classmethod
+    def open(cls, model: ChatModel) -> Self:
+        """The format of a model whose tokenizer has ChatML's tokens."""
+        for name in (_START, _END):
+            if name not in model.token_ids:
+                raise ConfigError(f"model.path={model.path}: its tokenizer has no {name} (ChatML)")
+        return cls(model.token_ids[_START], model.token_ids[_END])
+
+    def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        """The system message's turn, if there is one, and the first message."""
+        return (*(self._turn("system", [system]) if system else ()), *self.following(role, parts))
+
+    def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        """The message's turn and the header of the reply."""
+        return (*self._turn(role, parts), *self.opening())
+
+    def opening(self) -> tuple[Piece, ...]:
+        """The start of the assistant's turn."""
+        return (self._start_id, "assistant\n")
+
+    def _turn(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        return (self._start_id, f"{role}\n", *parts, self.end_id, "\n")
+
+    def closing(self) -> tuple[Piece, ...]:
+        """A line break."""
+        return ("\n",)

@@ -1,0 +1,238 @@
+"""The format of a model's own chat template, found by rendering it with marked texts.
+
+A template is code, so its turns are found by experiment: it renders conversations whose texts are
+marks, and what stands between the marks is the format. Layouts are kept for each form of a message,
+such as text, image, text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Self
+
+from agentrl.errors import ConfigError
+from agentrl.policies.chat import template_rendering
+from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
+
+_SYSTEM, _FIRST, _REPLY = "qSYSTEMq", "qFIRSTq", "qREPLYq"
+_LEFT, _RIGHT = " \t\n", "\n\t "
+"""White space around each mark, which shows whether the template removes it."""
+_BETWEEN = "\n\n"
+"""Between system message and first message, where the template has no place for the former."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Slot:
+    """Place in a layout for a part of a message, or for the system message."""
+
+    part: int | None
+    """Index of the part; None for the system message."""
+    strips_left: bool = False
+    """Whether the template removes white space before the text."""
+    strips_right: bool = False
+
+
+_Layout = tuple[Piece | _Slot, ...]
+
+
+class Template(ChatFormat):
+    """The format of a model's own chat template.
+
+    Args:
+        model: what is known about the model.
+        template: its chat template.
+
+    Raises:
+        ConfigError: the template cannot be split into turns.
+    """
+
+    def __init__(self, model: ChatModel, template: str) -> None:
+        self._model, self._template = model, template
+        self._variables = {**template_rendering.template_variables(model.path), **model.options}
+        self._layouts: dict[tuple[str, str, tuple[bool, ...]], _Layout] = {}
+        opening = self._render([("user", _FIRST)])
+        if opening.count(_FIRST) != 1:
+            raise self._unusable("a message is not in the prompt exactly once")
+        self._has_system = self._writes_system()
+        header, after = self._history(opening)
+        pieces = model.split(after.partition(_FIRST)[0])
+        if not pieces or not isinstance(pieces[0], int):
+            raise self._unusable(f"no special token ends a reply; {pieces[:1]} follows it")
+        self.end_id = pieces[0]
+        # Text between two special tokens ends the reply's turn; other text begins the next one.
+        ends_turn = len(pieces) > 2 and isinstance(pieces[1], str)
+        self._closing = pieces[1:2] if ends_turn else ()
+        without = self._render([("user", _FIRST)], reply=False)
+        added = opening.removeprefix(without) if opening.startswith(without) else ""
+        self._opening = model.split(added)
+        _, _, generation = opening.partition(_FIRST)
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(header, generation, strict=False))
+        opened = generation[len(list(shared)) :]
+        if opened.count("<think>") > opened.count("</think>"):
+            self.reply_prefix = opened
+        own = (*model.split(opening.partition(_FIRST)[0]), *model.split(header), *pieces)
+        names = {id: name for name, id in model.token_ids.items()}
+        self.protected = frozenset(names[piece] for piece in own if isinstance(piece, int))
+
+    @classmethod
+    def open(cls, model: ChatModel) -> Self:
+        """The format of the chat template in the model's folder."""
+        template = template_rendering.chat_template(model.path)
+        if not template:
+            raise ConfigError(f"model.path={model.path}: the model has no chat template")
+        return cls(model, template)
+
+    def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        """As the template writes it; a system message that it refuses precedes the message."""
+        if system and not self._has_system:
+            texts = [system, _BETWEEN, *([parts[0]] if parts and isinstance(parts[0], str) else ())]
+            parts = ["".join(map(str, texts)), *parts[len(texts) - 2 :]]
+            system = ""
+        return self._fill("system" if system else "first", system, role, parts)
+
+    def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        """As the template writes it after a reply."""
+        return self._fill("following", "", role, parts)
+
+    def opening(self) -> tuple[Piece, ...]:
+        """What the template adds for a reply to follow."""
+        return self._opening
+
+    def closing(self) -> tuple[Piece, ...]:
+        """As the template writes it between two turns."""
+        return self._closing
+
+    def _fill(self, kind: str, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
+        parts = parts or [""]
+        key = (kind, role, tuple(isinstance(part, str) for part in parts))
+        if key not in self._layouts:
+            self._layouts[key] = self._layout(*key)
+        found: list[Piece] = []
+        for piece in self._layouts[key]:
+            if not isinstance(piece, _Slot):
+                found.append(piece)
+                continue
+            own = system if piece.part is None else parts[piece.part]
+            if isinstance(own, str):
+                own = own.lstrip() if piece.strips_left else own
+                own = own.rstrip() if piece.strips_right else own
+            found.append(own)
+        return tuple(found)
+
+    def _layout(self, kind: str, role: str, are_texts: tuple[bool, ...]) -> _Layout:
+        """The layout of one form of message."""
+        marks = [f"qPART{index}q" if is_text else None for index, is_text in enumerate(are_texts)]
+        content = [None if mark is None else f"{_LEFT}{mark}{_RIGHT}" for mark in marks]
+        messages: list[tuple[str, Any]] = [(role, content)]
+        if kind == "system":
+            messages.insert(0, ("system", f"{_LEFT}{_SYSTEM}{_RIGHT}"))
+        if kind == "following":
+            messages = [("user", _FIRST), ("assistant", _REPLY), *messages]
+        text = self._render(messages)
+        slots = {mark: index for index, mark in enumerate(marks) if mark is not None}
+        images = [index for index, mark in enumerate(marks) if mark is None]
+        found = self._slots(text, slots, images, has_system=kind == "system")
+        if kind != "following":
+            return found
+        start = next(i for i, p in enumerate(found) if isinstance(p, str) and _REPLY in p)
+        rest = found[start + 1 :]  # the end token is a piece of its own
+        return rest[1 + len(self._closing) :]
+
+    def _slots(
+        self, text: str, slots: dict[str, int], images: Sequence[int], *, has_system: bool
+    ) -> _Layout:
+        """The pieces of a rendered conversation, with slots for the marks and images in it."""
+        names = {**slots, **({_SYSTEM: None} if has_system else {})}
+        pattern = "|".join(map(re.escape, [*names, *([self._model.image_text] if images else [])]))
+        remaining, layout, end = list(images), list[Piece | _Slot](), 0
+        seen = []
+        for match in re.finditer(pattern, text):
+            before, mark = text[end : match.start()], match.group()
+            end = match.end()
+            if mark not in names:
+                layout += self._model.split(before)
+                if not remaining:
+                    raise self._unusable(f"it writes {mark} more often than there are images")
+                layout.append(_Slot(part=remaining.pop(0)))
+                continue
+            seen.append(mark)
+            left, right = before.endswith(_LEFT), text.startswith(_RIGHT, end)
+            if ("\t" in before[-len(_LEFT) :] and not left) or (
+                "\t" in text[end : end + len(_RIGHT)] and not right
+            ):
+                raise self._unusable("it changes white space within a message")
+            layout += self._model.split(before.removesuffix(_LEFT) if left else before)
+            layout.append(_Slot(part=names[mark], strips_left=not left, strips_right=not right))
+            end += len(_RIGHT) if right else 0
+        if remaining or sorted(seen) != sorted(names):
+            raise self._unusable(
+                f"of {len(names)} texts and {len(images)} images, it writes {len(seen)} and "
+                f"{len(images) - len(remaining)} (an image as {self._model.image_text!r})"
+            )
+        return (*layout, *self._model.split(text[end:]))
+
+    def _render(self, messages: Sequence[tuple[str, Any]], *, reply: bool = True) -> str:
+        """Render messages, whose content is a text or a list of texts and None for an image."""
+        filled = [{"role": role, "content": self._content(content)} for role, content in messages]
+        try:
+            return template_rendering.render(self._template, filled, self._variables, reply=reply)
+        except ConfigError as error:
+            raise self._unusable(str(error)) from error
+
+    def _content(self, content: Any) -> Any:
+        """What the template gets: models with vision take a list of parts, others a text."""
+        parts = content if isinstance(content, list) else [content]
+        if not self._model.image_text:
+            return "".join(parts)
+        return [
+            {"type": "image"} if part is None else {"type": "text", "text": part} for part in parts
+        ]
+
+    def _writes_system(self) -> bool:
+        """Whether the template has a place for a system message."""
+        try:
+            text = self._render([("system", _SYSTEM), ("user", _FIRST)])
+        except ConfigError:
+            return False
+        return text.count(_SYSTEM) == 1 and text.index(_SYSTEM) < text.index(_FIRST)
+
+    def _history(self, opening: str) -> tuple[str, str]:
+        """Check that a conversation consists of turns like its first one.
+
+        Args:
+            opening: the prompt of the first message.
+
+        Returns:
+            what stands between the first message and its reply, and what follows the reply.
+        """
+        turns = [("user", _FIRST), ("assistant", _REPLY), ("user", _FIRST)]
+        start, header, after = self._turns(turns)
+        if start != opening.partition(_FIRST)[0]:
+            raise self._unusable("the start of a conversation depends on what follows")
+        if not after.endswith(opening.partition(_FIRST)[2]):
+            raise self._unusable("the header of a reply depends on the turns before")
+        if self._turns([*turns, ("assistant", "qSECONDq"), ("user", _FIRST)])[1] != header:
+            raise self._unusable("the header of a past reply depends on what follows")
+        if self._turns([("user", "qZEROq"), ("assistant", "qNOUGHTq"), *turns])[2] != after:
+            raise self._unusable("a later turn differs from the second one")
+        if self._has_system and self._turns([("system", _SYSTEM), *turns])[2] != after:
+            raise self._unusable("a later turn depends on the system message")
+        return header, after
+
+    def _turns(self, messages: Sequence[tuple[str, str]]) -> tuple[str, str, str]:
+        """The text before the first mark of a message, between it and the reply, and after that."""
+        text = self._render(messages)
+        start, found, rest = text.partition(_FIRST)
+        header, replied, after = rest.partition(_REPLY)
+        if not found or not replied or _FIRST not in after:
+            raise self._unusable("a message or a reply is missing in a longer conversation")
+        return start, header, after
+
+    def _unusable(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"model.chat: the chat template of {self._model.path} cannot be split into turns: "
+            f"{why}. Name a format of your own (model.chat=module:Class) or model.chat=chatml"
+        )

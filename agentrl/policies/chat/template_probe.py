@@ -1,0 +1,144 @@
+"""Compare prompts with those that transformers makes from the model's own chat template."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl.errors import ConfigError
+from agentrl.policies import torch_companions
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.template_rendering import TODAY, chat_template
+from agentrl.types import IMAGE, Message, Prompt
+
+log = logging.getLogger(__name__)
+_SYSTEM, _REPLY = "Play the game.", "I wait."
+_TEXTS = ("What now?", "And now?")
+_AROUND = 12
+"""Tokens that a message shows before and after the first difference."""
+
+
+def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> str:
+    """Encode a conversation as a job does, and by the model's own template.
+
+    Args:
+        encoder: encoder of the model.
+        path: the model's folder.
+        strict: whether a difference is an error; otherwise it is a warning.
+
+    Returns:
+        the result in a few words.
+
+    Raises:
+        ConfigError: the prompts differ.
+    """
+    if not chat_template(path):
+        return "the model has none"
+    try:
+        theirs = _TemplatePrompts(encoder, path)
+        expected = theirs.prompts()
+    except Exception as error:  # a template is code and may raise anything
+        if strict:
+            raise ConfigError(f"model.path={path}: its chat template fails: {error}") from error
+        log.warning("the model's own chat template fails, for those who serve it: %s", error)
+        return "the model's own template fails"
+    first, second = _own_prompts(encoder)
+    reply = len(first.token_ids) + len(encoder.reply_ids(_REPLY)) - 1
+    for ours, ids in ((first.token_ids, expected[0]), (second.token_ids[reply:], expected[1])):
+        if list(ours) != list(ids):
+            message = theirs.difference(ours, ids)
+            if strict:
+                raise ConfigError(f"model.path={path}: {message}")
+            log.warning("%s", message)
+            return "prompts differ from those of the model's own template"
+    return "prompts are those of the model's own template"
+
+
+def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:
+    """The prompts of a first and of a second message, between them a reply."""
+    image = np.zeros((64, 64, 3), np.uint8)
+    images = (image,) if encoder.model_adapter.image_token_id is not None else ()
+    conversation = Conversation(encoder, _SYSTEM)
+    prompts = []
+    for text in _TEXTS:
+        content = f"{IMAGE * len(images)}{text}"
+        prompts.append(conversation.observe(Message(role="user", text=content, images=images)))
+        conversation.answer(encoder.reply_ids(_REPLY))
+    return prompts[0], prompts[1]
+
+
+class _TemplatePrompts:
+    """The same prompts as transformers makes them."""
+
+    def __init__(self, encoder: ChatEncoder, path: Path) -> None:
+        torch_companions.patch_broken_imports()
+        import transformers
+
+        self._encoder = encoder
+        self._sees = encoder.model_adapter.image_token_id is not None
+        loader = transformers.AutoProcessor if self._sees else transformers.AutoTokenizer
+        self._processor: Any = loader.from_pretrained(path, local_files_only=True)
+        self._template = chat_template(path)
+
+    def prompts(self) -> tuple[list[int], list[int]]:
+        """The ids of the first prompt, and those from the end of the reply in the second one."""
+        question, again = (self._message("user", text) for text in _TEXTS)
+        system, reply = self._message("system", _SYSTEM), self._message("assistant", _REPLY)
+        try:
+            first = self._render([system, question])
+        except Exception as error:  # templates refuse a system message in many ways
+            log.debug("no system message: %s", error)
+            question = self._message("user", f"{_SYSTEM}\n\n{_TEXTS[0]}")
+            first = self._render([question])
+        second = self._render([question, reply, again])
+        return self._ids(first), self._ids(second.partition(_REPLY)[2])
+
+    def _message(self, role: str, text: str) -> dict[str, Any]:
+        if not self._sees:
+            return {"role": role, "content": text}
+        parts = [{"type": "text", "text": text}]
+        if role == "user":
+            system, found, rest = text.partition(f"{_SYSTEM}\n\n")
+            texts = (f"{_SYSTEM}\n\n", rest) if found else ("", system)
+            parts = [{"type": "text", "text": t} for t in texts if t]
+            parts.insert(len(parts) - 1, {"type": "image"})
+        return {"role": role, "content": parts}
+
+    def _render(self, messages: Sequence[dict[str, Any]]) -> str:
+        return str(
+            self._processor.apply_chat_template(
+                messages,
+                chat_template=self._template,
+                tokenize=False,
+                add_generation_prompt=True,
+                strftime_now=TODAY.strftime,
+                **self._encoder.chat_model.options,
+            )
+        )
+
+    def _ids(self, text: str) -> list[int]:
+        if not self._sees:
+            return list(self._processor(text, add_special_tokens=False)["input_ids"])
+        ours = _own_prompts(self._encoder)[0].images
+        found = self._processor(
+            text=[text],
+            images=[list(ours)],
+            add_special_tokens=False,
+            **self._encoder.model_adapter.processor_arguments(),
+        )
+        return list(map(int, found["input_ids"][0]))
+
+    def difference(self, ours: Sequence[int], theirs: Sequence[int]) -> str:
+        """Both prompts around the first difference."""
+        pairs = enumerate(zip(ours, theirs, strict=False))
+        start = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+        near = slice(max(0, start - _AROUND), start + _AROUND)
+        decode = getattr(self._processor, "tokenizer", self._processor).decode
+        return (
+            f"prompts differ from those of the model's own chat template from token {start} on. "
+            f"agentrl: {list(ours[near])} = {decode(list(ours[near]))!r}; "
+            f"the template: {list(theirs[near])} = {decode(list(theirs[near]))!r}"
+        )

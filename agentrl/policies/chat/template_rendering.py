@@ -1,0 +1,107 @@
+"""Find a model's chat template, and render it in a sandbox as transformers does."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from agentrl.errors import ConfigError
+from agentrl.policies.models.model_adapter import read_json
+
+TODAY = datetime(2024, 7, 26)
+"""The date in templates that print today's: prompts must not depend on the day of a run."""
+_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+class _Generation(Extension):
+    """`{% generation %}`, which marks the text of replies; its content is rendered unchanged."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        """The content of the block."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def chat_template(path: Path) -> str:
+    """The chat template in a model's folder; empty without one."""
+    if (path / "chat_template.jinja").is_file():
+        return (path / "chat_template.jinja").read_text(encoding="utf-8")
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if not (path / name).is_file():
+            continue
+        found = read_json(path / name).get("chat_template")
+        if isinstance(found, list):  # several named ones
+            found = {one["name"]: one["template"] for one in found}.get("default")
+        if found:
+            return str(found)
+    return ""
+
+
+def template_variables(path: Path) -> dict[str, Any]:
+    """The variables that transformers passes to the chat template of a model's folder."""
+    file = path / "tokenizer_config.json"
+    settings = read_json(file) if file.is_file() else {}
+    named = {name: settings.get(name) for name in _TOKENS}
+    plain = {
+        name: token.get("content") if isinstance(token, dict) else token
+        for name, token in named.items()
+    }
+    return {**{n: t for n, t in plain.items() if t is not None}, "strftime_now": TODAY.strftime}
+
+
+def render(
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    variables: Mapping[str, Any],
+    *,
+    reply: bool = True,
+) -> str:
+    """The text of a conversation.
+
+    Args:
+        template: a chat template.
+        messages: with `role` and `content`.
+        variables: further variables of the template.
+        reply: whether a reply is to follow (`add_generation_prompt`).
+
+    Raises:
+        ConfigError: the template fails on these messages.
+    """
+    try:
+        text: str = _compiled(template).render(
+            messages=[dict(message) for message in messages],
+            tools=None,
+            documents=None,
+            add_generation_prompt=reply,
+            **variables,
+        )
+        return text
+    except Exception as error:  # a template is code and may raise anything
+        raise ConfigError(f"the chat template fails: {error}") from error
+
+
+@cache
+def _compiled(template: str) -> Any:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    return environment.from_string(template)
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    return json.dumps(value, **({"ensure_ascii": False} | options))

@@ -1,0 +1,35 @@
+"""Adapter of Gemma 3 with vision: images of one size, whose tokens see each other both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from agentrl.policies.models.image_processor import ProcessorAdapter
+from agentrl.policies.models.model_adapter import resize_image
+from agentrl.types import Image
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Gemma3(ProcessorAdapter):
+    """Adapter of one model of the family."""
+
+    model_types: ClassVar[tuple[str, ...]] = ("gemma3",)
+    vision_modules: ClassVar[tuple[str, ...]] = ("vision_tower", "multi_modal_projector")
+    attends_within_images = True
+
+    def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
+        """Resize an image to the only size that the model sees."""
+        size = self._processor.image_processor.size
+        return resize_image(image, (size["width"], size["height"]))
+
+    def forward_inputs(
+        self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
+    ) -> dict[str, Tensor]:
+        """Also token_type_ids int64[B, L], 1 on the tokens of images."""
+        inputs = super().forward_inputs(token_ids, attention_mask, images)
+        if images:
+            inputs["token_type_ids"] = (token_ids == self.image_token_id).long()
+        return inputs

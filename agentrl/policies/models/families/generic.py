@@ -1,0 +1,25 @@
+"""Adapter of all other models: what their own configuration and processor say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentrl.policies.models.image_processor import ProcessorAdapter
+from agentrl.policies.models.model_adapter import ModelAdapter, read_json
+
+
+class Generic(ModelAdapter):
+    """Leaves images to the model's processor, and knows its parts by transformers' usual names."""
+
+    @classmethod
+    def read(cls, path: Path) -> ModelAdapter:
+        """The adapter of the model in a folder."""
+        config = read_json(path / "config.json")
+        has_vision = "vision_config" in config
+        found = ProcessorAdapter(path) if has_vision else cls()
+        assumed = " and the names of its vision modules" if has_vision else ""
+        found.notes = (
+            f"no adapter names model_type {config.get('model_type')!r}: its attention{assumed} are "
+            "assumed to be as usual",
+        )
+        return found

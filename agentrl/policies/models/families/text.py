@@ -1,0 +1,14 @@
+"""Adapter of models without vision, whose decoders differ only within transformers."""
+
+from typing import ClassVar
+
+from agentrl.policies.models.model_adapter import ModelAdapter
+
+
+class Text(ModelAdapter):
+    """Adapter of text-only models; any image is an error."""
+
+    model_types: ClassVar[tuple[str, ...]] = (
+        "gemma", "gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2",
+        "qwen2_moe", "qwen3", "qwen3_moe", "smollm3",
+    )  # fmt: skip

@@ -1,0 +1,151 @@
+"""An adapter that leaves images to the model's own transformers processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from agentrl.errors import ConfigError, describe_error
+from agentrl.policies.models.model_adapter import (
+    ModelAdapter,
+    added_tokens,
+    read_json,
+    resize_image,
+    target_size,
+)
+from agentrl.types import Image
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ProcessorAdapter(ModelAdapter):
+    """Tokens and tensors of an image are those of the model's processor, image by image.
+
+    Args:
+        path: the model's folder.
+
+    Raises:
+        ConfigError: the processor cannot be loaded, or does not work as transformers' do.
+    """
+
+    vision_modules: ClassVar[tuple[str, ...]] = (
+        "visual", "vision_tower", "vision_model", "vision_encoder", "multi_modal_projector",
+        "connector", "image_newline",
+    )  # fmt: skip
+
+    def __init__(self, path: Path) -> None:
+        from agentrl.policies import torch_companions
+
+        torch_companions.patch_broken_imports()
+        from transformers import AutoProcessor
+
+        self._added = added_tokens(path)
+        self._markups: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._rows: dict[tuple[int, ...], int] = {}
+        try:
+            self._processor: Any = AutoProcessor.from_pretrained(path, local_files_only=True)
+            self.image_text: str = str(self._processor.image_token)
+            text = self._expanded(np.zeros((64, 64, 3), np.uint8))
+        except Exception as error:  # of the processor's own code
+            reason = describe_error(error)
+            raise ConfigError(
+                f"model.path={path}: its processor cannot be used: {reason}"
+            ) from error
+        config = read_json(path / "config.json")
+        token = config.get("image_token_id", config.get("image_token_index"))
+        if not isinstance(token, int):
+            raise ConfigError(f"model.path={path}: config.json has no image_token_id")
+        self.image_token_id: int = token
+        names = [name for name in self._added if name in text]
+        before = min(text.find(name) for name in names) if names else 0
+        after = max(text.rfind(name) + len(name) for name in names) if names else len(text)
+        self.image_margins: tuple[str, str] = text[:before], text[after:]
+        placeholders = (self.image_text, str(getattr(self._processor, "video_token", "")), *names)
+        banned = {token, *(self._added[n] for n in placeholders if n in self._added)}
+        self.banned_token_ids: tuple[int, ...] = tuple(sorted(banned))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Load the processor of a model's folder."""
+        return cls(path)
+
+    def _expanded(self, image: Image) -> str:
+        """What the processor writes for an image, instead of `image_text`."""
+        return str(self._processor.replace_image_token(self._process([image]), 0))
+
+    def _process(self, images: Sequence[Image]) -> Any:
+        return self._processor.image_processor(
+            list(images), return_tensors="pt", **self.processor_arguments()
+        )
+
+    def image_markup(self, image: Image) -> tuple[int, ...]:
+        """The tokens that the processor writes for an image, which depend on its size alone."""
+        if image.shape not in self._markups:
+            before, after = self.image_margins
+            text = self._expanded(image).removeprefix(before).removesuffix(after)
+            ids = self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+            self._markups[image.shape] = tuple(ids)
+        return self._markups[image.shape]
+
+    def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
+        """Resize an image to a limited area; the processor resizes it again as the model needs."""
+        size = (image.shape[1], image.shape[0])
+        return resize_image(image, target_size(size, image_size, max_pixels, 1))
+
+    def num_image_tokens(self, image: Image) -> int:
+        """Number of image tokens in the processor's markup."""
+        return self.image_markup(image).count(self.image_token_id)
+
+    def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
+        """The processor's tensors, and image_rows int64[images]: rows of pixel_values per image."""
+        if not images:
+            return {}
+        import torch
+
+        for image in images:
+            if image.shape not in self._rows:
+                self._rows[image.shape] = len(self._process([image])["pixel_values"])
+        rows = torch.tensor([self._rows[image.shape] for image in images])
+        unused = {"batch_num_images", *getattr(self._processor, "unused_input_names", ())}
+        found = {n: value for n, value in self._process(images).items() if n not in unused}
+        return {**found, "image_rows": rows}
+
+    def select_images(
+        self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
+    ) -> dict[str, Tensor]:
+        """The tensors of some of the images."""
+        import torch
+
+        rows = pixels["image_rows"]
+        found = {}
+        for name, value in pixels.items():
+            if len(value) == len(rows):
+                found[name] = value[list(numbers)]
+            else:
+                parts = torch.split(value, rows.tolist())
+                found[name] = torch.cat([parts[number] for number in numbers])
+        return found
+
+    def encode_images(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
+        """The output of the vision tower, whose pooler_output becomes one entry per image."""
+        rows = pixels["image_rows"].tolist()
+        given = {name: value for name, value in pixels.items() if name != "image_rows"}
+        seen = model.get_image_features(**given, return_dict=True)
+        self.joins_images: bool = not isinstance(seen.pooler_output, list | tuple)
+        if len(seen.pooler_output) != len(rows):  # one entry per tile
+            tiles = seen.pooler_output.split(rows)
+            seen.pooler_output = [own.flatten(0, 1) for own in tiles]
+        return seen
+
+    def forward_inputs(
+        self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
+    ) -> dict[str, Tensor]:
+        """Ids, mask and the processor's tensors."""
+        inputs = {"input_ids": token_ids, "attention_mask": attention_mask.long()}
+        pixels = self.pixels(images)
+        pixels.pop("image_rows", None)
+        return inputs | pixels
