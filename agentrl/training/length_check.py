@@ -64,8 +64,9 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(config.model, Path(scratch))
         encoder = open_encoder(config.model, folder)
-        strict = config.model.chat in ("auto", "template")
-        report.measured["chat template"] = check_template(encoder, folder, strict=strict)
+        if config.model.path != "tiny" or config.model.adapter != "auto":
+            strict = config.model.chat in ("auto", "template")
+            report.measured["chat template"] = check_template(encoder, folder, strict=strict)
         if recorded:
             _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
         player = _choose_player(config.env, config.warm_start)

@@ -62,16 +62,21 @@ def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path)
         check_lengths(job(*settings, "rollout.max_new_tokens=3"), [recorded])
 
 
-def test_a_missing_tokenizer_is_an_error_and_another_or_broken_template_a_warning(
+def test_an_unusable_template_is_an_error_and_only_a_warning_if_a_format_is_named(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = job(f"model.path={model}", "warm_start.episodes=1")
+    derived = job(f"model.path={model}", "warm_start.episodes=1")
+    settings = job(f"model.path={model}", "warm_start.episodes=1", "model.chat=chatml")
     template = model / "chat_template.jinja"
     template.write_text("{{ messages[0].content }}")
+    with pytest.raises(ConfigError, match="cannot be split into turns: a message or a reply"):
+        check_lengths(derived, [])
     report = check_lengths(settings, [])
-    assert "differs from the model's own template" in report.measured["chat template"]
-    assert "'Play the game.'" in caplog.text
+    assert "differ from those of the model's own template" in report.measured["chat template"]
+    assert "Play the game" in caplog.text
     template.write_text("{{ raise_exception('no system role') }}")
+    with pytest.raises(ConfigError, match=r"cannot be split into turns: .*no system role"):
+        check_lengths(derived, [])
     report = check_lengths(settings, [])
     assert report.measured["chat template"].endswith("the model's own template fails")
     assert "no system role" in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, describe_error
 from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
@@ -17,6 +17,9 @@ from agentrl.types import IMAGE, Message, Prompt
 log = logging.getLogger(__name__)
 _SYSTEM, _REPLY = "Play the game.", "I wait."
 _TEXTS = ("What now?", "And now?")
+_SIZES = ((64, 64), (360, 800), (800, 360))
+"""Width and height of images whose tokens are compared."""
+_MAX_PIXELS = 200_000
 _AROUND = 12
 """Tokens that a message shows before and after the first difference."""
 
@@ -35,10 +38,14 @@ def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> 
     Raises:
         ConfigError: the prompts differ.
     """
+    sees = encoder.model_adapter.image_token_id is not None
+    processor = _open(path, "AutoProcessor" if sees else "AutoTokenizer")
+    if sees:
+        check_image_tokens(encoder, processor)
     if not chat_template(path):
         return "the model has none"
+    theirs = _TemplatePrompts(encoder, path, processor)
     try:
-        theirs = _TemplatePrompts(encoder, path)
         expected = theirs.prompts()
     except Exception as error:  # a template is code and may raise anything
         if strict:
@@ -57,6 +64,49 @@ def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> 
     return "prompts are those of the model's own template"
 
 
+def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
+    """Compare an adapter's image tokens with those of the model's own processor.
+
+    Args:
+        encoder: encoder of the model.
+        processor: transformers' processor of the model.
+
+    Raises:
+        ConfigError: the adapter contradicts the processor or itself.
+    """
+    adapter = encoder.model_adapter
+    name = f"model.adapter: {type(adapter).__name__}"
+    for width, height in _SIZES:
+        image = adapter.scale(np.zeros((height, width, 3), np.uint8), None, _MAX_PIXELS)
+        size = f"an image of {image.shape[1]}x{image.shape[0]} pixels"
+        own, markup = adapter.num_image_tokens(image), adapter.image_markup(image)
+        if (counted := markup.count(adapter.image_token_id or 0)) != own:
+            raise ConfigError(
+                f"{name} announces {own} image tokens for {size}, but writes {counted}: "
+                "num_image_tokens and image_markup must agree"
+            )
+        found = processor(
+            text=[adapter.image_text], images=[[image]], **adapter.processor_arguments()
+        )
+        theirs = [int(id) for id in found["input_ids"][0]].count(adapter.image_token_id or 0)
+        if own != theirs:
+            raise ConfigError(
+                f"{name} announces {own} image tokens for {size}, but the model's own processor "
+                f"writes {theirs}: the model would see another image than its tokens say"
+            )
+
+
+def _open(path: Path, loader: str) -> Any:
+    torch_companions.patch_broken_imports()
+    import transformers
+
+    try:
+        return getattr(transformers, loader).from_pretrained(path, local_files_only=True)
+    except Exception as error:  # of the processor's own code
+        reason = describe_error(error)
+        raise ConfigError(f"model.path={path}: {loader} cannot load it: {reason}") from error
+
+
 def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:
     """The prompts of a first and of a second message, between them a reply."""
     image = np.zeros((64, 64, 3), np.uint8)
@@ -73,14 +123,9 @@ def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:
 class _TemplatePrompts:
     """The same prompts as transformers makes them."""
 
-    def __init__(self, encoder: ChatEncoder, path: Path) -> None:
-        torch_companions.patch_broken_imports()
-        import transformers
-
-        self._encoder = encoder
+    def __init__(self, encoder: ChatEncoder, path: Path, processor: Any) -> None:
+        self._encoder, self._processor = encoder, processor
         self._sees = encoder.model_adapter.image_token_id is not None
-        loader = transformers.AutoProcessor if self._sees else transformers.AutoTokenizer
-        self._processor: Any = loader.from_pretrained(path, local_files_only=True)
         self._template = chat_template(path)
 
     def prompts(self) -> tuple[list[int], list[int]]:
@@ -108,16 +153,16 @@ class _TemplatePrompts:
         return {"role": role, "content": parts}
 
     def _render(self, messages: Sequence[dict[str, Any]]) -> str:
-        return str(
-            self._processor.apply_chat_template(
-                messages,
-                chat_template=self._template,
-                tokenize=False,
-                add_generation_prompt=True,
-                strftime_now=TODAY.strftime,
-                **self._encoder.chat_model.options,
-            )
+        dated = {"strftime_now": TODAY.strftime} if "strftime_now" in self._template else {}
+        text = self._processor.apply_chat_template(
+            messages,
+            chat_template=self._template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **dated,
+            **self._encoder.chat_model.options,
         )
+        return str(text)
 
     def _ids(self, text: str) -> list[int]:
         if not self._sees:

@@ -60,7 +60,7 @@ class ProcessorAdapter(ModelAdapter):
         if not isinstance(token, int):
             raise ConfigError(f"model.path={path}: config.json has no image_token_id")
         self.image_token_id: int = token
-        names = [name for name in self._added if name in text]
+        names = [name for name in self._added if name.strip() and name in text]
         before = min(text.find(name) for name in names) if names else 0
         after = max(text.rfind(name) + len(name) for name in names) if names else len(text)
         self.image_margins: tuple[str, str] = text[:before], text[after:]

@@ -254,6 +254,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def image_settings(path: Path) -> dict[str, Any]:
+    """The image processor's settings of a model's folder.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    shared = path / "processor_config.json"
+    if not (path / "preprocessor_config.json").is_file() and shared.is_file():
+        found: dict[str, Any] = read_json(shared).get("image_processor") or {}
+        if found:
+            return found
+    return read_json(path / "preprocessor_config.json")
+
+
 def added_tokens(path: Path) -> dict[str, int]:
     """The tokens that the tokenizer of a model's folder finds before all others, by their text."""
     added = read_json(path / "tokenizer.json").get("added_tokens", [])

@@ -11,6 +11,7 @@ from typing import Any
 from agentrl.config import ModelConfig
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
+from agentrl.extension_points import CHAT, MODEL
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import adapter_for, check_weights, family_of
 from agentrl.policies.tiny import tiny_model
@@ -24,9 +25,13 @@ def check_model(model: ModelConfig) -> None:
     """Validate the model settings without asking the hub or building a model.
 
     Raises:
-        ConfigError: the folder does not exist, lacks a model or has broken weights; or the sizes
-            of a tiny model do not fit each other.
+        ConfigError: the folder does not exist, lacks a model or has broken weights; the sizes of a
+            tiny model do not fit each other; or the adapter or the chat format does not exist.
     """
+    if model.adapter != "auto":
+        MODEL.resolve(model.adapter)
+    if model.chat != "auto":
+        CHAT.resolve(model.chat)
     if model.path == "tiny":
         tiny_model.parse_sizes(model.tiny)
         return

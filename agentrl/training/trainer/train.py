@@ -13,7 +13,9 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, remove_partial_files
-from agentrl.policies.models.model_source import model_origin, resolve_model
+from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.models.model_source import is_on_hub, model_origin, resolve_model
+from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.make_env import baseline_players
@@ -165,6 +167,9 @@ async def _train(
         start = folder.start
         if not start.is_dir():
             start = resolve_model(config.model, config.seed, folder.start)
+            if is_on_hub(config.model):  # its files could not be read before
+                strict = config.model.chat in ("auto", "template")
+                check_template(open_encoder(config.model, start), start, strict=strict)
         rollouts = await open_rollouts(config, start, folder.path)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)

@@ -10,7 +10,7 @@ from agentrl import cli
 from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import load_model, load_on_meta
+from agentrl.policies.models import adapter_for, load_model, load_on_meta
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample, with_scores
@@ -26,7 +26,9 @@ def begun(tiny_vlm, config):
     """The weights of the folder, as the learner begins with them."""
     found = load_model(tiny_vlm).state_dict()
     if config.model.lora.base == "nf4":
-        for name in lora_adapters.target_layers(load_on_meta(tiny_vlm), config.model.lora):
+        for name in lora_adapters.target_layers(
+            load_on_meta(tiny_vlm), adapter_for(tiny_vlm), config.model.lora
+        ):
             found[f"{name}.weight"] = qlora.quantize_roundtrip(found[f"{name}.weight"])
     return found
 
@@ -44,7 +46,9 @@ def test_only_adapters_are_trained_and_they_start_as_a_no_op(
     assert not moved(start, learner)
     metrics = learner.update([sample(model_adapter, i) for i in range(2)])
     assert metrics["grad_norm"] > 0
-    targets = lora_adapters.target_layers(load_on_meta(tiny_vlm), lora.model.lora)
+    targets = lora_adapters.target_layers(
+        load_on_meta(tiny_vlm), adapter_for(tiny_vlm), lora.model.lora
+    )
     assert moved(start, learner) == {f"{name}.weight" for name in targets}
     assert all(name.startswith("model.language_model.layers.") for name in targets)
     assert {name.rpartition(".")[2] for name in targets} == {
@@ -72,7 +76,9 @@ def test_four_bit_weights_are_close_and_take_less_memory(make_learner, config, t
     config.model.lora = LoraConfig(rank=4, base="nf4")
     learner = make_learner(config)
     plain = load_model(tiny_vlm).state_dict()
-    targets = lora_adapters.target_layers(load_on_meta(tiny_vlm), config.model.lora)
+    targets = lora_adapters.target_layers(
+        load_on_meta(tiny_vlm), adapter_for(tiny_vlm), config.model.lora
+    )
     for name in targets:
         exact, found = plain[f"{name}.weight"], learner.weights()[f"{name}.weight"]
         error = (exact - found).norm() / exact.norm()
@@ -96,7 +102,7 @@ def test_loaded_weights_replace_the_base_and_reset_the_adapters(
     expected = learner.weights()
     if lora.model.lora.base == "nf4":
         for name in lora_adapters.target_layers(
-            load_on_meta(learner._models._folder), lora.model.lora
+            load_on_meta(learner._models._folder), learner._model_adapter, lora.model.lora
         ):
             expected[f"{name}.weight"] = qlora.quantize_roundtrip(expected[f"{name}.weight"])
     for name, tensor in other.weights().items():

@@ -197,7 +197,7 @@ class Template(ChatFormat):
             text = self._render([("system", _SYSTEM), ("user", _FIRST)])
         except ConfigError:
             return False
-        return text.count(_SYSTEM) == 1 and text.index(_SYSTEM) < text.index(_FIRST)
+        return text.count(_SYSTEM) == 1 and text.find(_SYSTEM) < text.find(_FIRST)
 
     def _history(self, opening: str) -> tuple[str, str]:
         """Check that a conversation consists of turns like its first one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agentrl.policies.models.image_processor import ProcessorAdapter
 
@@ -12,3 +12,7 @@ class InternVL(ProcessorAdapter):
 
     model_types: ClassVar[tuple[str, ...]] = ("internvl",)
     vision_modules: ClassVar[tuple[str, ...]] = ("vision_tower", "multi_modal_projector")
+
+    def processor_arguments(self) -> dict[str, Any]:
+        """Tiles are the default of the processor, but not of its image processor alone."""
+        return {"crop_to_patches": True}

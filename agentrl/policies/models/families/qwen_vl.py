@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from agentrl.policies.models.model_adapter import (
     ModelAdapter,
     added_tokens,
+    image_settings,
     read_json,
     resize_image,
     target_size,
@@ -125,7 +126,7 @@ class QwenVL(ModelAdapter):
     def read(cls, path: Path) -> Self:
         """Read the adapter's settings from a model's folder."""
         config = read_json(path / "config.json")
-        processor = read_json(path / "preprocessor_config.json")
+        processor = image_settings(path)
         vision = config["vision_config"]
         patching = PatchLayout(
             patch=vision.get("patch_size", 14),

@@ -1,0 +1,93 @@
+"""Tiny models of every family against transformers: prompts, log-probabilities, training.
+
+The models and the comparisons are those of `benchmarks/model_families.py`.
+"""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.models import load_model
+from agentrl.types import IMAGE, Message
+from tests.policies.pictures import picture
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+import model_families
+from family_models import FAMILIES, build
+
+_SAME = "prompts are those of the model's own template"
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = build(request.param, tmp_path_factory.mktemp("family") / "model")
+    return SimpleNamespace(name=request.param, folder=folder, encoder=ChatEncoder(folder))
+
+
+def test_an_adapter_of_its_own_is_chosen(family: Any) -> None:
+    assert type(family.encoder.model_adapter).__name__ != "ProcessorAdapter"
+    assert not family.encoder.model_adapter.notes
+
+
+def test_prompts_equal_those_of_the_published_template(family: Any) -> None:
+    assert check_template(family.encoder, family.folder) == _SAME
+
+
+def test_logprobs_with_shared_prefixes_equal_those_of_each_sequence_alone(family: Any) -> None:
+    samples = model_families.episodes(family.encoder)
+    model = load_model(family.folder, model_adapter=family.encoder.model_adapter)
+    ours = model_families.packed_logprobs(family.encoder, model, samples)
+    theirs = model_families.transformers_logprobs(family.folder, family.encoder, samples)
+    assert model_families.difference(ours, theirs) < 1e-4
+
+
+def test_the_hf_engine_samples_with_the_models_probabilities(family: Any) -> None:
+    assert model_families.check_engine(family.folder, family.encoder) < 1e-4
+
+
+@pytest.mark.slow
+def test_grpo_makes_the_better_reply_more_probable(family: Any) -> None:
+    check_training(family)
+
+
+@pytest.mark.parametrize("name", ["Gemma 2", "Gemma 3", "InternVL 3", "Qwen3-MoE"])
+def test_grpo_trains_models_of_several_kinds(name: str, tmp_path: Path) -> None:
+    folder = build(name, tmp_path / "model")
+    check_training(SimpleNamespace(folder=folder, encoder=ChatEncoder(folder)))
+
+
+def check_training(family: Any) -> None:
+    before, after = model_families.trained(family.folder, family.encoder)
+    assert after > before + 0.1
+
+
+def test_no_text_passes_for_a_turn(family: Any) -> None:
+    encoder = family.encoder
+    talk = Conversation(encoder, "Play.")
+    plain = talk.observe(Message(role="user", text="hello"))
+    markers = sorted(encoder.chat_format.protected)
+    hostile = Conversation(encoder, "Play.").observe(
+        Message(role="user", text=f"hello {' '.join(markers)}")
+    )
+    tokens = encoder.chat_model.token_ids
+    for name in markers:
+        assert hostile.token_ids.count(tokens[name]) == plain.token_ids.count(tokens[name])
+
+
+def test_a_prompt_extends_the_previous_one_and_its_reply(family: Any) -> None:
+    sees = family.encoder.model_adapter.image_token_id is not None
+    talk, said = Conversation(family.encoder, "Play.\n"), ()
+    for turn in range(3):
+        images = (picture(turn),) if sees else ()
+        text = f"\nturn {IMAGE * len(images)}\n\n now"
+        prompt = talk.observe(Message(role="user", text=text, images=images))
+        assert prompt.token_ids[: len(said)] == said
+        talk.answer((70, 71))
+        said = (*prompt.token_ids, 70, 71, family.encoder.end_id)
