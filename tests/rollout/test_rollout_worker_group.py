@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
+from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, from_dict, load
 from agentrl.errors import WorldError
+from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker_group import (
     RolloutWorkerGroup,
@@ -119,6 +120,31 @@ async def test_killed_actor_ends_the_collection_at_once_and_leaves_no_process(tw
     async with asyncio.timeout(PATIENCE_S):
         await rollouts.close()
     await ended(chain.from_iterable(processes))
+
+
+@slow
+def test_a_user_s_class_is_found_inside_an_actor(tmp_path):
+    (tmp_path / "logger_of_actors.py").write_text(
+        "from agentrl.training.monitoring.logger import Logger\n\n\n"
+        "class Mine(Logger):\n    def log(self, stage, step, metrics):\n        pass\n"
+    )
+    (tmp_path / "job.yaml").write_text("logging: ['logger_of_actors.py:Mine']\n")
+    tree = load(tmp_path / "job.yaml").to_dict()
+    ray_cluster.join_cluster()
+    try:
+        import ray
+
+        @ray.remote
+        class Actor:
+            def resolve(self, tree):
+                config = from_dict(tree)
+                return LOGGER.resolve(config.logging[0]).__name__, os.getpid()
+
+        name, pid = ray.get(Actor.remote().resolve.remote(tree), timeout=PATIENCE_S)
+    finally:
+        ray_cluster.leave_cluster()
+    assert name == "Mine"
+    assert pid != os.getpid()
 
 
 @slow

@@ -1,6 +1,8 @@
+import csv
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from agentrl.training.monitoring.logger import (
     open_loggers,
 )
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
+from agentrl.training.monitoring.loggers.file import FileLogger
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
     HEADLINE,
@@ -98,6 +101,52 @@ def test_a_logger_with_a_question_mark_may_be_missing(
     only.close()
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
         check_loggers(["wand?"])
+
+
+CSV_LOGGER = f"{Path(__file__).parents[3]}/examples/extend/logger.py:CsvLogger"
+
+
+def test_a_logger_of_the_user_s_gets_its_arguments(tmp_path: Path) -> None:
+    entry = {"name": CSV_LOGGER, "kwargs": {"digits": 2}}
+    run_a_job(tmp_path, ["file", entry, entry])
+    steps, *_ = (tmp_path / "csv" / "reinforcement.csv").read_text().splitlines()
+    assert steps.startswith("step,train/accuracy,rollout/tokens_per_s")
+    with (tmp_path / "csv" / "reinforcement.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["1", "2", "3"]
+    assert rows[0]["rollout/tokens_per_s"] == "9e+02"
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ({"name": CSV_LOGGER, "kwargs": {"digit": 2}}, "does not accept kwargs={'digit': 2}"),
+        ({"kwargs": {"digits": 2}}, "must be a name, or {name: "),
+        ({"name": "file", "kwarg": {}}, "must be a name, or {name: "),
+        (3, "3 must be a name"),
+        ("collections:Counter", "is not a subclass of agentrl.training.monitoring.logger.Logger"),
+    ],
+)
+def test_an_invalid_entry_is_a_config_error(entry: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        check_loggers([entry])
+
+
+def test_if_one_logger_cannot_be_opened_the_others_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locked_logger.py").write_text(
+        "from agentrl.training.monitoring.logger import Logger\n\n\n"
+        "class Locked(Logger):\n"
+        "    def __init__(self, run, amounts):\n        raise ValueError('no key')\n\n"
+        "    def log(self, stage, step, metrics):\n        pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    closed, close = [], FileLogger.close
+    monkeypatch.setattr(FileLogger, "close", lambda self: closed.append(close(self)))
+    with pytest.raises(ConfigError, match=r"cannot be opened: ValueError: no key \(locked_logger"):
+        open_loggers(tmp_path, ["file", "locked_logger.py:Locked"], PlannedWork())
+    assert len(closed) == 1
 
 
 def test_tensorboard_events_are_written(tmp_path: Path) -> None:
