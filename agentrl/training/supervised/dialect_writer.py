@@ -8,6 +8,7 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.replay.episode_encoding import to_plain
 from agentrl.rollout.load_translator_and_players import open_translator, with_prompt
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
@@ -33,9 +34,11 @@ class DialectWriter:
             return encoder.seen_size
 
         self._environment = environment
-        self._translator: Any = open_translator(environment, resize_of)
+        self.translator: Any = open_translator(environment, resize_of)
+        self._reader: Any = open_translator(environment, resize_of)
+        """Only reads recorded replies; the other one keeps the episode's."""
         for method in ("see", "to_reply"):
-            if not hasattr(self._translator, method):
+            if not hasattr(self.translator, method):
                 raise ConfigError(
                     f"env.dialect={environment.dialect}: recorded replies cannot be rewritten, as "
                     f"the translator of {environment.id} has no method `{method}`"
@@ -43,7 +46,7 @@ class DialectWriter:
 
     def begin_episode(self) -> None:
         """Forget the turns of the last episode."""
-        if (begin_episode := getattr(self._translator, "begin_episode", None)) is not None:
+        if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:
             begin_episode()
 
     def rewritten(self, message: Message, turn: Turn) -> tuple[Message, str]:
@@ -56,22 +59,30 @@ class DialectWriter:
             ConfigError: the dialect cannot say the action.
         """
         if message.images:
-            self._translator.see(message.images)
+            self.translator.see(message.images)
+            self._reader.see(message.images)
         text = "" if message.images else without_placeholders(message.text)
         shown = Observation(images=message.images, text=text)
-        written = with_prompt(self._environment, self._translator.to_message(shown))
+        written = with_prompt(self._environment, self.translator.to_message(shown))
         reply = turn.reply
-        if turn.parse_error is None:
+        if turn.parse_error is None and not self._means(reply, turn.action):
             try:
-                reply = self._translator.to_reply(turn.action, _thought_in(reply))
+                reply = self.translator.to_reply(turn.action, _thought_in(reply))
             except ActionError as error:
                 raise ConfigError(
                     f"warm_start.recorded: the dialect {self._environment.dialect} cannot say the "
                     f"recorded action {quoted(turn.action)}: {error}"
                 ) from error
         with contextlib.suppress(ActionError):
-            self._translator.to_action(reply)  # the next prompt may list it
+            self.translator.to_action(reply)  # the next prompt may list it
         return written, reply
+
+    def _means(self, reply: str, action: Any) -> bool:
+        """Whether a recorded reply already performs its action in this dialect."""
+        try:
+            return bool(to_plain(self._reader.to_action(reply)) == action)
+        except ActionError:
+            return False
 
 
 def _thought_in(reply: str) -> str:

@@ -59,7 +59,8 @@ def rerender_demonstrations(
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
     writer = DialectWriter(environment, encoder) if environment.dialect is not None else None
-    instructions = instructions_for(environment, open_translator(environment))
+    translator = open_translator(environment) if writer is None else writer.translator
+    instructions = instructions_for(environment, translator)
     demonstrations: list[Demonstration] = []
     for selected in chosen:
         conversation = Conversation(encoder, instructions, history_of(environment))
