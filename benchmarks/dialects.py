@@ -12,28 +12,15 @@ can say for that target.
 import argparse
 from contextlib import closing
 
-from agentrl.actions.open_dialect import SCREENS, open_dialect
+from agentrl.actions.open_dialect import SCREENS
+from agentrl.cli.dialect_proof import speaker_of
 from agentrl.config import ModelConfig
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.doctor import hit_proof
 from agentrl.extension_points import DIALECT
-from agentrl.policies.models.model_adapter import resize_image
-from agentrl.policies.open_model import resize_for
-from agentrl.types import Image
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.apps.probe_app import PROBE
-
-
-def speaker_of(name: str, max_pixels: int) -> hit_proof.Speaker:
-    """A model behind a server that writes this dialect."""
-    dialect = open_dialect(name)
-    dialect.resize = resize_for(dialect, ModelConfig(max_pixels=max_pixels), None)
-
-    def see(image: Image) -> Image:
-        return resize_image(image, dialect.resize((image.shape[1], image.shape[0])))
-
-    return hit_proof.Speaker(dialect=dialect, see=see)
 
 
 def main() -> None:
@@ -43,7 +30,7 @@ def main() -> None:
     parser.add_argument("--max-pixels", type=int, default=ModelConfig().max_pixels)
     arguments = parser.parse_args()
     names = [one.name.replace("_", "-") for one in DIALECT.extensions()]
-    speakers = [speaker_of(name, arguments.max_pixels) for name in names]
+    speakers = [speaker_of(name, None, arguments.max_pixels) for name in names]
     server = AdbServer.from_environment()
     server.ensure()
     cells: dict[str, list[str]] = {name: [] for name in names}

@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,6 @@ from agentrl.text import printable
 if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.adb_phone import AdbPhone
-    from agentrl.devices.device import Device
-    from agentrl.findings import Finding
-    from agentrl.types import Image
 
 app = typer.Typer(help="Phones and emulators known to adb; without a command, list them.")
 
@@ -263,12 +260,13 @@ def doctor(
 
     Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """
+    from agentrl.cli.dialect_proof import dialect_proof
     from agentrl.devices.doctor import examine
     from agentrl.phone_page import PageAssigner
     from agentrl.virtual_phone.apps.probe_app import PROBE
     from agentrl.virtual_phone.phones_spec import AppSpec
 
-    prove = _proof(dialect, model, max_pixels)
+    prove = dialect_proof(dialect, model, max_pixels)
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
     if not serials:
@@ -289,38 +287,6 @@ def doctor(
             typer.echo(f"{name} is not ready; fix: {', '.join(wrong)}")
         raise typer.Exit(1)
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
-
-
-def _proof(
-    dialect: str | None, model: str | None, max_pixels: int
-) -> "Callable[[Device], Iterator[Finding]] | None":
-    """The test of a dialect on a phone, with the resize of a model, or of a server without one."""
-    if dialect is None:
-        if model is not None:
-            raise ConfigError(f"--model {model}: has no effect without --dialect")
-        return None
-    from tempfile import TemporaryDirectory
-
-    from agentrl.actions.open_dialect import open_dialect
-    from agentrl.config import ModelConfig
-    from agentrl.devices.doctor import hit_proof
-    from agentrl.policies.models.model_adapter import resize_image
-    from agentrl.policies.models.model_source import resolve_model
-    from agentrl.policies.open_model import open_encoder, resize_for
-
-    opened = open_dialect(dialect)
-    settings = ModelConfig(path=model or "tiny", max_pixels=max_pixels)
-    encoder = None
-    if model is not None:
-        with TemporaryDirectory() as folder:
-            encoder = open_encoder(settings, resolve_model(settings, 0, Path(folder, "tiny")))
-    opened.resize = resize_for(opened, settings, encoder)
-
-    def see(image: "Image") -> "Image":
-        return resize_image(image, opened.resize((image.shape[1], image.shape[0])))
-
-    speaker = hit_proof.Speaker(dialect=opened, see=see)
-    return lambda device: hit_proof.findings(device, speaker, dialect)
 
 
 def _with_serial(fix: str, serial: str) -> str:

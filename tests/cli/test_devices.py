@@ -75,9 +75,11 @@ def test_ways_are_measured(serial: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_doctor_says_who_can_be_played_on(
-    serial: str, capsys: pytest.CaptureFixture[str]
+    serial: str, tiny_vlm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "1 of 1 phones are ready for jobs." in said(capsys, "doctor", serial)
+    examined = said(capsys, "doctor", serial, "--dialect=ui-tars-1.5", f"--model={tiny_vlm}")
+    assert "1 of 1 phones are ready for jobs." in examined
+    assert "25 taps hit the target's middle within" in " ".join(examined.split())
     unusable = said(capsys, "doctor", "NOSUCHPHONE", code=1)
     assert "fix:" in unusable
     assert "0 of 1 phones are ready for jobs." in unusable

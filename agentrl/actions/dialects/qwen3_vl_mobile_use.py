@@ -4,15 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions.dialect import Screen
-from agentrl.actions.mobile_use import (
-    ANSWER,
-    VERBS,
-    MobileUse,
-    Verb,
-    numbered_steps,
-    tool_call,
-    tools_prompt,
-)
+from agentrl.actions.mobile_use import MobileUse, numbered_steps, tool_call
+from agentrl.actions.mobile_use_schema import ANSWER, VERBS, Verb, tools_prompt
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import Done
 
