@@ -60,6 +60,22 @@ class Player(Protocol):
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class FirstObservation:
+    """What an episode begins with, from an environment that knows all of its episodes.
+
+    Such an environment yields them from a class method `first_observations(**kwargs)`, and leaves
+    out the rows that it gets as `skip_rows`.
+    """
+
+    row: int
+    """Identifies the episode."""
+    name: str
+    """Identifies it in messages."""
+    observation: Any
+    info: Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class EnvRegistration:
     """An environment's registration: what agentrl knows beyond its Gymnasium spec."""
 

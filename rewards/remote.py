@@ -1,4 +1,4 @@
-"""A reward computed by a server over HTTP: see `agentrl serve-reward`."""
+"""Rewards computed by a server over HTTP: `agentrl serve-reward`, or one of OpenRLHF."""
 
 import base64
 import http.client
@@ -14,9 +14,11 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import cv2
+import numpy as np
 
+from agentrl.data import openrlhf
 from agentrl.errors import ConfigError, RewardError
-from agentrl.text import is_loopback
+from agentrl.text import did_you_mean, is_loopback
 from agentrl.types import Image
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class Remote:
             raise ConfigError(
                 f"rewards: deadline_s={deadline_s} and attempts={attempts} must be above 0"
             )
-        self._url = f"{str(url).rstrip('/')}/score"
+        self._url = self._address(str(url))
         self._deadline_s, self._attempts, self._images = deadline_s, attempts, images
         # A proxy cannot reach this machine's own ports.
         proxies: dict[str, str] | None = {} if is_loopback(parts.hostname) else None
@@ -67,7 +69,7 @@ class Remote:
         Raises:
             RewardError: the server returned no valid rows in time.
         """
-        body = json.dumps({"inputs": [self._payload(inputs) for inputs in reward_inputs]}).encode()
+        body = json.dumps(self._content(reward_inputs)).encode()
         end, why = time.monotonic() + self._deadline_s, ""
         for attempt in range(1, self._attempts + 1):
             response = self._request(body, end)
@@ -80,9 +82,16 @@ class Remote:
             time.sleep(pause_s)
         raise RewardError(f"{self._url}: {why}")
 
+    def _address(self, url: str) -> str:
+        return f"{url.rstrip('/')}/score"
+
+    def _content(self, reward_inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"inputs": [self._payload(inputs) for inputs in reward_inputs]}
+
     def _payload(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         images = inputs.get("images", ()) if self._images else ()
-        return {**inputs, "images": [_data_uri(image) for image in images]}
+        texts = {name: value for name, value in inputs.items() if not _holds_images(value)}
+        return {**texts, "images": [_data_uri(image) for image in images]}
 
     def _request(self, body: bytes, end: float) -> bytes | str:
         """One attempt: the response body, or the reason why a retry may help.
@@ -122,6 +131,56 @@ class Remote:
             received = len(rows) if isinstance(rows, list) else type(rows).__name__
             raise RewardError(f"{self._url}: {received} rows for {count} episodes")
         return rows
+
+
+class OpenRLHF(Remote):
+    """Requests rewards as OpenRLHF and LMM-R1 do with `--remote_rm_url`; a batch function.
+
+    Args:
+        url: the whole URL, such as `http://127.0.0.1:5000/get_reward`.
+        prompt_key: the column of the data set sent as `prompts`, such as `message` for LMM-R1's
+            verifiers, which look up the answer by it; None sends the prompt's text in ChatML.
+        deadline_s: deadline for all attempts of a call together.
+        attempts: maximum number of attempts.
+
+    Raises:
+        ConfigError: as `Remote`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        prompt_key: str | None = None,
+        deadline_s: float = 30.0,
+        attempts: int = 5,
+    ) -> None:
+        super().__init__(url, deadline_s, attempts)
+        self._prompt_key = prompt_key
+
+    def _address(self, url: str) -> str:
+        return url
+
+    def _content(self, reward_inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        key = self._prompt_key
+        for inputs in reward_inputs:
+            if key is not None and key not in inputs:
+                raise ConfigError(
+                    f"rewards: prompt_key={key}: no column has this name"
+                    f"{did_you_mean(key, inputs)}. There are: {', '.join(inputs)}"
+                )
+        return openrlhf.request_of(reward_inputs, key)
+
+    def _rows(self, answer: bytes, count: int) -> list[dict[str, Any]]:
+        try:
+            return openrlhf.rows_of(json.loads(answer), count)
+        except (ValueError, RecursionError) as error:
+            raise RewardError(f"{self._url}: {error}: {answer[:80]!r}") from None
+
+
+def _holds_images(value: Any) -> bool:
+    """Whether a value is an image or a list of images."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, np.ndarray)
 
 
 def _reason(error: Exception) -> str:

@@ -26,7 +26,9 @@ def serve_reward(
         ),
     ] = False,
 ) -> None:
-    """Serve a reward function over HTTP, for the client agentrl.rewards.remote:Remote.
+    """Serve a reward function over HTTP.
+
+    For the client agentrl.rewards.remote:Remote, and at /get_reward for OpenRLHF's --remote_rm_url.
 
     If AGENTRL_REWARD_TOKEN is set, it must be the same on both sides.
 

@@ -121,10 +121,14 @@ class RewardConfig:
     """Its factor in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function, besides the episode."""
-    kind: Literal["auto", "episode", "batch", "answer"] = "auto"
-    """What the function receives: an episode; a list of inputs, one per episode (`batch`); or the
-    last reply and the ground truth (`answer`). `auto` decides by the first parameter's name:
-    `reward_inputs` for `batch`, `data_source` for `answer`."""
+    kind: Literal["auto", "episode", "batch", "sequential", "answer", "completions", "queries"] = (
+        "auto"
+    )
+    """What the function receives: an episode; the inputs of several episodes (`batch`) or of one
+    (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), as in veRL;
+    `completions` and the columns of the data set, as in TRL; or `queries`, as in OpenRLHF. `auto`
+    decides by `REWARD_TYPE` in its file, or else by the first parameter's name: `reward_inputs`,
+    `reward_input`, `data_source`, `completions` or `queries`."""
 
 
 @dataclass(slots=True, kw_only=True)

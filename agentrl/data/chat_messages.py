@@ -1,4 +1,4 @@
-"""Read conversations in data sets: lists of messages in OpenAI's format."""
+"""Read conversations in data sets: lists of messages in OpenAI's or ShareGPT's format."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,9 @@ _ROLES = (
 )
 
 
+_SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system"}
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Question:
     """The question of a conversation."""
@@ -28,37 +31,67 @@ class Question:
     """The assistant's message, if there is one."""
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ChatMessage:
+    """One message of a conversation."""
+
+    role: str
+    text: str
+    """Contains one `<image>` per image."""
+    images: tuple[Any, ...]
+    """As in `Question`."""
+
+
 def read_messages(value: Any) -> Question:
     """The question of a conversation, and its answer if it contains one.
 
     Args:
-        value: a list of `{role, content}`, or the same as JSON text. The content is text or a list
-            of parts: `{type: text, text}`, `{type: image, image}`, `{type: image_url, image_url}`.
+        value: see `read_conversation`.
 
     Raises:
-        BadRow: it is not such a list, or has more than one question.
+        BadRow: it is not a conversation, or has more than one question.
     """
-    messages = _listed(value)
-    texts: list[str] = []
-    images: list[Any] = []
-    answer: str | None = None
-    roles = [message.get("role") for message in messages]
+    messages = read_conversation(value)
+    roles = [message.role for message in messages]
     if roles not in _ROLES:
         raise BadRow(
             f"its messages have the roles {roles}; expected is one user message, optionally with "
             "a system message before it and the assistant's answer after it"
         )
-    for message in messages:
-        text = ""
-        for piece, image in _parts(message.get("content")):
-            text += piece
-            if piece is IMAGE:
-                images.append(image)
-        if message["role"] == "assistant":
-            answer = text.strip()
-        else:
-            texts.append(text)
-    return Question(problem="\n\n".join(texts), images=tuple(images), answer=answer)
+    asked = [message for message in messages if message.role != "assistant"]
+    answers = [message.text.strip() for message in messages if message.role == "assistant"]
+    return Question(
+        problem="\n\n".join(message.text for message in asked),
+        images=tuple(image for message in messages for image in message.images),
+        answer=next(iter(answers), None),
+    )
+
+
+def read_conversation(value: Any) -> list[ChatMessage]:
+    """The messages of a conversation.
+
+    Args:
+        value: a list of `{role, content}`, or of ShareGPT's `{from, value}`, or the same as JSON
+            text. The content is text or a list of parts: `{type: text, text}`,
+            `{type: image, image}`, `{type: image_url, image_url}`.
+
+    Raises:
+        BadRow: it is not such a list.
+    """
+    return [_message(message) for message in _listed(value)]
+
+
+def _message(message: Mapping[str, Any]) -> ChatMessage:
+    role = message.get("role") or _SHARE_GPT.get(str(message.get("from")), message.get("from"))
+    content = message.get("content")
+    if content is None:
+        content = message.get("value")
+    text, images = "", []
+    for piece, image in _parts(content):
+        text += piece
+        if piece is IMAGE:
+            images.append(image)
+    return ChatMessage(role=str(role), text=text, images=tuple(images))
 
 
 def _listed(value: Any) -> Sequence[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from agentrl.data import image_loading
 from agentrl.data.image_loading import ImageError
 from agentrl.data.prompt_templates import template_variables
+from agentrl.data.row_columns import columns_for_rewards
 from agentrl.data.row_parser import ParsedRow, RowParser
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
@@ -66,6 +67,12 @@ class Task:
     """A typical mistake, for scripted players: the reasoning and the wrong answer."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Ground truth behind the question, recorded and never shown."""
+    ground_truth: Any = None
+    """The answer as an object, which only a reward function can grade; None for a text."""
+    row: Mapping[str, Any] = field(default_factory=dict)
+    """The columns of its row, for reward functions; see `columns_for_rewards`."""
+    image_column: str | None = None
+    """The column that held the images."""
 
     @property
     def answer(self) -> str:
@@ -119,6 +126,7 @@ class Dataset:
         shuffle: seed of the order of the rows; None keeps it.
         part: (`train` or `eval`, the fraction held out for `eval`); None takes all rows.
         grade: how answers are graded; a row that no answer could satisfy is bad.
+        skip_rows: indices of rows that are left out, such as those that are too long for a model.
 
     Raises:
         ConfigError: a column is missing, the template is invalid, rows are bad and may not be
@@ -137,14 +145,17 @@ class Dataset:
         shuffle: int | None = 0,
         part: tuple[str, float] | None = None,
         grade: str = "none",
+        skip_rows: Collection[int] = (),
     ) -> None:
         self._table, self._name, self._shuffle = table, name, shuffle
         self._root = (image_root or table.root).absolute()
         self._parser = RowParser(table, name, keys, template, grade)
+        column = self._parser.columns.get("images")
+        self._image_column = column if column in table.columns else None
         bad, shares = self._examined(shared=part is not None)
         self.bad: Mapping[str, str] = {table.name(index): why for index, why in bad.items()}
         """Why rows cannot be used, by row name, in all parts."""
-        good = [index for index in shares if index not in bad]
+        good = [index for index in shares if index not in bad and index not in skip_rows]
         if part is not None:
             split, share = part
             good = [index for index in good if (shares[index] < share) == (split == "eval")]
@@ -154,7 +165,7 @@ class Dataset:
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
         self.guesses = self._common_answers()
-        self._warn_unused(set() if template is None else template_variables(template))
+        self._warn_likely_images(set() if template is None else template_variables(template))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -165,10 +176,22 @@ class Dataset:
         Raises:
             BadRow: its row has become unreadable since the check.
         """
-        index = int(self._kept[row_of(seed, len(self._kept), self._shuffle)])
+        return self._task(int(self._kept[row_of(seed, len(self._kept), self._shuffle)]))
+
+    def tasks(self) -> Iterator[tuple[int, Task]]:
+        """Each row's index and question, in the order of the rows.
+
+        Raises:
+            BadRow: as `task`.
+        """
+        for index in self._kept.tolist():
+            yield index, self._task(index)
+
+    def _task(self, index: int) -> Task:
         name = f"{self._name} {self._table.name(index)}"
         try:
-            row = self._parser.parse(self._table.row(index))
+            columns = self._table.row(index)
+            row = self._parser.parse(columns)
             images = tuple(
                 self._image(index, number, image) for number, image in enumerate(row.images)
             )
@@ -181,6 +204,9 @@ class Dataset:
             images=images,
             options=row.options,
             guesses=self.guesses,
+            ground_truth=row.ground_truth,
+            row=columns_for_rewards(columns, self._image_column),
+            image_column=self._image_column,
         )
 
     def _image(self, index: int, number: int, image: Any) -> Image:
@@ -259,24 +285,21 @@ class Dataset:
         answers = (self._parser.parse(self._table.row(index)).accepted[0] for index in indices)
         return tuple(sorted(dict.fromkeys(answers))[:10])
 
-    def _warn_unused(self, rendered: set[str]) -> None:
-        """Warn about columns that are not used, above all those that seem to hold images."""
-        used = {*self._parser.columns.values(), *rendered}
-        unused = [column for column in self._table.columns if column not in used]
-        if not unused:
+    def _warn_likely_images(self, rendered: set[str]) -> None:
+        """Warn about a column that seems to hold images, if the questions have none."""
+        if "images" in self._parser.columns:
             return
-        warning = f"data={self._name}: unused columns: {', '.join(map(quoted, unused))}"
+        used = {*self._parser.columns.values(), *rendered}
         some = [self._table.row(int(index)) for index in self._kept[:_ROWS_SEARCHED]]
-        if "images" not in self._parser.columns and not any(
-            self._parser.parse(row).images for row in some
-        ):
-            likely = [name for name in unused if _seems_images(name, some)]
-            if likely:
-                warning += (
-                    f". The questions have no images, but {quoted(likely[0])} seems to hold some: "
-                    f"if so, set keys={{images: {likely[0]}}}"
+        if any(self._parser.parse(row).images for row in some):
+            return
+        for column in self._table.columns:
+            if column not in used and _seems_images(column, some):
+                _warn_once(
+                    f"data={self._name}: the questions have no images, but {quoted(column)} seems "
+                    f"to hold some: if so, set keys={{images: {column}}}"
                 )
-        _warn_once(warning)
+                return
 
 
 @lru_cache

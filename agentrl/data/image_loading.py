@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import PIL.Image
@@ -39,6 +40,7 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
 """The formats decoded here: some others, such as EPS, are programs that PIL would run."""
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
+_FILE_URL = re.compile(r"file://(localhost)?/", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}={0,2}\s*", re.ASCII)
 """A shorter text, or one with a dot, is a file name."""
 
@@ -51,8 +53,8 @@ def load_image(value: Any, root: Path) -> Image:
     """Load the image in a cell of a data set, upright, with transparency over white.
 
     Args:
-        value: a path, bytes, base64, a data URI, a PIL image, an array uint8[H, W, 3], or a
-            mapping with `bytes` or `path`, as in Hugging Face data sets.
+        value: a path, a `file://` URL, bytes, base64, a data URI, a PIL image, an array
+            uint8[H, W, 3], or a mapping with `bytes` or `path`, as in Hugging Face data sets.
         root: the folder that paths are relative to and must stay in.
 
     Returns:
@@ -114,6 +116,8 @@ def image_source(value: Any, root: Path) -> Path | bytes:
 
 
 def _below(root: Path, value: str | Path) -> Path:
+    if _FILE_URL.match(str(value)):
+        value = unquote(_FILE_URL.sub("/", str(value)))
     if _ELSEWHERE.match(str(value)):
         raise ImageError(
             f"{quoted(value, 80)}: URLs are not fetched; download it, and give the file's path"

@@ -7,6 +7,10 @@ from agentrl.data.grading import extract_answer
 from agentrl.errors import ActionError
 from agentrl.types import Episode
 
+ROW, IMAGE_COLUMN = "row", "image_column"
+"""Keys of the reset's info: the columns of a data set's row, for reward functions; and the column
+that held its images, in the row as None (one image) or [] (a list)."""
+
 
 class MissingInfo(KeyError):
     """An environment's info lacks a key that a reward function needs.

@@ -11,19 +11,21 @@ import numpy as np
 from agentrl.data import grading
 from agentrl.data.chat_messages import Question, read_messages
 from agentrl.data.prompt_templates import parse_template
+from agentrl.data.row_columns import cell, check_column, has_column
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError, describe_error
 from agentrl.text import did_you_mean, quoted
 from agentrl.types import IMAGE, without_placeholders
 
 KEYS = {
-    "problem": ("problem", "question", "prompt"),
-    "answer": ("answer", "solution", "label"),
+    "problem": ("problem", "question", "prompt", "input"),
+    "answer": ("reward_model.ground_truth", "answer", "solution", "label", "ground_truth"),
     "images": ("images", "image"),
     "options": ("options", "choices"),
     "messages": ("messages", "message", "conversations"),
 }
-"""Default column names."""
+"""Default column names; `a.b` is the key b of the objects in column a."""
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 
 
@@ -35,6 +37,8 @@ class ParsedRow:
     accepted: tuple[str, ...]
     images: tuple[Any, ...]
     options: tuple[str, ...]
+    ground_truth: Any = None
+    """The answer as an object, which only a reward function can grade; None for a text."""
 
 
 class RowParser:
@@ -73,12 +77,12 @@ class RowParser:
             BadRow: it cannot be used.
         """
         question = self._question(row)
-        images = _list(row.get(self.columns.get("images", "")))
+        images = _list(self._cell(row, "images"))
         in_messages = [image for image in question.images if image is not None]
         if in_messages and images:
             raise BadRow("it has images both in its messages and in a separate column")
         images = in_messages or images
-        problem = self._rendered(row, question.problem)
+        problem = self._rendered(row, question.problem, images)
         placeholders = problem.count(IMAGE)
         if not placeholders:
             problem = IMAGE * len(images) + problem
@@ -88,10 +92,14 @@ class RowParser:
             raise BadRow("the question is empty")
         if not problem.isascii():
             _check_unicode(problem)
-        options = _options(row.get(self.columns.get("options", "")))
+        options = _options(self._cell(row, "options"))
         if (option := grading.ambiguous_option(options)) is not None:
             raise BadRow(f"its option {quoted(option)} is also the letter of another option")
-        accepted = _accepted(self._answer(row, question), options)
+        answer = self._answer(row, question)
+        if isinstance(answer, Mapping) and self._grade == "none":
+            accepted: tuple[str, ...] = (json.dumps(answer, default=str),)
+        else:
+            accepted = _accepted(answer, options)
         if (why := grading.why_ungradable(self._grade, accepted, options)) is not None:
             raise BadRow(why)
         return ParsedRow(
@@ -99,26 +107,34 @@ class RowParser:
             accepted=accepted,
             images=tuple(images),
             options=options,
+            ground_truth=answer if isinstance(answer, Mapping) else None,
         )
+
+    def _cell(self, row: Row, content: str) -> Any:
+        return cell(row, self.columns[content]) if content in self.columns else None
 
     def _question(self, row: Row) -> Question:
         if "messages" in self.columns:
-            return read_messages(row.get(self.columns["messages"]))
-        problem = row.get(self.columns["problem"])
+            return read_messages(self._cell(row, "messages"))
+        problem = self._cell(row, "problem")
+        if isinstance(problem, list | tuple):
+            return read_messages(problem)
         if not isinstance(problem, str):
             raise BadRow(f"{self.columns['problem']} is {_kind(problem)}, not text")
         return Question(problem=problem, images=(), answer=None)
 
     def _answer(self, row: Row, question: Question) -> Any:
-        if "answer" not in self.columns:
-            return question.answer
-        return row.get(self.columns["answer"])
+        return self._cell(row, "answer") if "answer" in self.columns else question.answer
 
-    def _rendered(self, row: Row, problem: str) -> str:
+    def _rendered(self, row: Row, problem: str, images: Sequence[Any]) -> str:
         if self._template is None:
             return problem
+        # `content`, `prompt` and `images` are the names in other trainers' templates.
+        names = {"content": problem, **row, "images": images, "problem": problem}
+        if not isinstance(names.get("prompt"), str):
+            names["prompt"] = problem
         try:
-            return str(self._template.render({**row, "problem": problem})).strip()
+            return str(self._template.render(names)).strip()
         except Exception as error:  # a template is code and may raise anything
             raise BadRow(f"the template fails: {describe_error(error)}") from error
 
@@ -131,13 +147,9 @@ def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
     for content, column in keys.items():
         if content not in KEYS:
             raise ConfigError(f"keys.{content}: must be one of {', '.join(KEYS)}")
-        if column not in have:
-            raise ConfigError(
-                f"keys.{content}={column}: {name} has no such column{did_you_mean(column, have)}. "
-                f"It has: {', '.join(have)}"
-            )
+        check_column(table, name, f"keys.{content}", column)
     found = {
-        content: keys.get(content) or next((n for n in names if n in have), None)
+        content: keys.get(content) or next((n for n in names if has_column(table, n)), None)
         for content, names in KEYS.items()
     }
     columns = {content: column for content, column in found.items() if column is not None}
@@ -145,16 +157,18 @@ def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
         # A column named in `keys` wins; between two defaults, the plain text does.
         del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
     if "problem" not in columns and "messages" not in columns:
-        raise ConfigError(
-            f"data={name}: no column is named {_any_of('problem', 'messages')}; set the one with "
-            f"the question, as keys={{problem: ...}}. It has: {', '.join(have)}"
-        )
+        raise _missing(name, "question", "problem", _any_of("problem", "messages"), have)
     if "answer" not in columns and "messages" not in columns:
-        raise ConfigError(
-            f"data={name}: no column is named {_any_of('answer')}; set the one with the answer, as "
-            f"keys={{answer: ...}}. It has: {', '.join(have)}"
-        )
+        raise _missing(name, "answer", "answer", _any_of("answer"), have)
     return columns
+
+
+def _missing(name: str, what: str, content: str, names: str, have: Sequence[str]) -> ConfigError:
+    near = (find for known in KEYS[content] if (find := did_you_mean(known, have)))
+    return ConfigError(
+        f"data={name}: no column is named {names}{next(near, '')}; set the one with the {what}, as "
+        f"keys={{{content}: ...}}. It has: {', '.join(have)}"
+    )
 
 
 def _any_of(*contents: str) -> str:
@@ -246,7 +260,8 @@ def _as_text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else ""
     if isinstance(value, float) and not np.isfinite(value):
         return ""
-    return str(value).strip()
+    tagged = _TAGGED.search(str(value))
+    return (tagged[1] if tagged else str(value)).strip()
 
 
 def _kind(value: Any) -> str:

@@ -1,11 +1,8 @@
-"""Read the rows of a data set: JSONL, JSON, CSV, Parquet, or a Hugging Face data set."""
+"""Tables of rows, and those of JSONL, JSON, CSV and Parquet files."""
 
 import csv
 import json
-import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -78,6 +75,23 @@ class FileTable:
         return f"{self._counted} {self._rows[index][0]}"
 
 
+class FirstRows:
+    """The first rows of a table.
+
+    Args:
+        table: of all rows.
+        count: maximum number of rows.
+    """
+
+    def __init__(self, table: Table, count: int) -> None:
+        self.columns, self.root = table.columns, table.root
+        self.row, self.name = table.row, table.name
+        self._count = min(count, len(table))
+
+    def __len__(self) -> int:
+        return self._count
+
+
 class ColumnTable:
     """The rows of an Arrow table or a Hugging Face data set, read one at a time.
 
@@ -120,62 +134,24 @@ class _Arrow:
         return row
 
 
-def open_table(data: str, split: str | None) -> Table:
-    """Open a data set by file, folder or id on the Hugging Face Hub.
+FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
-    Args:
-        data: `*.jsonl`, `*.json` (a list), `*.csv`, `*.tsv`, `*.parquet`; a folder that the
-            `datasets` library reads or has written; or an id on the Hugging Face Hub.
-        split: the split to read with the `datasets` library.
+
+def read_file(path: Path) -> Table:
+    """Read a file of rows.
 
     Raises:
-        ConfigError: it does not exist or cannot be read.
+        ConfigError: its name ends in none of `FILES`, or it cannot be read.
     """
-    path = _found(data)
-    if path is None or path.is_dir():
-        return _hugging_face(data if path is None else str(path), split, path)
-    if split is not None:
-        raise ConfigError(
-            f"split={split}: {data} is a single file without splits; set hold_out to a fraction of "
-            "its rows, or give one file per split: data={train: ..., eval: ...}"
-        )
-    readers: dict[str, Callable[[Path], Table]] = {
-        ".jsonl": _jsonl,
-        ".ndjson": _jsonl,
-        ".json": _json,
-        ".csv": _csv,
-        ".tsv": _csv,
-        ".parquet": _parquet,
-    }
+    readers: dict[str, Callable[[Path], Table]] = dict(
+        zip(FILES, (_jsonl, _jsonl, _json, _csv, _csv, _parquet), strict=True)
+    )
     if path.suffix.lower() not in readers:
-        raise ConfigError(f"data={data}: must be a folder, or end in {', '.join(readers)}")
+        raise ConfigError(f"data={path}: must be a folder, or end in {', '.join(FILES)}")
     try:
         return readers[path.suffix.lower()](path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"data={data}: cannot be read: {describe_error(error)}") from error
-
-
-def _found(data: str) -> Path | None:
-    """The file or folder, here or beside the configuration; None for an id on the hub.
-
-    Raises:
-        ConfigError: it looks like a file, but does not exist.
-    """
-    # Folders of installed libraries could match a hub id.
-    libraries = tuple(sysconfig.get_paths().values())
-    for folder in ("", *(entry for entry in sys.path if not entry.startswith(libraries))):
-        path = Path(folder, data).expanduser()
-        try:
-            if path.is_file() or path.is_dir():
-                return path.absolute()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"data={data!r}: not a valid path: {error}") from None
-    known = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-    if data.startswith((".", "/", "~")) or data.endswith(known) or data.count("/") > 1:
-        raise ConfigError(
-            f"data={data}: no such file, neither in the current folder nor beside the configuration"
-        )
-    return None
+        raise ConfigError(f"data={path}: cannot be read: {describe_error(error)}") from error
 
 
 def _jsonl(path: Path) -> Table:
@@ -268,53 +244,3 @@ def _parquet(path: Path) -> Table:
     except (pyarrow.ArrowException, OSError) as error:
         raise ConfigError(f"data={path}: cannot be read: {describe_error(error)}") from error
     return ColumnTable(_Arrow(table), table.column_names, path.parent)
-
-
-def _hugging_face(data: str, split: str | None, folder: Path | None) -> Table:
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError(
-            f"data={data}: no such file; an id on the Hugging Face Hub needs the library "
-            f"`datasets`, not installed: {GET_DATA}"
-        ) from None
-    was_saved = folder is not None and any(
-        (folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")
-    )
-    try:
-        loaded = datasets.load_from_disk(data) if was_saved else datasets.load_dataset(data)
-    except Exception as error:  # the hub, the network or the folder's content may raise anything
-        what = "cannot be loaded"
-        if folder is None:
-            what = (
-                "not a file or folder, here or beside the configuration, and cannot be loaded from "
-                "the hub"
-            )
-        raise ConfigError(f"data={data}: {what}: {describe_error(error)}") from error
-    if isinstance(loaded, dict):
-        if split not in loaded and not (split is None and len(loaded) == 1):
-            raise ConfigError(f"split={split}: {data} has {', '.join(map(str, loaded))}; name one")
-        loaded = loaded[split] if split is not None else next(iter(loaded.values()))
-    elif split is not None:
-        raise ConfigError(f"split={split}: {data} has no splits; remove the setting")
-    # A fetched data set refers to image files in the library's cache, unless it contains them.
-    root = Path(datasets.config.HF_CACHE_HOME) if folder is None else folder
-    return ColumnTable(_raw(loaded), loaded.column_names, root)
-
-
-def _raw(loaded: Any) -> Any:
-    """The data set with undecoded images at any depth: we decode them, to name the bad rows."""
-    for name, feature in loaded.features.items():
-        if (raw := _undecoded(feature)) != feature:
-            loaded = loaded.cast_column(name, raw)
-    return loaded
-
-
-def _undecoded(feature: Any) -> Any:
-    if isinstance(feature, dict):
-        return {name: _undecoded(inner) for name, inner in feature.items()}
-    if isinstance(feature, list):
-        return [_undecoded(inner) for inner in feature]
-    if hasattr(feature, "feature"):
-        return replace(feature, feature=_undecoded(feature.feature))
-    return replace(feature, decode=False) if getattr(feature, "decode", False) else feature

@@ -100,6 +100,11 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
     return {**shared_arguments(config, config.translator_kwargs), **config.kwargs}
 
 
+def own_kwargs(config: EnvConfig) -> dict[str, Any]:
+    """`env_kwargs` without those of `gymnasium.make`."""
+    return {k: v for k, v in env_kwargs(config).items() if k not in _MAKE_ARGUMENTS}
+
+
 def env_config_for(config: EnvConfig, evaluation: EvalConfig, split: Split) -> EnvConfig:
     """The environment of a split: held-out episodes may have their own settings (`eval.kwargs`)."""
     if split != "eval" or not evaluation.kwargs:
@@ -172,9 +177,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
     if (check := getattr(cls, "check_kwargs", None)) is None:
         return None
     try:
-        episodes = check(
-            **{k: v for k, v in env_kwargs(config).items() if k not in _MAKE_ARGUMENTS}
-        )
+        episodes = check(**own_kwargs(config))
     except ConfigError as error:
         dot = "." if isinstance(error, InvalidArgument) else ": "
         raise ConfigError(f"{section}{dot}{error}") from error

@@ -1,18 +1,12 @@
-"""Reward functions with the signatures of other trainers.
+"""Batch reward functions: their inputs, their calls, and the check of what they return."""
 
-EasyR1's `compute_score(reward_inputs)` scores a batch of episodes, veRL's `compute_score(
-data_source, solution_str, ground_truth, extra_info)` one answer.
-"""
-
-import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from numbers import Real
 from typing import Any
 
-from agentrl.data.reward_inputs import env_reward
+from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
 from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.types import Episode
 
@@ -31,59 +25,34 @@ def inputs_of(episode: Episode) -> RewardInputs:
     """The inputs of a batch function for one episode.
 
     Returns:
-        `response`, the last reply; `responses`, all replies; `response_length`, the number of
-        tokens of the last reply; `ground_truth`, from the environment's info of the last turn, or
-        else of the reset; `images`, those of the last prompt, uint8[H, W, 3] each; `env_rewards`,
-        one per turn; `info`, of the last turn; `data_source`, the environment's id.
+        `response`, the last reply; `responses`, all replies; `response_length` and
+        `response_ids`, the tokens of the last reply; `ground_truth`, from the environment's info
+        of the last turn, or else of the reset; `images`, those of the last prompt, uint8[H, W, 3]
+        each; `shown`, the text of the last message, with `<image>` for each image;
+        `instructions`, the system message; `env_rewards`, one per turn; `info`, of the last turn;
+        `data_source`, the environment's id. If the question is from a data set, also every column
+        of its row under its own name; a column `data_source` replaces the environment's id.
     """
     last = episode.turns[-1]
     source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
+    images = list(last.images)
+    row = dict(episode.reset_info.get(ROW) or {})
+    if (column := episode.reset_info.get(IMAGE_COLUMN)) in row:
+        row[column] = images if isinstance(row[column], list) else next(iter(images), None)
     return {
+        "data_source": episode.env_id,
+        **row,
         "response": last.reply,
         "responses": [turn.reply for turn in episode.turns],
         "response_length": len(last.reply_ids),
+        "response_ids": list(last.reply_ids),
         "ground_truth": source.get("ground_truth"),
-        "images": list(last.images),
+        "images": images,
+        "shown": last.shown,
+        "instructions": episode.instructions,
         "env_rewards": env_reward(episode),
         "info": dict(last.info),
-        "data_source": episode.env_id,
     }
-
-
-def batch_from_single(function: Callable[..., Any]) -> BatchFunction:
-    """Adapt a function that scores a single answer, with veRL's signature, to a batch function.
-
-    Args:
-        function: takes `data_source`, `solution_str` (the last reply), `ground_truth` and,
-            optionally, `extra_info`: the info of the last turn, `num_turns` and
-            `response_length`. Returns a number, or a dictionary with a `score`, whose other
-            numbers become components.
-    """
-    names = inspect.signature(function).parameters
-    takes_extra_info = "extra_info" in names or any(
-        p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()
-    )
-
-    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
-        return [_score_row(function, episode, takes_extra_info) for episode in inputs]
-
-    return batch
-
-
-def _score_row(
-    function: Callable[..., Any], inputs: RewardInputs, takes_extra: bool
-) -> dict[str, Any]:
-    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
-    extra = {"extra_info": inputs["info"] | counts} if takes_extra else {}
-    result = function(inputs["data_source"], inputs["response"], inputs["ground_truth"], **extra)
-    if not isinstance(result, Mapping):
-        return {OVERALL: result}
-    if "score" not in result:
-        raise ValueError(f"returned no 'score'; it has {sorted(map(str, result))[:8]}")
-    components = {
-        name: value for name, value in result.items() if name != "score" and isinstance(value, Real)
-    }
-    return {OVERALL: result["score"], **components}
 
 
 class BatchReward:

@@ -4,6 +4,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary, describe_error
 from agentrl.extension_points import REWARD
-from agentrl.rollout.reward_adapters import (
-    OVERALL,
-    BatchReward,
-    batch_from_single,
-    finite,
-    inputs_of,
+from agentrl.rollout.reward_adapters import OVERALL, BatchReward, finite, inputs_of
+from agentrl.rollout.reward_signatures import (
+    as_batch,
+    declared_name,
+    detect_kind,
+    is_called_by_name,
 )
 from agentrl.types import Episode, ScoredEpisode
 
@@ -42,8 +43,10 @@ class RewardFunctions:
     def __init__(self, rewards: Sequence[RewardConfig], deadline_s: float = 60.0) -> None:
         self._components: list[tuple[str, Component, float]] = []
         for config in rewards:
-            name = _unique_name(config.function, [part[0] for part in self._components])
-            self._components.append((name, _component(name, config, deadline_s), config.weight))
+            reward = load_reward_function(config)
+            name = _unique_name(reward.name, [part[0] for part in self._components])
+            component = reward.component(name, deadline_s)
+            self._components.append((name, component, config.weight))
         if not self._components:
             self._components.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
 
@@ -70,39 +73,47 @@ class RewardFunctions:
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 
-def _component(name: str, config: RewardConfig, deadline_s: float) -> Component:
-    """A configured function as a component.
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LoadedReward:
+    """A configured reward function, bound to its kwargs."""
+
+    name: str
+    """Its own, or `REWARD_NAME` of its file."""
+    function: Callable[..., Any]
+    """Takes an episode, or a list of inputs."""
+    is_batch: bool
+
+    def component(self, name: str, deadline_s: float) -> Component:
+        """The function as a component of the reward."""
+        if self.is_batch:
+            return _per_batch(name, BatchReward(f"reward {name}", self.function, deadline_s))
+        return _per_episode(name, self.function)
+
+
+def load_reward_function(config: RewardConfig) -> LoadedReward:
+    """A configured function, whatever its signature.
 
     Raises:
         ConfigError: see RewardFunctions.
     """
-    function, is_batch = load_reward_function(config)
-    if is_batch:
-        return _per_batch(name, BatchReward(f"reward {name}", function, deadline_s))
-    return _per_episode(name, function)
-
-
-def load_reward_function(config: RewardConfig) -> tuple[Callable[..., Any], bool]:
-    """A configured function bound to its kwargs, and whether it takes batches.
-
-    Raises:
-        ConfigError: see RewardFunctions.
-    """
-    function = REWARD.resolve(config.function)
+    loaded = function = REWARD.resolve(config.function)
     if inspect.isclass(function):
         function = _construct(config, function)
-        kind = _detect_kind(config, function)
-    elif callable(function):
-        kind = _detect_kind(config, function)
-        _check_signature(config, function, (None,) * (3 if kind == "answer" else 1))
-        function = functools.partial(function, **config.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is not a function")
-    return batch_from_single(function) if kind == "answer" else function, kind != "episode"
+    kind = detect_kind(config, function)
+    if function is loaded:
+        _check_signature(config, function, kind)
+        function = functools.partial(function, **config.kwargs)
+    return LoadedReward(
+        name=declared_name(loaded) or config.function.rpartition(":")[2],
+        function=as_batch(kind, function),
+        is_batch=kind != "episode",
+    )
 
 
 def _construct(config: RewardConfig, kind: type) -> Any:
-    _check_signature(config, kind, ())
+    _check_arguments(config, kind, 0)
     try:
         return kind(**config.kwargs)
     except ConfigError:
@@ -111,14 +122,6 @@ def _construct(config: RewardConfig, kind: type) -> Any:
         raise ConfigError(
             f"rewards: {config.function} cannot be constructed: {describe_error(error)}"
         ) from error
-
-
-def _detect_kind(config: RewardConfig, function: Any) -> str:
-    """The configured kind of a function, or the one that its first parameter's name implies."""
-    if config.kind != "auto":
-        return config.kind
-    first = next(iter(inspect.signature(function).parameters), "") if callable(function) else ""
-    return {"reward_inputs": "batch", "data_source": "answer"}.get(first, "episode")
 
 
 def _per_batch(name: str, reward: BatchReward) -> Component:
@@ -142,21 +145,35 @@ def _per_episode(name: str, function: RewardFunction) -> Component:
     return component
 
 
-def _unique_name(function: str, taken: Sequence[str]) -> str:
+def _unique_name(stem: str, taken: Sequence[str]) -> str:
     """The function's name; numbered from 2 if other components have it."""
-    stem = function.rpartition(":")[2]
     names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
 
 
-def _check_signature(config: RewardConfig, function: Any, given: Sequence[None]) -> None:
+def _check_signature(config: RewardConfig, function: Any, kind: str) -> None:
+    if is_called_by_name(kind, function):
+        try:
+            inspect.signature(function).bind_partial(**config.kwargs)
+        except TypeError as error:
+            raise _wrong_arguments(config, error) from None
+    else:
+        _check_arguments(config, function, 3 if kind == "answer" else 1)
+
+
+def _check_arguments(config: RewardConfig, function: Any, count: int) -> None:
     try:
-        inspect.signature(function).bind(*given, **config.kwargs)
+        inspect.signature(function).bind(*(None,) * count, **config.kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"rewards: {config.function} does not accept its kwargs: {error} (the first parameter "
-            "of a reward function is an episode, reward_inputs or data_source)"
-        ) from None
+        raise _wrong_arguments(config, error) from None
+
+
+def _wrong_arguments(config: RewardConfig, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"rewards: {config.function} does not accept its kwargs: {error} (the first parameter of a "
+        "reward function is an episode, reward_inputs, reward_input, data_source, completions or "
+        "queries)"
+    )
 
 
 def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:

@@ -1,11 +1,14 @@
-"""Serve a batch reward function over HTTP, for the client `agentrl.rewards.remote:Remote`.
+"""Serve a reward function over HTTP: for `agentrl.rewards.remote:Remote`, and for OpenRLHF.
 
 ::
 
-    POST /score   {"inputs": [{...}, ...]}   ->   {"rows": [{"overall": 1.0, ...}, ...]}
-    GET  /health                             ->   {"function": "..."}
+    POST /score       {"inputs": [{...}, ...]}   ->   {"rows": [{"overall": 1.0, ...}, ...]}
+    POST /get_reward  {"query": [...], "prompts": [...], "labels": [...]}
+                                                 ->   {"rewards": [...], ...}
+    GET  /health                                 ->   {"function": "..."}
 
-The row of an episode that could not be scored is `{"error": "why"}`.
+The row of an episode that could not be scored is `{"error": "why"}`. `/get_reward` is for
+OpenRLHF's `--remote_rm_url`, which has no such rows: it answers 500.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from agentrl.config import RewardConfig
-from agentrl.data import image_loading
+from agentrl.data import image_loading, openrlhf
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.rollout.reward_adapters import BatchFunction, RewardInputs, score_batch
 from agentrl.rollout.scoring import load_reward_function
@@ -64,6 +67,7 @@ class RewardServer:
         """The ASGI application."""
         app = FastAPI(title="agentrl reward server", docs_url=None, redoc_url=None)
         app.add_api_route("/score", self._score, methods=["POST"])
+        app.add_api_route("/get_reward", self._get_reward, methods=["POST"])
         app.add_api_route("/health", self._health, methods=["GET"])
         return app
 
@@ -74,6 +78,20 @@ class RewardServer:
         try:
             inputs = _inputs(await self._body(request))
             return JSONResponse({"rows": await self._rows(inputs)})
+        except _Refused as refused:
+            return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
+
+    async def _get_reward(self, request: Request) -> JSONResponse:
+        try:
+            content = _parsed(await self._body(request))
+            try:
+                inputs = openrlhf.inputs_of_request(content)
+            except ValueError as error:
+                raise _Refused(400, str(error)) from None
+            rows = await self._rows(inputs)
+            if failed := [row["error"] for row in rows if "error" in row]:
+                raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
+            return JSONResponse(openrlhf.answer_of(rows))
         except _Refused as refused:
             return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
 
@@ -118,11 +136,7 @@ def _inputs(body: bytes) -> list[RewardInputs]:
     Raises:
         _Refused: it is not a valid request.
     """
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise _Refused(400, f"invalid JSON: {describe_error(error)}") from None
-    inputs = content.get("inputs") if isinstance(content, dict) else None
+    inputs = _parsed(body).get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
     for episode in inputs:
@@ -131,6 +145,14 @@ def _inputs(body: bytes) -> list[RewardInputs]:
             raise _Refused(400, "images must be a list of data URIs")
         episode["images"] = [_image(image) for image in images or ()]
     return inputs
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _Refused(400, f"invalid JSON: {describe_error(error)}") from None
+    return content if isinstance(content, dict) else {}
 
 
 def _image(image: Any) -> Any:
@@ -164,18 +186,19 @@ def serve(
     Raises:
         ConfigError: it is not a batch function, or the host is not loopback and has no token.
     """
-    function, is_batch = load_reward_function(config)
-    if not is_batch:
+    reward = load_reward_function(config)
+    if not reward.is_batch:
         raise ConfigError(
-            f"{config.function} takes an episode, which cannot be sent; only a batch function can "
-            "be served: name its first parameter reward_inputs, or pass --batch"
+            f"{config.function} takes an episode, which cannot be sent; a function that can be "
+            "be served takes reward_inputs, reward_input, data_source, completions or queries "
+            "first; for another name of a list of inputs, pass --batch"
         )
     if token is None and not is_loopback(host):
         raise ConfigError(
             f"host={host}: reachable from other machines; set AGENTRL_REWARD_TOKEN here and on the "
             "client, or listen on 127.0.0.1"
         )
-    application = RewardServer(config.function, function, deadline_s, token).application()
+    application = RewardServer(config.function, reward.function, deadline_s, token).application()
     _AnnouncingServer(
         uvicorn.Config(application, host=host, port=port, log_level="warning", access_log=False),
         ready,

@@ -20,6 +20,7 @@ from agentrl.rollout.make_env import env_registration
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.training import env_seeds
+from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode
 
@@ -67,6 +68,7 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
         if config.model.path != "tiny" or config.model.adapter != "auto":
             strict = config.model.chat in ("auto", "template")
             report.measured["chat template"] = check_template(encoder, folder, strict=strict)
+        config = skip_long_prompts(config, folder)
         if recorded:
             _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
         player = _choose_player(config.env, config.warm_start)

@@ -1,14 +1,16 @@
 """Question answering as a Gymnasium environment with one step per episode."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import gymnasium
 
 from agentrl.data import grading
-from agentrl.data.dataset import Task
+from agentrl.data.dataset import Dataset, Task
 from agentrl.data.observations import AnyText, ImageTuple
+from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW
+from agentrl.env import FirstObservation
 from agentrl.envs.qa.question_sources import open_source
 from agentrl.errors import ConfigError
 
@@ -21,7 +23,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
     Args:
         data: `counting`, `geometry` or `arithmetic` for generated questions; a file (.jsonl, .csv,
-            .parquet); a folder; an id of the Hugging Face hub; or `{split: any of these}`.
+            .parquet); a folder; an id of the Hugging Face hub, with or without `@SPLIT`; or
+            `{split: any of these}`.
         split: one of the data's splits; or, with `hold_out`, `train` or `eval`. For geometry and
             arithmetic `train` or `eval`; None draws from all questions.
         hold_out: the share of questions that belong to `eval`, determined by their content; 0 for
@@ -30,10 +33,17 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         pixels: width and height of generated pictures; None for the default size.
         keys: the columns that hold `problem`, `answer`, `images`, `options` or `messages`, if they
             have other names.
-        template: Jinja2 template of the question, with the row's columns and `problem`; or a file
-            that ends in .jinja.
+        template: Jinja2 template of the question, with the row's columns, `problem` (also named
+            `content` and `prompt`) and `images`; or a file that ends in .jinja.
         image_root: the folder with the pictures; None for the data file's own folder.
         on_bad: `refuse` a data set with a bad row, or `skip` such rows.
+        on_long: `refuse` a data set with a prompt that leaves no room for a reply within
+            `rollout.max_context`, or `skip` such rows; checked before a job starts.
+        skip_rows: indices of rows, from 0, that are left out.
+        name: the configuration (subset) of a data set of the hub.
+        revision: its branch, tag or commit.
+        streaming: whether its rows are fetched one by one; needs `max_rows`.
+        max_rows: only the first rows are read.
         shuffle: the seed of the order of a data set's rows; None keeps their order.
         grade: `exact`, `numeric`, `choice`, or `none` if only a reward function can grade.
         tolerance: for `numeric`, relative to the true number.
@@ -54,11 +64,19 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         template: str | None = None,
         image_root: str | None = None,
         on_bad: str = "refuse",
+        on_long: str = "refuse",
+        skip_rows: Sequence[int] = (),
+        name: str | None = None,
+        revision: str | None = None,
+        streaming: bool = False,
+        max_rows: int | None = None,
         shuffle: int | None = 0,
         grade: str = "exact",
         tolerance: float = 0.0,
     ) -> None:
         self._grade = grader(grade, tolerance)
+        if on_long not in ("refuse", "skip"):
+            raise ConfigError(f"on_long={on_long!r}: must be refuse or skip")
         self._source = open_source(
             data,
             split=split,
@@ -69,6 +87,11 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             template=template,
             image_root=image_root,
             on_bad=on_bad,
+            skip_rows=list(skip_rows),
+            name=name,
+            revision=revision,
+            streaming=streaming,
+            max_rows=max_rows,
             shuffle=shuffle,
             grade=grade,
         )
@@ -89,6 +112,16 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         source = cls(**kwargs)._source
         return len(source) if isinstance(source, Sized) else None
 
+    @classmethod
+    def first_observations(cls, **kwargs: Any) -> Iterator[FirstObservation]:
+        """What each episode begins with, to find prompts that are too long; none if generated."""
+        source = cls(**kwargs)._source
+        if not isinstance(source, Dataset):
+            return
+        for index, task in source.tasks():
+            shown = {"text": task.problem, "images": task.images}
+            yield FirstObservation(row=index, name=task.name, observation=shown, info=_info(task))
+
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -99,7 +132,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         # Other episodes may share the task's images; the caller owns its observation.
         images = tuple(image.copy() for image in self._task.images)
         shown = {"text": self._task.problem, "images": images}
-        return shown, _info(self._task)
+        row = {ROW: dict(self._task.row), IMAGE_COLUMN: self._task.image_column}
+        return shown, _info(self._task) | (row if self._task.row else {})
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Answer; the episode is over."""
@@ -118,7 +152,7 @@ def _info(task: Task) -> dict[str, Any]:
     info: dict[str, Any] = {
         "task": task.name,
         "problem": task.problem,
-        "ground_truth": task.answer,
+        "ground_truth": task.answer if task.ground_truth is None else dict(task.ground_truth),
         "accepted": list(task.accepted),
         "state_key": task.name,
     }

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.data.dataset import Dataset, TaskSource
+from agentrl.data.hugging_face import Selection
+from agentrl.data.open_table import open_table
 from agentrl.data.prompt_templates import find_template
-from agentrl.data.tables import open_table
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
 from agentrl.envs.qa.geometry import Geometry
@@ -32,9 +33,13 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "template": ("text", (str,)),
     "image_root": ("a folder", (str, Path)),
     "on_bad": ("refuse or skip", (str,)),
+    "skip_rows": ("row numbers from 0 on", (list,)),
+    "name": ("a name", (str,)),
+    "revision": ("a branch, tag or commit", (str,)),
+    "max_rows": ("a whole number above 0", (int,)),
     "shuffle": ("a whole number from 0 on, or null", (int,)),
 }
-_OF_ROWS = {"on_bad": "refuse", "shuffle": 0}
+_OF_ROWS = {"on_bad": "refuse", "shuffle": 0, "skip_rows": []}
 """Defaults of settings that apply to data sets only, not to generated questions."""
 _opening = threading.Lock()
 
@@ -77,7 +82,8 @@ def _check_kinds(settings: Mapping[str, Any]) -> None:
         value = settings[name]
         if value is None:
             continue
-        negative = name == "shuffle" and isinstance(value, int) and value < 0
+        least = {"shuffle": 0, "max_rows": 1}.get(name)
+        negative = least is not None and isinstance(value, int) and value < least
         if negative or isinstance(value, bool) or not isinstance(value, kinds):
             raise ConfigError(f"{name}={value!r}: must be {words}")
     for thing, column in (settings["keys"] or {}).items():
@@ -100,6 +106,8 @@ def _drawn(data: str, settings: Mapping[str, Any]) -> TaskSource:
         for name in _KINDS
         if settings[name] != _OF_ROWS.get(name) and settings[name] != {}
     }
+    if settings["streaming"]:
+        given["streaming"] = True
     if given.get("hold_out") == 0 and "hold_out" not in taken:
         del given["hold_out"]
     for name, value in given.items():
@@ -143,7 +151,16 @@ def _read(data: str, settings: str, stamp: int) -> TaskSource:
     if root is not None and not Path(root).expanduser().is_dir():
         raise ConfigError(f"image_root={root}: no such folder")
     return Dataset(
-        open_table(data, split),
+        open_table(
+            data,
+            Selection(
+                split=split,
+                name=chosen["name"],
+                revision=chosen["revision"],
+                streaming=bool(chosen["streaming"]),
+                max_rows=chosen["max_rows"],
+            ),
+        ),
         data,
         keys=chosen["keys"],
         template=template,
@@ -152,4 +169,5 @@ def _read(data: str, settings: str, stamp: int) -> TaskSource:
         shuffle=chosen["shuffle"],
         part=part,
         grade=chosen["grade"],
+        skip_rows=frozenset(chosen["skip_rows"]),
     )

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from agentrl.data import image_loading, tables
 from agentrl.data.dataset import Dataset, row_of
-from agentrl.data.tables import BadRow, open_table
+from agentrl.data.hugging_face import Selection
+from agentrl.data.open_table import open_table
+from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, write_jsonl
 
@@ -21,7 +23,9 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def opened(path, split=None, **settings):
-    return Dataset(open_table(str(path), split), path.name, **{"shuffle": None} | settings)
+    return Dataset(
+        open_table(str(path), Selection(split=split)), path.name, **{"shuffle": None} | settings
+    )
 
 
 def all_of(data):
@@ -164,7 +168,7 @@ def test_a_file_without_a_table_is_a_config_error(tmp_path, name, content, words
 def test_a_missing_file_is_not_taken_for_a_hub_id(tmp_path):
     for name in ("./nothing.jsonl", "nothing.jsonl", str(tmp_path / "nothing"), "~/nothing/at"):
         with pytest.raises(ConfigError, match="no such file"):
-            open_table(name, None)
+            open_table(name)
 
 
 # --- columns, templates, messages ---------------------------------------------------------
@@ -181,7 +185,7 @@ def test_columns_may_have_any_name(tmp_path):
     [
         ({"keys": {"problem": "questoin"}}, r"no such column \(did you mean 'question'\?\)"),
         ({"keys": {"problm": "question"}}, "must be one of problem, answer"),
-        ({}, "no column is named answer"),
+        ({}, "no column is named reward_model.ground_truth, answer, "),
         ({"keys": {"answer": "right"}, "template": "{{ problem"}, "template="),
         ({"keys": {"answer": "right"}, "template": "{{ nothing }}"}, "1 of 1 rows are bad"),
         ({"keys": {"answer": "right"}, "on_bad": "ignore"}, "must be refuse or skip"),
@@ -197,19 +201,18 @@ def test_a_wrong_key_or_template_is_a_config_error(tmp_path, settings, words):
 def test_a_likely_image_column_of_another_name_is_suggested(tmp_path, caplog, column):
     row = {"problem": "?", "answer": "1", "id": 7, column: "a.png"}
     opened(write_jsonl(tmp_path / f"{column}.jsonl", [row, row]))
-    assert f"{column}.jsonl: unused columns: 'id', '{column}'. The qu" in caplog.text
+    assert f"{column}.jsonl: the questions have no images, but '{column}' seems" in caplog.text
     assert f"if so, set keys={{images: {column}}}" in caplog.text
 
 
-def test_unused_columns_are_reported_once(tmp_path, caplog):
+def test_a_likely_image_column_is_reported_once_and_only_without_images(tmp_path, caplog):
     (tmp_path / "a.png").write_bytes(png())
-    row = {"problem": "?", "answer": "1", "image": "a.png", "img": "a.png", "hint": "x", "id": 7}
-    path = write_jsonl(tmp_path / "several.jsonl", [row])
+    row = {"problem": "?", "answer": "1", "img": "a.png", "id": 7}
     for _ in range(2):
-        opened(path, template="{{ problem }} {{ hint }}")
-    assert [record.getMessage() for record in caplog.records] == [
-        "data=several.jsonl: unused columns: 'img', 'id'"
-    ]
+        opened(write_jsonl(tmp_path / "several.jsonl", [row]))
+    opened(write_jsonl(tmp_path / "with_images.jsonl", [row | {"image": "a.png"}]))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("data=several.jsonl: the questions have no images")
 
 
 def test_a_template_is_sandboxed(tmp_path):

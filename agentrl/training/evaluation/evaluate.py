@@ -25,6 +25,7 @@ from agentrl.rollout.make_env import Split
 from agentrl.rollout.rollout_worker_group import AnyRollouts, open_rollouts
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
@@ -373,6 +374,8 @@ async def _evaluate(
             if needs_no_model
             else model_folder(config.model, config.seed, Path(scratch), evaluated.checkpoint)
         )
+        if model is not None:
+            config = skip_long_prompts(config, model)
         rollouts = await open_rollouts(config, model, folder, step)
         try:
             display.stage("evaluation")

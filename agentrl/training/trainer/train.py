@@ -22,6 +22,7 @@ from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.rollout_worker_group import open_rollouts
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
@@ -170,16 +171,15 @@ async def _train(
             if is_on_hub(config.model):  # its files could not be read before
                 strict = config.model.chat in ("auto", "template")
                 check_template(open_encoder(config.model, start), start, strict=strict)
-        rollouts = await open_rollouts(config, start, folder.path)
+        job = skip_long_prompts(config, start)
+        rollouts = await open_rollouts(job, start, folder.path)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
-        learner = opened.enter_context(closing(open_learner(config, start, folder.path)))
+        learner = opened.enter_context(closing(open_learner(job, start, folder.path)))
         recorder = opened.enter_context(
             closing(Recorder(folder.path, frames="none", writer="trainer"))
         )
-        trainer = Trainer(
-            config, folder, start, state, rollouts, learner, reporter, recorder, pruner
-        )
+        trainer = Trainer(job, folder, start, state, rollouts, learner, reporter, recorder, pruner)
         trainer.restore()
         trainer.add_seconds("start", time.perf_counter() - started)
         opened.push_async_callback(trainer.close)

@@ -1,0 +1,130 @@
+"""The exchange of OpenRLHF with a reward server (`--remote_rm_url`), in both directions.
+
+::
+
+    POST {"query": [...], "prompts": [...], "labels": [...]}
+    ->   {"rewards": [...], "scores": [...], "extra_logs": {name: [...]}}
+
+A query is the whole text of a conversation, prompt and response, with the special tokens of its
+chat template; only `rewards` is required in the answer.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+CHATML = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+_END = "<|im_end|>"
+_SYSTEM = "<|im_start|>system\n{instructions}<|im_end|>\n"
+_ANSWER_BEGINS = re.compile(
+    r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
+    r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001
+)
+"""Where the answer begins in the chat templates of common models."""
+_SPECIAL_AT_END = re.compile(
+    r"(\s*(<\|[\w ]+\|>|<｜[^<>]+｜>|<end_of_turn>|</s>|<eos>|<pad>))+\s*$"  # noqa: RUF001
+)
+
+
+def request_of(
+    inputs: Sequence[Mapping[str, Any]], prompt_key: str | None = None
+) -> dict[str, list[Any]]:
+    """What OpenRLHF sends for some episodes.
+
+    Args:
+        inputs: see `agentrl.rollout.reward_adapters.inputs_of`.
+        prompt_key: the column of the row to send as `prompts`; None sends the prompt's text in
+            ChatML.
+    """
+    texts = [_prompt(one) for one in inputs]
+    return {
+        "query": [
+            f"{text}{one['response']}{_END}" for text, one in zip(texts, inputs, strict=True)
+        ],
+        "prompts": texts if prompt_key is None else [one[prompt_key] for one in inputs],
+        "labels": [one["ground_truth"] for one in inputs],
+    }
+
+
+def _prompt(inputs: Mapping[str, Any]) -> str:
+    instructions = inputs.get("instructions") or ""
+    system = _SYSTEM.format(instructions=instructions) if instructions else ""
+    return system + CHATML.format(prompt=inputs["shown"])
+
+
+def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A request of OpenRLHF as inputs of a batch function.
+
+    Raises:
+        ValueError: it is not such a request.
+    """
+    queries = content.get("query")
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise ValueError('"query" must be a list of texts')
+    columns: dict[str, list[Any]] = {}
+    for name in ("prompts", "labels"):
+        values = content.get(name)
+        columns[name] = [None] * len(queries) if values is None else values
+        if not isinstance(columns[name], list) or len(columns[name]) != len(queries):
+            raise ValueError(f'"{name}" must be a list as long as "query" ({len(queries)})')
+    return [
+        _inputs(query, prompt, label)
+        for query, prompt, label in zip(queries, columns["prompts"], columns["labels"], strict=True)
+    ]
+
+
+def _inputs(query: str, prompt: Any, label: Any) -> dict[str, Any]:
+    response = response_in(query, prompt)
+    return {
+        "response": response,
+        "responses": [response],
+        "response_length": len(response),
+        "response_ids": [],
+        "ground_truth": label,
+        "images": [],
+        "env_rewards": [0.0],
+        "info": {},
+        "data_source": "openrlhf",
+        "shown": prompt if isinstance(prompt, str) else "",
+        "prompt": prompt,
+        "instructions": "",
+    }
+
+
+def response_in(query: str, prompt: Any) -> str:
+    """The response in a query, without the special tokens that end it."""
+    if isinstance(prompt, str) and prompt and query.startswith(prompt):
+        response = query[len(prompt) :]
+    else:  # image tokens are expanded in the query, or the prompt is a row's own text
+        *_, response = _ANSWER_BEGINS.split(query)
+    return _SPECIAL_AT_END.sub("", response)
+
+
+def rows_of(answer: Any, count: int) -> list[dict[str, Any]]:
+    """The answer of a reward server as rows: `overall`, `score`, and the logs.
+
+    Raises:
+        ValueError: it does not have as many rewards as there were queries.
+    """
+    rewards = answer.get("rewards") if isinstance(answer, Mapping) else None
+    if not isinstance(rewards, list) or len(rewards) != count:
+        received = len(rewards) if isinstance(rewards, list) else "no list of"
+        raise ValueError(f"{received} rewards for {count} episodes")
+    logs = answer.get("extra_logs") or {}
+    columns = {"score": answer.get("scores"), **(logs if isinstance(logs, Mapping) else {})}
+    rows: list[dict[str, Any]] = [{"overall": reward} for reward in rewards]
+    for name, values in columns.items():
+        if values is None:
+            continue
+        spread = values if isinstance(values, list) else [values] * count
+        for row, value in zip(rows, spread, strict=False):
+            row[name] = value
+    return rows
+
+
+def answer_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The answer that OpenRLHF expects, with all components of the rows as logs."""
+    names = dict.fromkeys(name for row in rows for name in row if name != "overall")
+    rewards = [row["overall"] for row in rows]
+    logs = {name: [row.get(name, 0.0) for row in rows] for name in names}
+    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}

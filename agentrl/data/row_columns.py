@@ -1,0 +1,111 @@
+"""Columns of a data set's row: by dotted names, and as reward functions get them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from agentrl.data.image_loading import is_data_uri
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
+
+_ROWS_SEARCHED = 20
+"""Rows that are searched for a key inside of a column."""
+
+
+def cell(row: Row, column: str) -> Any:
+    """The cell of a column; `a.b` is the key b of the objects in column a.
+
+    A column that itself has the dotted name comes first.
+    """
+    if column in row or "." not in column:
+        return row.get(column)
+    first, *keys = column.split(".")
+    value = row.get(first)
+    for key in keys:
+        value = _as_object(value).get(key)
+    return value
+
+
+def _as_object(value: Any) -> Mapping[str, Any]:
+    """An object, which may be JSON text; empty if it is something else."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def has_column(table: Table, column: str) -> bool:
+    """Whether a table has a column, or a key in the objects of one (`a.b`)."""
+    first = column.partition(".")[0]
+    if column in table.columns or "." not in column or first not in table.columns:
+        return column in table.columns
+    return any(cell(row, column) is not None for row in first_rows(table))
+
+
+def first_rows(table: Table) -> Iterator[Row]:
+    """The first rows that can be read."""
+    for index in range(min(len(table), _ROWS_SEARCHED)):
+        try:
+            yield table.row(index)
+        except BadRow:
+            continue
+
+
+def check_column(table: Table, name: str, setting: str, column: str) -> None:
+    """Check that a table has a column.
+
+    Raises:
+        ConfigError: it does not; names the nearest one.
+    """
+    if has_column(table, column):
+        return
+    outer, _, key = column.rpartition(".")
+    if outer and has_column(table, outer):
+        keys = list(
+            dict.fromkeys(k for row in first_rows(table) for k in _as_object(cell(row, outer)))
+        )
+        raise ConfigError(
+            f"{setting}={column}: column {outer} of {name} has no such key"
+            f"{did_you_mean(key, keys)}. It has: {', '.join(keys) or 'no keys'}"
+        )
+    have = list(table.columns)
+    raise ConfigError(
+        f"{setting}={column}: {name} has no such column{did_you_mean(column, have)}. "
+        f"It has: {', '.join(have)}"
+    )
+
+
+def columns_for_rewards(row: Row, image_column: str | None) -> dict[str, Any]:
+    """All columns of a row as JSON values, without pictures.
+
+    Args:
+        row: of a data set.
+        image_column: holds the pictures, and becomes None for one and [] for a list: reward
+            functions get them as the model saw them.
+    """
+    plain = {str(name): _plain(value) for name, value in row.items() if name != image_column}
+    if image_column is not None:
+        held = row.get(image_column)
+        many = isinstance(held, list | tuple) or (isinstance(held, str) and held.startswith("["))
+        plain[image_column] = [] if many else None
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview | PIL.Image.Image) or is_data_uri(value):
+        return None
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return str(value)  # such as a date

@@ -1,0 +1,213 @@
+"""Reward functions with the signatures of other trainers, as batch functions.
+
+| kind | from | signature |
+|---|---|---|
+| `batch` | EasyR1 | `(reward_inputs: list[dict]) -> list[dict]` with `overall` |
+| `sequential` | EasyR1 | `(reward_input: dict) -> dict` with `overall` |
+| `answer` | veRL | `(data_source, solution_str, ground_truth, extra_info)` -> score or dict |
+| `completions` | TRL | `(prompts, completions, **columns) -> list[float or None]` |
+| `queries` | OpenRLHF | `(queries, prompts, labels) -> dict` with `rewards` |
+"""
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+import PIL.Image
+
+from agentrl.config import RewardConfig
+from agentrl.data import openrlhf
+from agentrl.errors import ConfigError
+from agentrl.rollout.reward_adapters import OVERALL, BatchFunction, RewardInputs
+from agentrl.text import did_you_mean
+from agentrl.types import IMAGE
+
+_FIRST = {
+    "reward_inputs": "batch",
+    "reward_input": "sequential",
+    "data_source": "answer",
+    "completions": "completions",
+    "queries": "queries",
+}
+"""The kind that the name of a function's first parameter implies."""
+_VERL = {"solution_str", "ground_truth"}
+
+
+def detect_kind(config: RewardConfig, function: Any) -> str:
+    """The configured kind of a function; `REWARD_TYPE` of its file; or what its parameters imply.
+
+    Raises:
+        ConfigError: `REWARD_TYPE` is neither `batch` nor `sequential`.
+    """
+    if config.kind != "auto" or not callable(function):
+        return config.kind
+    if (declared := _constant(function, "REWARD_TYPE")) is not None:
+        if declared not in ("batch", "sequential"):
+            raise ConfigError(
+                f"rewards: {config.function}: REWARD_TYPE={declared!r} must be batch or sequential"
+            )
+        return str(declared)
+    names = list(inspect.signature(function).parameters)
+    if names and names[0] in _FIRST:
+        return _FIRST[names[0]]
+    if "completions" in names:  # TRL passes everything by name
+        return "completions"
+    return "answer" if {*names} >= _VERL else "episode"
+
+
+def declared_name(function: Any) -> str | None:
+    """`REWARD_NAME` of the file that defines a function, if it has one."""
+    name = _constant(function, "REWARD_NAME")
+    return name if isinstance(name, str) and name else None
+
+
+def _constant(function: Any, name: str) -> Any:
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return getattr(sys.modules.get(kind.__module__), name, None)
+
+
+def is_called_by_name(kind: str, function: Any) -> bool:
+    """Whether a function gets its arguments by names, some of which only a row knows."""
+    names = {*inspect.signature(function).parameters}
+    return kind in ("completions", "queries") or (kind == "answer" and names >= _VERL)
+
+
+def as_batch(kind: str, function: Callable[..., Any]) -> BatchFunction:
+    """A function of one of the kinds above as a batch function.
+
+    Args:
+        kind: see the table.
+        function: may be asynchronous.
+    """
+    adapters: Mapping[str, Callable[[Callable[..., Any]], BatchFunction]] = {
+        "sequential": _sequential,
+        "answer": _answer,
+        "completions": _completions,
+        "queries": _queries,
+    }
+    return adapters[kind](function) if kind in adapters else function
+
+
+def _result(value: Any) -> Any:
+    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _sequential(function: Callable[..., Any]) -> BatchFunction:
+    return lambda inputs: [_result(function(one)) for one in inputs]
+
+
+def _answer(function: Callable[..., Any]) -> BatchFunction:
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        return [_answer_row(function, {*parameters}, takes_any, one) for one in inputs]
+
+    return batch
+
+
+def _answer_row(
+    function: Callable[..., Any], names: set[str], takes_any: bool, inputs: RewardInputs
+) -> dict[str, Any]:
+    given = {
+        "data_source": inputs["data_source"],
+        "solution_str": inputs["response"],
+        "ground_truth": inputs["ground_truth"],
+    }
+    own = inputs.get("extra_info")
+    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
+    extra = {**inputs["info"], **(own if isinstance(own, Mapping) else {}), **counts}
+    more = {"extra_info": extra} if "extra_info" in names or takes_any else {}
+    if names >= _VERL:  # as veRL calls it
+        kept = {k: v for k, v in given.items() if k in names or takes_any}
+        result = _result(function(**kept, **more))
+    else:
+        result = _result(function(*given.values(), **more))
+    if not isinstance(result, Mapping):
+        return {OVERALL: result}
+    if "score" not in result:
+        raise ValueError(f"returned no 'score'; it has {sorted(map(str, result))[:8]}")
+    parts = {k: v for k, v in result.items() if k != "score" and isinstance(v, Real)}
+    return {OVERALL: result["score"], **parts}
+
+
+def _completions(function: Callable[..., Any]) -> BatchFunction:
+    bound = getattr(function, "keywords", {})  # the kwargs of the configuration
+    parameters = inspect.signature(function).parameters.values()
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound]
+    required = [p.name for p in parameters if p.name in names and p.default is p.empty]
+
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        given = _columns(inputs)
+        if lacking := [name for name in required if name not in given]:
+            raise ConfigError(
+                f"the reward function takes {lacking[0]!r}, which no column is named"
+                f"{did_you_mean(lacking[0], given)}. There are: {', '.join(sorted(given))}"
+            )
+        chosen = {k: v for k, v in given.items() if k in names or (takes_any and k not in bound)}
+        rewards = list(_result(function(**chosen)))
+        return [{OVERALL: 0.0 if reward is None else reward} for reward in rewards]
+
+    return batch
+
+
+def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
+    """The arguments of TRL's reward functions: each a list with one entry per episode."""
+    names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
+    columns = {name: [_for_trl(one.get(name)) for one in inputs] for name in names}
+    return columns | {
+        "prompts": [one.get("prompt") or _as_messages(one["shown"]) for one in inputs],
+        "completions": [_completion(one) for one in inputs],
+        "completion_ids": [one["response_ids"] for one in inputs],
+    }
+
+
+def _for_trl(value: Any) -> Any:
+    """Images as PIL images; everything else unchanged."""
+    if isinstance(value, list) and value and hasattr(value[0], "dtype"):
+        return [PIL.Image.fromarray(image) for image in value]
+    return PIL.Image.fromarray(value) if hasattr(value, "dtype") else value
+
+
+def _as_messages(text: str) -> list[dict[str, Any]]:
+    first, *rest = text.split(IMAGE)
+    parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
+    for piece in rest:
+        parts.append({"type": "image"})
+        if piece.strip():
+            parts.append({"type": "text", "text": piece})
+    return [{"role": "user", "content": parts if rest else text}]
+
+
+def _completion(inputs: RewardInputs) -> Any:
+    """Text if the row's `prompt` is text, else a list of one message, as in TRL."""
+    if isinstance(inputs.get("prompt"), str):
+        return inputs["response"]
+    return [{"role": "assistant", "content": inputs["response"]}]
+
+
+def _queries(function: Callable[..., Any]) -> BatchFunction:
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        request = openrlhf.request_of(inputs)
+        result = _result(function(request["query"], request["prompts"], request["labels"]))
+        held = result if isinstance(result, Mapping) else {"rewards": result}
+        return openrlhf.rows_of({k: _plain(v) for k, v in held.items()}, len(inputs))
+
+    return batch
+
+
+def _plain(value: Any) -> Any:
+    """A tensor as a list or a number."""
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

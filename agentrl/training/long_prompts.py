@@ -1,0 +1,89 @@
+"""Find the rows of a data set whose prompt leaves no room for a reply, before a job starts."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentrl.config import Config, EnvConfig
+from agentrl.env import FirstObservation
+from agentrl.errors import ConfigError
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.open_model import open_encoder
+from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.make_env import env_config_for, env_registration, environment_class, own_kwargs
+
+log = logging.getLogger(__name__)
+
+_MAX_LISTED = 5
+"""Long prompts that a message lists."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _PromptLength:
+    row: int
+    name: str
+    tokens: int
+
+
+def skip_long_prompts(config: Config, folder: Path) -> Config:
+    """The job without the rows that are too long, if `on_long` is `skip`.
+
+    Args:
+        config: the job.
+        folder: of its model; only the tokenizer is read.
+
+    Raises:
+        ConfigError: such rows may not be skipped, or no other row is left.
+    """
+    env = _without_long_rows(config, config.env, folder)
+    held_out = env_config_for(config.env, config.eval, "eval")
+    if held_out is config.env:
+        return replace(config, env=env)
+    kwargs = dict(config.eval.kwargs)
+    if skipped := _without_long_rows(config, held_out, folder).kwargs.get("skip_rows"):
+        kwargs["skip_rows"] = skipped
+    elif "skip_rows" in env.kwargs:
+        kwargs["skip_rows"] = []
+    return replace(config, env=env, eval=replace(config.eval, kwargs=kwargs))
+
+
+def _without_long_rows(config: Config, env: EnvConfig, folder: Path) -> EnvConfig:
+    cls = environment_class(env_registration(env))
+    first: Callable[..., Iterator[FirstObservation]] | None
+    if (first := getattr(cls, "first_observations", None)) is None:
+        return env
+    room = config.rollout.max_context - config.rollout.max_new_tokens
+    count, long = 0, []
+    for prompt in _measured(config, env, folder, first(**own_kwargs(env))):
+        count += 1
+        if prompt.tokens > room:
+            long.append(prompt)
+    if not long:
+        return env
+    listed = "; ".join(f"{one.name}: {one.tokens} tokens" for one in long[:_MAX_LISTED])
+    more = f"; and {len(long) - _MAX_LISTED} more" if len(long) > _MAX_LISTED else ""
+    what = (
+        f"{len(long)} of {count} prompts leave no room for a reply: {listed}{more}. At most "
+        f"{room} tokens fit (rollout.max_context - rollout.max_new_tokens)"
+    )
+    if env.kwargs.get("on_long", "refuse") != "skip" or len(long) == count:
+        raise ConfigError(
+            f"{what}. Raise rollout.max_context, lower model.max_pixels, or leave such rows out "
+            "with env.kwargs.on_long=skip"
+        )
+    log.warning("%s. They are skipped (on_long=skip)", what)
+    rows = {*env.kwargs.get("skip_rows", ()), *(one.row for one in long)}
+    return replace(env, kwargs={**env.kwargs, "skip_rows": sorted(rows)})
+
+
+def _measured(
+    config: Config, env: EnvConfig, folder: Path, observations: Iterator[FirstObservation]
+) -> Iterator[_PromptLength]:
+    """The length of each prompt, as the model reads it."""
+    encoder, translator = open_encoder(config.model, folder), open_translator(env)
+    instructions = instructions_for(env, translator)
+    for first in observations:
+        shown = translator.to_observation(first.observation, first.info)
+        prompt = Conversation(encoder, instructions).observe(translator.to_message(shown))
+        yield _PromptLength(row=first.row, name=first.name, tokens=len(prompt.token_ids))
