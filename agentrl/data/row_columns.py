@@ -75,9 +75,9 @@ def check_column(table: Table, name: str, setting: str, column: str) -> None:
             f"{did_you_mean(key, keys)}. It has: {', '.join(keys) or 'no keys'}"
         )
     have = list(table.columns)
+    near = did_you_mean(column.partition(".")[0], have)
     raise ConfigError(
-        f"{setting}={column}: {name} has no such column{did_you_mean(column, have)}. "
-        f"It has: {', '.join(have)}"
+        f"{setting}={column}: {name} has no such column{near}. It has: {', '.join(have)}"
     )
 
 
