@@ -4,6 +4,7 @@ The name is that of a built-in or of an installed package's entry point, or it s
 is: `module:name` or `path/file.py:name`. Nothing is imported before it is selected.
 """
 
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -54,12 +55,14 @@ def _import_file(where: str) -> ModuleType:
         return importlib.import_module(dotted)
     name = path.stem
     loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) != str(path):
+        # Such as math.py: the other module keeps the name, and comes first on sys.path.
+        name = f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        loaded = sys.modules.get(name)
     if loaded is not None:
-        if getattr(loaded, "__file__", None) == str(path):
-            return loaded
-        raise ConfigError(f"{path}: another module is named {name!r}; rename the file")
+        return loaded
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+        sys.path.insert(0 if name == path.stem else len(sys.path), str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file")

@@ -23,6 +23,7 @@ from agentrl.rewards.math_worker import SPARE_S, said_in
 
 log = logging.getLogger(__name__)
 
+_WORKER = "agentrl.rewards.math_worker"
 _START_S = 60.0
 """Deadline for the process to start: it imports sympy."""
 _SLACK_S = 10.0
@@ -123,22 +124,22 @@ class Verifier:
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is not None and self._process.poll() is None:
             return self._process
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        # Its own modules come first: a user's folder may contain a math.py.
+        code = f"import sys; sys.path += {sys.path!r}; from {_WORKER} import main; main()"
         arguments = [str(self._deadline_s), str(self._at_once)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "agentrl.rewards.math_worker", *arguments],
+            [sys.executable, "-P", "-c", code, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # math-verify logs each answer that it cannot parse
             start_new_session=True,  # Ctrl-C goes to this process only
-            env={**os.environ, "PYTHONPATH": path},
         )
         ready = _line(self._process, _START_S)
         if ready is None:
             self.close()
             raise RewardError(
                 f"maths: the verifier did not start within {_START_S:g} s; try "
-                f"{sys.executable} -m agentrl.rewards.math_worker 5 2"
+                f"{sys.executable} -m {_WORKER} 5 2"
             )
         return self._process
 

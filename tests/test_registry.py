@@ -1,5 +1,6 @@
 """Extension points: what a name in the configuration selects."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from agentrl.errors import ConfigError
 from agentrl.extension_points import DRIVER, LOGGER
-from agentrl.registry import ExtensionPoint
+from agentrl.registry import ExtensionPoint, load
 
 POINT = ExtensionPoint(
     kind="fruit",
@@ -118,3 +119,13 @@ def test_an_installed_package_adds_names(orchard: Path) -> None:
         POINT.resolve("stone")
     with pytest.raises(ConfigError, match="did you mean 'pear'"):
         POINT.resolve("peer")
+
+
+def test_a_file_may_be_named_like_another_module(tmp_path: Path) -> None:
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "math.py").write_text(f"class Fruit(dict):\n    name = '{folder}'\n")
+    one, other = (load(f"{tmp_path}/{folder}/math.py:Fruit") for folder in ("one", "other"))
+    assert (one.name, other.name) == ("one", "other")
+    assert load(f"{tmp_path}/one/math.py:Fruit") is one
+    assert sys.modules["math"] is math

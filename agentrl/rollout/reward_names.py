@@ -32,7 +32,8 @@ def _rewards_in(module: str) -> Iterator[str]:
 
 def _is_reward(member: Any) -> bool:
     if inspect.isclass(member):  # its instances are called
-        member = vars(member).get("__call__")
+        calls = (vars(kind).get("__call__") for kind in member.__mro__)
+        member = next((call for call in calls if call is not None), None)
         skipped = 1
     else:
         skipped = 0

@@ -135,7 +135,8 @@ def test_easyr1_sequential_functions_are_detected(folder):
 def test_reward_type_and_name_of_an_easyr1_file_are_used(folder, kind):
     row = "{'overall': float('3<' in one['response']), 'format': 1.0}"
     rows = f"[{row} for one in inputs]" if kind == "batch" else f"(lambda one: {row})(inputs)"
-    file = folder / f"their_{kind}.py"
+    file = folder / kind / "math.py"  # as EasyR1 names it, and Python one of its own modules
+    file.parent.mkdir()
     file.write_text(
         f"REWARD_NAME = 'math'\nREWARD_TYPE = '{kind}'\ndef compute_score(inputs): return {rows}\n"
     )

@@ -16,7 +16,7 @@ import pytest
 from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rewards.remote import Remote
+from agentrl.rewards.remote import OpenRLHF, Remote
 from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_reward_adapters import answered
 
@@ -252,3 +252,95 @@ def test_an_unreachable_server_is_reported_within_the_deadline():
 def test_an_invalid_url_is_rejected_before_any_work(kwargs):
     with pytest.raises(ConfigError):
         RewardFunctions([RewardConfig(function="agentrl.rewards.remote:Remote", kwargs=kwargs)])
+
+
+# --- OpenRLHF's protocol ------------------------------------------------------------------
+
+PROMPT = "<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n"
+PADDED = PROMPT.replace("How", "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>How")
+
+
+@pytest.mark.parametrize(
+    ("query", "prompt"),
+    [
+        (f"{PROMPT}42<|im_end|>", PROMPT),
+        (f"{PADDED}42<|im_end|>\n<|endoftext|>", PROMPT),  # an image is several tokens
+        (f"{PROMPT}42<|im_end|>", '[{"role": "user", "content": "How many?"}]'),  # LMM-R1
+        ("<s>[INST] How many? [/INST]42</s>", None),
+    ],
+)
+def test_openrlhf_gets_rewards_of_the_response_alone(server, query, prompt):
+    import httpx
+
+    request = {"query": [query, "41"], "prompts": [prompt, ""], "labels": ["42", "42"]}
+    answer = httpx.post(f"{server}/get_reward", json=request)
+    assert answer.json() == {
+        "rewards": [1.5, 0.5],
+        "scores": [1.5, 0.5],
+        "extra_logs": {"bright": [-1.0, -1.0]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        ({"queries": ["42"]}, 400, '"query" must be a list of texts'),
+        ({"query": ["42"], "labels": []}, 400, '"labels" must be a list as long as "query" (1)'),
+        ({"query": ["42", "raise"], "labels": ["42", "42"]}, 500, "1 of 2 failed: .*a bad day"),
+    ],
+)
+def test_openrlhf_gets_an_error_status_for_what_cannot_be_scored(server, content, status, words):
+    import httpx
+
+    answer = httpx.post(f"{server}/get_reward", json=content)
+    assert answer.status_code == status
+    assert re.search(words.replace("(1)", r"\(1\)"), answer.json()["error"])
+
+
+def openrlhf_inputs(reply):
+    (one,) = inputs(reply)
+    return [one | {"shown": "How many?", "instructions": "", "message": "[...]"}]
+
+
+def test_a_server_of_openrlhf_is_a_reward(server):
+    client = OpenRLHF(f"{server}/get_reward")
+    assert client(openrlhf_inputs("42")) == [{"overall": 1.5, "score": 1.5, "bright": -1.0}]
+    assert client(openrlhf_inputs("41"))[0]["overall"] == 0.5
+
+
+def test_requests_have_openrlhfs_format():
+    sent = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"rewards": [0.5]}')
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=lambda: [listening.handle_request() for _ in range(2)])
+        thread.start()
+        url = f"http://127.0.0.1:{listening.server_port}/any/path"
+        assert OpenRLHF(url)(openrlhf_inputs("42")) == [{"overall": 0.5}]
+        assert OpenRLHF(url, prompt_key="message")(openrlhf_inputs("42")) == [{"overall": 0.5}]
+        thread.join(10)
+    query = f"{PROMPT}42<|im_end|>"
+    assert sent == [
+        {"query": [query], "prompts": [PROMPT], "labels": ["42"]},
+        {"query": [query], "prompts": ["[...]"], "labels": ["42"]},
+    ]
+    with pytest.raises(ConfigError, match=r"prompt_key=mesage: .*did you mean 'message'"):
+        OpenRLHF(url, prompt_key="mesage")(openrlhf_inputs("42"))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [(b"<html>", "<html>"), (b'{"rewards": []}', "0 rewards for 1"), (b'{"score": 1}', "no list")],
+)
+def test_an_invalid_answer_of_an_openrlhf_server_is_an_error(body, words):
+    with answering((200, body)) as (url, _), pytest.raises(RewardError, match=words):
+        OpenRLHF(url)(openrlhf_inputs("42"))
