@@ -84,6 +84,11 @@ def history_of(config: EnvConfig) -> History:
     return parse_history(DIALECT.resolve(config.dialect).history)
 
 
+def stop_texts_of(config: EnvConfig) -> tuple[str, ...]:
+    """Texts that end a reply in the configured dialect, where the model has them as tokens."""
+    return () if config.dialect is None else tuple(DIALECT.resolve(config.dialect).stop)
+
+
 def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
     """The instructions at the start of an episode, inside the job's prompt template if it has one.
 

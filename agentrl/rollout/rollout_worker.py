@@ -29,7 +29,7 @@ from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.load_translator_and_players import history_of, load_player
+from agentrl.rollout.load_translator_and_players import history_of, load_player, stop_texts_of
 from agentrl.rollout.make_env import Split, env_config_for, env_registration
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
@@ -327,9 +327,11 @@ class RolloutWorker:
             )
         rollout = self._config.rollout
         history = history_of(self._config.env)
+        stop = stop_texts_of(self._config.env)
         sampling = Sampling(
             temperature=0.0 if greedy else rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
+            stop_token_ids=self._encoder.single_tokens(stop) if self._encoder else (),
         )
         if rollout.engine == "remote":
             return EndpointPolicy(

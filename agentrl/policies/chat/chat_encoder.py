@@ -70,6 +70,11 @@ class ChatEncoder:
         self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
         self._closing = self.ids(self.chat_format.closing())
 
+    def single_tokens(self, texts: Iterable[str]) -> tuple[int, ...]:
+        """The ids of those texts that are one token of the model, such as `</tool_call>`."""
+        ids = map(self._tokenizer.token_to_id, texts)
+        return tuple(id for id in ids if id is not None)
+
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Width and height at which the model sees an image of this width and height."""
         blank = np.zeros((size[1], size[0], 3), np.uint8)

@@ -17,6 +17,8 @@ class Sampling:
     max_new_tokens: int = 256
     seed: int = 0
     """With the `hf` engine, the same seed gives the same tokens."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the reply besides the model's own."""
 
 
 class Engine(Protocol):

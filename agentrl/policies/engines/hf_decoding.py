@@ -143,18 +143,19 @@ def _append_tokens(
     drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
     for index, (row, token, logprob) in enumerate(drawn):
         reply, limit = replies[row], samplings[row].max_new_tokens
-        if _is_finished(reply, limit, eos_token_ids):
+        ends = (*eos_token_ids, *samplings[row].stop_token_ids)
+        if _is_finished(reply, limit, ends):
             continue
         reply.token_ids.append(token)
         reply.logprobs.append(logprob)
-        if not _is_finished(reply, limit, eos_token_ids):
+        if not _is_finished(reply, limit, ends):
             still_open.append(index)
     return still_open
 
 
-def _is_finished(reply: SampledReply, limit: int, eos_token_ids: Sequence[int]) -> bool:
+def _is_finished(reply: SampledReply, limit: int, ends: Sequence[int]) -> bool:
     ids = reply.token_ids
-    return len(ids) >= limit or (bool(ids) and ids[-1] in eos_token_ids)
+    return len(ids) >= limit or (bool(ids) and ids[-1] in ends)
 
 
 def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int]) -> Tensor:

@@ -197,7 +197,7 @@ class VLLMEngine:
             seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
             logprobs=0,
             logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -torch.inf),
-            stop_token_ids=list(self._encoder.eos_token_ids),
+            stop_token_ids=[*self._encoder.eos_token_ids, *sampling.stop_token_ids],
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

@@ -1,6 +1,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,20 @@ async def test_image_tokens_are_never_sampled_at_any_temperature(
     assert not set(tokens) & set(encoder.model_adapter.banned_token_ids)
     for reply in replies:
         assert not set(reply.token_ids[:-1]) & set(encoder.eos_token_ids)
+
+
+async def test_a_further_token_ends_the_replies_that_name_it(
+    engine: HFEngine, encoder: ChatEncoder
+) -> None:
+    asked = prompts(encoder, 1)[0]
+    free = Sampling(max_new_tokens=12, seed=3)
+    whole = (await engine.generate(asked, free)).token_ids
+    stop = whole[4]
+    ended = replace(free, stop_token_ids=(stop,))
+    replies = await asyncio.gather(engine.generate(asked, ended), engine.generate(asked, free))
+    assert replies[0].token_ids == whole[: whole.index(stop) + 1]
+    assert replies[1].token_ids == whole
+    assert encoder.single_tokens(["<|im_end|>", "no token"]) == (encoder.end_id,)
 
 
 async def test_samples_follow_the_distribution(engine: HFEngine, encoder: ChatEncoder) -> None:
