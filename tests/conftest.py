@@ -12,6 +12,7 @@ from filelock import FileLock
 from agentrl.devices import Device, open_device
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import DeviceError
+from tests.wheel import build_wheel
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 
@@ -60,6 +61,12 @@ def virtual_phone(adb_server: AdbServer) -> Iterator[Device]:
     device.launch("org.agentrl.probe", ".Main", {})
     yield device
     device.close()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="session")

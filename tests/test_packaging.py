@@ -2,11 +2,8 @@
 
 import importlib.metadata
 import json
-import os
-import shutil
 import signal
 import subprocess
-import sys
 import zipfile
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -16,10 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from agentrl.devices.adb import AdbServer
+from tests.wheel import ROOT, environment, install, result, run
 
-ROOT = Path(__file__).parents[1]
-SOURCES = ("agentrl", "envs", "rewards", "configs")
-FILES = ("pyproject.toml", "README.md", "LICENSE")
 ONE_PHONE = "devices.source=virtual:1"
 MISTAKES = {
     "number_gane": "did you mean 'number_game'",
@@ -31,46 +26,11 @@ Answer = tuple[int, str, str]
 """Exit code, stdout and stderr."""
 
 
-def environment() -> dict[str, str]:
-    """Without PYTHONPATH, which would make the checkout importable."""
-    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-
-
-def result(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=150
-    )
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    done = result(*command, cwd=cwd)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from an sdist that is built from a copy of this checkout."""
-    copy = tmp_path_factory.mktemp("checkout")
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
-    for name in FILES:
-        shutil.copy(ROOT / name, copy)
-    run(sys.executable, "-m", "build", "--no-isolation", ".", cwd=copy)
-    (found,) = (copy / "dist").glob("*.whl")
-    return found
-
-
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel, and links to its required dependencies."""
     folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    python = folder / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q")
-    run(*pip, "--no-deps", "--no-index", wheel, cwd=folder)
-    site = next((folder / "lib").glob("python3*")) / "site-packages"
+    site = install(wheel, folder)
     (ours,) = importlib.metadata.distributions(name="agentrl-screens", path=[str(site)])
     for needed in dependencies(ours, {}).values():
         link(needed, site)
