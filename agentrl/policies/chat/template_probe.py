@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from agentrl.errors import ConfigError, describe_error
-from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_rendering import TODAY, chat_template
@@ -97,6 +96,8 @@ def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
 
 
 def _open(path: Path, loader: str) -> Any:
+    from agentrl.policies import torch_companions  # imports torch
+
     torch_companions.patch_broken_imports()
     import transformers
 
