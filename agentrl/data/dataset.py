@@ -161,7 +161,7 @@ class Dataset:
             good = [index for index in good if (shares[index] < share) == (split == "eval")]
         self._kept = np.array(good, np.int64)
         self._loaded: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()
-        self._refuse(on_bad)
+        report_bad_rows(name, self.bad, len(table), on_bad)
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
         self.guesses = self._common_answers()
@@ -255,21 +255,6 @@ class Dataset:
                 broken |= dict(bad for bad in pool.map(check, some) if bad is not None)
         return broken
 
-    def _refuse(self, on_bad: str) -> None:
-        if on_bad not in ("refuse", "skip"):
-            raise ConfigError(f"on_bad={on_bad!r}: must be refuse or skip")
-        if not self.bad:
-            return
-        named = "; ".join(f"{row}: {why}" for row, why in list(self.bad.items())[:_MAX_LISTED])
-        more = f"; and {len(self.bad) - _MAX_LISTED} more" if len(self.bad) > _MAX_LISTED else ""
-        rows = len(self._table)
-        what = f"data={self._name}: {len(self.bad)} of {rows} rows are bad: {named}{more}"
-        if on_bad == "refuse":
-            raise ConfigError(f"{what}. Fix them, or leave them out with on_bad=skip")
-        if len(self.bad) == rows:
-            raise ConfigError(what)
-        _warn_once(f"{what}. They are skipped (on_bad=skip)")
-
     def _raise_empty(self, part: tuple[str, float] | None, rows: int) -> None:
         if part is None:
             raise ConfigError(f"data={self._name}: it has no rows")
@@ -300,6 +285,32 @@ class Dataset:
                     f"to hold some: if so, set keys={{images: {column}}}"
                 )
                 return
+
+
+def report_bad_rows(name: str, bad: Mapping[str, str], rows: int, on_bad: str) -> None:
+    """Refuse a data set with bad rows, or warn that they are skipped.
+
+    Args:
+        name: of the data.
+        bad: why rows cannot be used, by row name.
+        rows: number of all rows.
+        on_bad: `refuse` or `skip`.
+
+    Raises:
+        ConfigError: rows are bad and may not be skipped, or all rows are.
+    """
+    if on_bad not in ("refuse", "skip"):
+        raise ConfigError(f"on_bad={on_bad!r}: must be refuse or skip")
+    if not bad:
+        return
+    named = "; ".join(f"{row}: {why}" for row, why in list(bad.items())[:_MAX_LISTED])
+    more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
+    what = f"data={name}: {len(bad)} of {rows} rows are bad: {named}{more}"
+    if on_bad == "refuse":
+        raise ConfigError(f"{what}. Fix them, or leave them out with on_bad=skip")
+    if len(bad) == rows:
+        raise ConfigError(what)
+    _warn_once(f"{what}. They are skipped (on_bad=skip)")
 
 
 @lru_cache

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.data import image_loading, tables
+from agentrl.data import image_loading
 from agentrl.data.dataset import Dataset, row_of
 from agentrl.data.hugging_face import Selection
 from agentrl.data.open_table import open_table
@@ -610,8 +610,11 @@ def test_data_can_be_read_from_many_threads(tmp_path):
 
 
 def test_a_folder_of_an_installed_library_is_not_a_data_set(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
-    for name in ("json", "numpy"):
-        assert tables._found(name) is None
-    (tmp_path / "json").mkdir()
-    assert tables._found("json") == tmp_path / "json"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="data=numpy: not a file or folder"):
+        open_table("numpy")
+    (tmp_path / "numpy").mkdir()
+    write_jsonl(tmp_path / "numpy" / "train.jsonl", sums(2))
+    assert len(open_table("numpy")) == 2

@@ -1,0 +1,188 @@
+"""Rows for supervised learning and for preferences: conversations, and answers compared."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from agentrl.data.chat_messages import ChatMessage, read_conversation
+from agentrl.data.dataset import report_bad_rows
+from agentrl.data.image_loading import ImageError, load_image
+from agentrl.data.row_columns import cell, has_column
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean
+from agentrl.types import IMAGE
+
+_ROLES = ("system", "user", "assistant", "tool")
+_MESSAGES = ("messages", "conversations", "conversation", "message")
+_IMAGES = ("images", "image")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Conversation:
+    """A conversation to learn from: the replies of the assistant."""
+
+    messages: tuple[ChatMessage, ...]
+    images: tuple[Any, ...]
+    """One for each `<image>` in the messages, in order."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Preference:
+    """Two answers to one prompt, of which the first is better."""
+
+    prompt: tuple[ChatMessage, ...]
+    """Empty if both conversations differ from the start."""
+    chosen: tuple[ChatMessage, ...]
+    rejected: tuple[ChatMessage, ...]
+    images: tuple[Any, ...]
+    """One for each `<image>` in the prompt, in order."""
+
+
+T = TypeVar("T", Conversation, Preference)
+
+
+class ChatRows(Generic[T]):
+    """The valid rows of a table, with decoded images; every row and image is checked first.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        parse: `read_chat` or `read_preference`.
+        image_root: the folder that must contain all image paths; None for the table's own.
+        on_bad: `refuse` or `skip`.
+
+    Raises:
+        ConfigError: a column is missing, rows are bad and may not be skipped, or none is left.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        parse: Callable[[Row], T],
+        *,
+        image_root: Path | None = None,
+        on_bad: str = "refuse",
+    ) -> None:
+        _check_columns(table, name, parse is read_preference)
+        self._table = table
+        self._parse: Callable[[Row], T] = parse
+        self._root = (image_root or table.root).absolute()
+        bad: dict[str, str] = {}
+        self._kept: list[int] = []
+        for index in range(len(table)):
+            try:
+                self._read(index)
+                self._kept.append(index)
+            except (BadRow, ImageError) as error:
+                bad[table.name(index)] = str(error)
+        report_bad_rows(name, bad, len(table), on_bad)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._read, self._kept)
+
+    def _read(self, index: int) -> T:
+        row = self._parse(self._table.row(index))
+        images = tuple(load_image(image, self._root) for image in row.images)
+        return replace(row, images=images)
+
+
+def _check_columns(table: Table, name: str, compares: bool) -> None:
+    have = list(table.columns)
+    needed = [("chosen",), ("rejected",)] if compares else [_MESSAGES]
+    for names in needed:
+        if not any(has_column(table, known) for known in names):
+            near = (hint for known in names if (hint := did_you_mean(known, have)))
+            raise ConfigError(
+                f"data={name}: no column is named {' or '.join(names)}{next(near, '')}. "
+                f"It has: {', '.join(have)}"
+            )
+
+
+def read_chat(row: Row) -> Conversation:
+    """A row with `messages` (TRL, ms-swift, LLaMA-Factory), or ShareGPT's `conversations`.
+
+    Raises:
+        BadRow: it is not a conversation, there is no answer, or images are missing.
+    """
+    messages = read_conversation(_first(row, _MESSAGES))
+    _check_roles(messages)
+    if all(message.role != "assistant" for message in messages):
+        raise BadRow("no message of the assistant to learn from")
+    return Conversation(**_with_images(messages, _column_images(row)))
+
+
+def read_preference(row: Row) -> Preference:
+    """A row with `chosen` and `rejected`, as text or messages, and often a `prompt`.
+
+    Without a prompt, the messages that both conversations begin with are the prompt.
+
+    Raises:
+        BadRow: an answer is missing or both are equal, or images are missing.
+    """
+    prompt = _as_messages(row.get("prompt"), "user") if row.get("prompt") else []
+    chosen, rejected = (_as_messages(row.get(name), "assistant") for name in ("chosen", "rejected"))
+    if not prompt:
+        shared = 0
+        while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
+            shared += 1
+        prompt, chosen, rejected = chosen[:shared], chosen[shared:], rejected[shared:]
+    if not chosen or not rejected or chosen == rejected:
+        raise BadRow("chosen and rejected must be two different answers")
+    for messages in (prompt, chosen, rejected):
+        _check_roles(messages)
+    asked = _with_images(prompt, _column_images(row))
+    return Preference(
+        prompt=asked["messages"],
+        images=asked["images"],
+        chosen=tuple(chosen),
+        rejected=tuple(rejected),
+    )
+
+
+def _first(row: Row, names: Sequence[str]) -> Any:
+    return next((value for name in names if (value := cell(row, name)) is not None), None)
+
+
+def _as_messages(value: Any, role: str) -> list[ChatMessage]:
+    """Messages as they are; text as one message of a role."""
+    return read_conversation(
+        [{"role": role, "content": value}] if isinstance(value, str) else value
+    )
+
+
+def _check_roles(messages: Sequence[ChatMessage]) -> None:
+    for message in messages:
+        if message.role not in _ROLES:
+            raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
+
+
+def _column_images(row: Row) -> list[Any]:
+    held = _first(row, _IMAGES)
+    if held is None:
+        return []
+    return list(held) if isinstance(held, list | tuple) else [held]
+
+
+def _with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[str, Any]:
+    """The messages with all images: those inside of parts, else those of the column.
+
+    If the text has no `<image>`, the column's images come first in the first user message.
+    """
+    inside = [image for message in messages for image in message.images]
+    given = [image for image in inside if image is not None]
+    if given and column:
+        raise BadRow("it has images both in its messages and in a separate column")
+    images = given or list(column)
+    if not inside and images:
+        first = next((n for n, message in enumerate(messages) if message.role == "user"), 0)
+        marked = replace(messages[first], text=IMAGE * len(images) + messages[first].text)
+        messages = [*messages[:first], marked, *messages[first + 1 :]]
+    elif len(inside) != len(images):
+        raise BadRow(f"it has {len(inside)} {IMAGE} placeholders for {len(images)} images")
+    return {"messages": tuple(messages), "images": tuple(images)}
