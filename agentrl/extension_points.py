@@ -85,3 +85,22 @@ CHAT = ExtensionPoint(
     builtin="agentrl.policies.chat.formats",
     base="agentrl.policies.chat.chat_format:ChatFormat",
 )
+
+ENGINE = ExtensionPoint(
+    kind="engine",
+    setting="rollout.engine",
+    builtin={
+        "hf": "agentrl.policies.engines.hf_engine:HFEngine",
+        "remote": "agentrl.policies.engines.remote_engine:RemoteEngine",
+        "sglang": "agentrl.policies.engines.sglang_engine:SGLangEngine",
+        "vllm": "agentrl.policies.engines.vllm_engine:VLLMEngine",
+    },
+    base="agentrl.policies.engines.engine:Engine",
+)
+
+TRANSPORT = ExtensionPoint(
+    kind="transport",
+    setting="train.weight_transfer",
+    builtin="agentrl.weight_sync.transports",
+    base="agentrl.weight_sync.weight_transport:WeightTransport",
+)

@@ -1,5 +1,6 @@
 """Optional dependencies, and the messages that say how to install them."""
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 
 GET_MODELS = "pip install 'agentrl-screens[train]'"
@@ -20,30 +21,36 @@ GET_FLASH = (
     "pip install 'agentrl-screens[gpu]' if there is a GPU; model.attention=auto uses SDPA otherwise"
 )
 GET_REMOTE = "pip install 'agentrl-screens[remote]'"
+GET_SGLANG = "pip install sglang, or give the address of a server: rollout.engine_kwargs={url: ...}"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
 NO_REMOTE = f"rollout.engine=remote needs httpx2, not installed: {GET_REMOTE}"
+NO_HTTP_CLIENT = f"rollout.engine=sglang needs httpx2, not installed: {GET_REMOTE}"
+NO_SGLANG = f"rollout.engine=sglang needs SGLang, not installed: {GET_SGLANG}"
 NO_FLASH = f"model.attention=flash_attention_2 needs flash-attn, not installed: {GET_FLASH}"
 NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"
 
 _OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")
 
 
-def missing(engine: str, launcher: str) -> list[str]:
-    """The packages that running a model needs and that are not installed, each with its remedy.
-
-    A model on a remote server needs only the HTTP client.
+def missing(packages: Mapping[str, str]) -> list[str]:
+    """The packages that are not installed, each as its message.
 
     Args:
-        engine: the configuration's `rollout.engine`.
-        launcher: the configuration's `rollout.launcher`.
+        packages: by import name, each with the message if it is missing.
     """
-    if engine == "remote":
-        return [NO_REMOTE] if find_spec("httpx2") is None else []
+    return [message for name, message in packages.items() if find_spec(name) is None]
+
+
+def missing_for_models(launcher: str) -> tuple[list[str], list[str]]:
+    """What running a local model needs and that is not installed, as messages.
+
+    Args:
+        launcher: the configuration's `rollout.launcher`.
+
+    Returns:
+        The messages on the libraries of models, and those on the launcher.
+    """
     absent = [name for name in _OF_MODELS if find_spec(name) is None]
-    checks = [
-        (absent, f"models need {', '.join(absent)}, not installed: {GET_MODELS}"),
-        (engine == "vllm" and find_spec("vllm") is None, NO_VLLM),
-        (launcher == "ray" and find_spec("ray") is None, NO_RAY),
-    ]
-    return [remedy for is_missing, remedy in checks if is_missing]
+    models = f"models need {', '.join(absent)}, not installed: {GET_MODELS}"
+    return [models] if absent else [], missing({"ray": NO_RAY}) if launcher == "ray" else []

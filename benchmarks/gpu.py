@@ -43,7 +43,7 @@ from trainer import sample, words
 
 from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
 from agentrl.policies import torch_companions
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
@@ -327,8 +327,9 @@ async def answered(
     kwargs: Mapping[str, Any] = {"max_batch": len(prompts)} if engine == "hf" else {}
     if engine == "vllm" and torch.cuda.is_available():
         kwargs = {"gpu_memory_utilization": 0.5}
-    rollout = RolloutConfig(engine=engine, max_context=longest, engine_kwargs=dict(kwargs))  # type: ignore[arg-type]
+    rollout = RolloutConfig(engine=engine, max_context=longest, engine_kwargs=dict(kwargs))
     opened = open_engine(rollout, ModelConfig(path=str(folder), dtype=size.dtype), folder)
+    assert isinstance(opened, TokenEngine)
     await opened.start()
     rates, replies = [], 0
     for number in range(rounds + 1):

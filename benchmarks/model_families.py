@@ -33,7 +33,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.engines import hf_decoding
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.models import load_model
 from agentrl.training.batching.collate import build_batch, sequence_order
 from agentrl.training.batching.packing import Packing, pack_micro_batches
@@ -205,7 +205,7 @@ async def _vllm_replies(
 ) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
     from agentrl.policies.engines.vllm_engine import VLLMEngine
 
-    engine = VLLMEngine(folder, max_context=2048)
+    engine = VLLMEngine(EngineSettings(folder=folder, max_context=2048))
     try:
         await engine.start()
         how = [Sampling(max_new_tokens=_REPLY, seed=seed) for seed in range(len(asked))]

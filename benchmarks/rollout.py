@@ -18,7 +18,7 @@ from rich.table import Table
 
 from agentrl import config as configuration
 from agentrl.config import Config
-from agentrl.policies.engines.engine import Engine, Sampling
+from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
@@ -120,7 +120,7 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
         "eval", 0, env_seeds.evaluation_seeds(config.eval, config.rollout.concurrency), 1
     )
     await rollouts.collect(first)  # start and warm up the engine
-    assert rollouts.engine is not None
+    assert isinstance(rollouts.engine, TokenEngine)
     await rollouts.engine.load_weights(weights, 2)  # clears the prefix cache
     tickets = requests_of_step("train", 1, [10**6 + game for game in range(games)], 1)
     before = _busy_s(rollouts)
@@ -140,7 +140,7 @@ def _busy_s(rollouts: RolloutWorker) -> list[float]:
     return [row.busy_s for row in rollouts.env_pool.pool.stats()]  # type: ignore[attr-defined]
 
 
-async def _bare(engine: Engine, turns: Sequence[Turn], config: Config) -> Pace:
+async def _bare(engine: TokenEngine, turns: Sequence[Turn], config: Config) -> Pace:
     """The same prompts with the same concurrency, without games."""
     slots = asyncio.Semaphore(config.rollout.concurrency)
 

@@ -19,13 +19,14 @@ from rich.table import Table
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Message, Prompt
 from agentrl.weight_sync import weight_files
-from agentrl.weight_sync.weight_transfer import LocalLink
+from agentrl.weight_sync.engine_link import LocalLink
+from agentrl.weight_sync.transports.shared import SharedMemoryTransport
 
 _RANK = 8
 _TOKENS = 32
@@ -56,8 +57,10 @@ Measured = dict[str, tuple[int, list[float], float | None]]
 async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
     """Transfer files and chunks alternately to the same engine."""
     learner = Learner(_config(), folder)
-    engine = VLLMEngine(folder, max_context=512, transfer="shared")
+    engine = VLLMEngine(EngineSettings(folder=folder, max_context=512, backend="shared"))
     await engine.start()
+    receiver = SharedMemoryTransport()
+    link = LocalLink(lambda message: receiver.receive(engine, message), 1, 60)
     size = 0
 
     async def as_file(version: int) -> None:
@@ -68,10 +71,9 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
     async def in_chunks(version: int) -> None:
         shapes = learner.shapes()
-        await engine.begin_weight_update(version, shapes, False)
-        link = LocalLink(engine.call_weight_transfer, 1, 60)
+        await receiver.begin(engine, version, shapes, checked=False)
         digest = await asyncio.to_thread(learner.send_weights, "shared", link)
-        await engine.finish_weight_update(version, list(shapes), digest)
+        await receiver.finish(engine, version, list(shapes), digest)
 
     try:
         file, chunks = await _timed([as_file, in_chunks], publishes)
@@ -84,7 +86,7 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
 async def _adapter(folder: Path, publishes: int, prompts: int) -> Measured:
     learner = Learner(_config(lora=_RANK), folder)
-    engine = VLLMEngine(folder, max_context=512, lora_rank=_RANK)
+    engine = VLLMEngine(EngineSettings(folder=folder, max_context=512, lora_rank=_RANK))
     await engine.start()
     size = 0
 

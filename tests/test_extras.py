@@ -6,8 +6,10 @@ from agentrl import config as configuration
 from agentrl import extras
 from agentrl.cli import install_doctor
 from agentrl.cluster import ray_cluster
+from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.open_model import check_packages
 from agentrl.training import preflight
 
 
@@ -17,14 +19,16 @@ def without(monkeypatch, *names):
 
 def test_packages_of_unused_engines_are_not_missing(monkeypatch):
     without(monkeypatch, "vllm", "ray")
-    assert extras.missing("hf", "local") == []
+    check_packages(RolloutConfig(engine="hf", launcher="local"))
 
 
 def test_a_remote_model_needs_only_the_http_client(monkeypatch):
     without(monkeypatch, "torch", "vllm", "ray")
-    assert extras.missing("remote", "ray") == []
+    check_packages(RolloutConfig(engine="remote", launcher="ray"))
     without(monkeypatch, "httpx2")
-    assert extras.missing("remote", "ray") == [extras.NO_REMOTE]
+    with pytest.raises(ConfigError) as error:
+        check_packages(RolloutConfig(engine="remote", launcher="ray"))
+    assert str(error.value) == extras.NO_REMOTE
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         preflight.check(configuration.load("sokoban", ["rollout.engine=remote"]), learns=False)
     monkeypatch.setitem(sys.modules, "httpx2", None)

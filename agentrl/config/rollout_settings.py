@@ -99,9 +99,10 @@ class EndpointConfig:
 class RolloutConfig:
     """How episodes are played."""
 
-    engine: Literal["vllm", "hf", "remote"] = "vllm"
-    """What samples the replies. `hf` (transformers) is slower but reproducible bit for bit.
-    `remote` queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its
+    engine: str = "vllm"
+    """What samples the replies: `vllm`, `sglang`, `hf`, `remote`, or your own engine as
+    `module:Class` or `path/file.py:Class`. `hf` (transformers) is slower but reproducible bit for
+    bit. `remote` queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its
     weights cannot be trained."""
     launcher: Literal["ray", "local"] = "ray"
     """Run rollouts and learner in Ray actors, or all in this process."""
@@ -140,8 +141,8 @@ class RolloutConfig:
     """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     sleep: bool | None = None
-    """Whether vLLM releases its GPU memory to the learner between a step's last reply and the next
-    weights. None: yes if `train.weight_transfer` is `ipc` and `train.mode` is `sync`."""
+    """Whether the engine releases its GPU memory to the learner between a step's last reply and
+    the next weights. None: yes if `train.weight_transfer` is `ipc` and `train.mode` is `sync`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

@@ -176,10 +176,11 @@ class TrainConfig:
     check_weights: bool = False
     """Publish weights with a checksum that engines verify; for debugging, takes some time each
     step."""
-    weight_transfer: Literal["file", "shared", "ipc", "nccl", "auto"] = "file"
-    """How new weights reach the engines: as a `file` in shared memory; or by vLLM's own weight
+    weight_transfer: str = "file"
+    """How new weights reach the engines: as a `file` in shared memory; by vLLM's own weight
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
-    `nccl` between GPUs. `auto`: `ipc` or `nccl` if vLLM runs on a GPU, else `file`."""
+    `nccl` between GPUs; or by your own transport as `module:Class` or `path/file.py:Class`. `auto`
+    takes a transport between GPUs if the engine has one that suits them, else `file`."""
     deadline_s: float = 1800.0
     """Seconds for one call to the learner, such as an update."""
 

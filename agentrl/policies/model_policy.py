@@ -12,8 +12,7 @@ import cv2
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation, PromptHistory
-from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Engine, Sampling
+from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine
 from agentrl.policies.policy import Answer
 from agentrl.types import IMAGE, Image, Message, Prompt, Reply
 
@@ -40,7 +39,7 @@ class ModelPolicy:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: TokenEngine,
         encoder: ChatEncoder,
         *,
         history: History | None = None,
@@ -96,11 +95,11 @@ class ModelSession:
             self._policy.engine.end_episode()
 
 
-class EndpointPolicy:
+class ChatPolicy:
     """Answers with a server's model; needs no local model.
 
     Args:
-        endpoint: started.
+        engine: started.
         history: the part of the conversation that is sent; None sends all.
         sampling: sampling parameters; the seed is replaced each turn.
         scale: resizes images; None keeps them.
@@ -108,18 +107,18 @@ class EndpointPolicy:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        engine: ChatEngine,
         *,
         history: History | None = None,
         sampling: Sampling | None = None,
         scale: Callable[[Image], Image] | None = None,
     ) -> None:
-        self.endpoint, self.history, self.scale = endpoint, history, scale
+        self.engine, self.history, self.scale = engine, history, scale
         self.sampling = sampling or Sampling()
 
-    def start_episode(self, instructions: str, seed: int) -> "EndpointSession":
+    def start_episode(self, instructions: str, seed: int) -> "ChatSession":
         """Start an episode, with a seed for its sampling."""
-        return EndpointSession(self, instructions, seed)
+        return ChatSession(self, instructions, seed)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,7 +132,7 @@ class _Exchange:
     answer: Part | None = None
 
 
-class EndpointSession:
+class ChatSession:
     """One episode played by a server's model.
 
     Args:
@@ -142,7 +141,7 @@ class EndpointSession:
         seed: sampling seed.
     """
 
-    def __init__(self, policy: EndpointPolicy, instructions: str, seed: int) -> None:
+    def __init__(self, policy: ChatPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
         self._history = PromptHistory(policy.history)
         self._preamble = self._system(instructions)
@@ -163,7 +162,7 @@ class EndpointSession:
             self._messages, self._history.with_memory(message)
         )
         sampling = replace(policy.sampling, seed=turn_seed(self._seed, len(self._exchanges) - 1))
-        reply = await policy.endpoint.chat(messages, sampling)
+        reply = await policy.engine.chat(messages, sampling)
         if reply is None:
             return None
         self._exchanges[-1].answer = {"role": "assistant", "content": reply.text}

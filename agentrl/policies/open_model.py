@@ -1,22 +1,18 @@
-"""Open the encoder, engine or endpoint that a configuration selects."""
+"""Open the encoder and the engine that a configuration selects."""
 
-import inspect
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from agentrl import extras
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
+from agentrl.extension_points import ENGINE
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.engines.endpoint import Endpoint, read_api_key
-from agentrl.policies.engines.engine import Engine
+from agentrl.policies.engines.engine import ChatEngine, Engine, EngineSettings
 from agentrl.policies.models.model_adapter import resize_image, target_size
-from agentrl.text import did_you_mean
 from agentrl.types import Image
-
-_MAX_TEMPERATURE = 2.0
-"""Maximum temperature that vLLM accepts."""
 
 
 def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
@@ -63,123 +59,96 @@ def resize_for(dialect: Dialect, model: ModelConfig, encoder: ChatEncoder | None
     return lambda size: dialect.served_size(scaled_size(model, size))
 
 
+def engine_class(rollout: RolloutConfig) -> type[Engine]:
+    """The class that `rollout.engine` names; its libraries are not imported yet.
+
+    Raises:
+        ConfigError: there is no such engine.
+    """
+    found: type[Engine] = ENGINE.resolve(rollout.engine)
+    return found
+
+
 def check_engine(rollout: RolloutConfig) -> None:
     """Validate the settings of an engine without starting it.
 
     Raises:
-        ConfigError: the engine does not accept them.
+        ConfigError: there is no such engine, or it does not accept them.
     """
-    if rollout.engine == "vllm" and rollout.temperature > _MAX_TEMPERATURE:
-        raise ConfigError(
-            f"rollout.temperature={rollout.temperature}: vLLM accepts at most {_MAX_TEMPERATURE:g}"
-        )
-    if rollout.engine == "remote":
-        read_api_key(rollout.endpoint)
-        if rollout.engine_kwargs:
-            raise ConfigError(
-                f"rollout.engine_kwargs={rollout.engine_kwargs}: not used with a remote server; "
-                "put additional fields of requests into rollout.endpoint.extra_body"
-            )
-    known = _arguments(rollout.engine) if rollout.engine_kwargs else None
-    for name in rollout.engine_kwargs:
-        if known is not None and name not in known:
-            raise ConfigError(
-                f"rollout.engine_kwargs.{name}: {rollout.engine} has no such argument"
-                f"{did_you_mean(name, known)}"
-            )
+    engine_class(rollout).check(rollout)
 
 
-def _arguments(engine: str) -> list[str] | None:
-    """The names allowed in `rollout.engine_kwargs`; None if they cannot be determined."""
-    if engine == "hf":
-        from agentrl.policies.engines.hf_engine import HFEngine
+def check_packages(rollout: RolloutConfig) -> None:
+    """Check that everything that the engine and the launcher import is installed.
 
-        # Set by other settings.
-        reserved = ("path", "dtype", "attention", "deadline_s", "version")
-        return [name for name in inspect.signature(HFEngine).parameters if name not in reserved]
-    from agentrl.policies.engines.vllm_environment import vllm_arguments
-
-    return vllm_arguments()
+    Raises:
+        ConfigError: something is not; the message lists everything.
+    """
+    engine = engine_class(rollout)
+    models, launcher = list[str](), list[str]()
+    if engine.capabilities.needs_model:  # otherwise everything runs in this process
+        models, launcher = extras.missing_for_models(rollout.launcher)
+    if lacking := [*models, *engine.missing_packages(rollout), *launcher]:
+        raise ConfigError(". ".join(lacking))
 
 
 def open_engine(
     rollout: RolloutConfig,
     model: ModelConfig,
-    folder: Path,
+    folder: Path | None,
     seed: int = 0,
     version: int = 0,
     *,
-    transfer: str = "file",
+    backend: str | None = None,
     can_sleep: bool = False,
 ) -> Engine:
     """The configured engine, not started yet.
 
     Args:
         rollout: selects the engine.
-        model: dtype, attention and adapters.
-        folder: as `resolve_model` returns it.
-        seed: seed of the engine's shared random stream; see VLLMEngine.
+        model: dtype, attention, family and LoRA adapters.
+        folder: as `resolve_model` returns it; None for an engine that needs no model.
+        seed: see `EngineSettings`.
         version: version of the weights in the folder.
-        transfer: see VLLMEngine.
-        can_sleep: see VLLMEngine.
+        backend: see `EngineSettings`.
+        can_sleep: see `EngineSettings`.
 
     Raises:
-        ConfigError: see `check_engine`.
+        ConfigError: see `check_engine`; or something it needs, such as an API key, is missing.
     """
     check_engine(rollout)
-    assert rollout.engine != "remote", "a remote server is an Endpoint, not an Engine"
-    if rollout.engine == "hf":
-        from agentrl.policies.engines.hf_engine import HFEngine
-
-        return HFEngine(
-            folder,
-            dtype=model.dtype,
-            attention=model.attention,
-            deadline_s=rollout.deadline_s,
-            version=version,
-            **rollout.engine_kwargs,
-        )
-    from agentrl.policies.engines.vllm_engine import VLLMEngine
-
-    return VLLMEngine(
-        folder,
+    settings = EngineSettings(
+        folder=folder,
+        version=version,
         dtype=model.dtype,
+        attention=model.attention,
+        adapter=model.adapter,
+        chat=model.chat,
+        chat_options=model.chat_options,
         max_context=rollout.max_context,
+        concurrency=rollout.concurrency,
         deadline_s=rollout.deadline_s,
-        seed=seed,
         start_deadline_s=rollout.start_deadline_s,
-        transfer=transfer,
+        seed=seed,
+        backend=backend,
         lora_rank=model.lora.rank if model.lora.serve == "adapter" else 0,
         can_sleep=can_sleep,
-        engine_kwargs=rollout.engine_kwargs,
-        version=version,
+        endpoint=rollout.endpoint,
     )
-
-
-def open_endpoint(rollout: RolloutConfig) -> Endpoint:
-    """The client of the configured server, not started yet.
-
-    Raises:
-        ConfigError: the HTTP client is not installed, or the named API key is not set.
-    """
-    return Endpoint(
-        rollout.endpoint,
-        deadline_s=rollout.deadline_s,
-        start_deadline_s=rollout.start_deadline_s,
-        in_flight=rollout.concurrency,
-    )
+    return engine_class(rollout)(settings, **rollout.engine_kwargs)
 
 
 async def served_model_name(rollout: RolloutConfig) -> str:
-    """The name of the served model; requests a first reply.
+    """The name of the model behind a server; requests a first reply.
 
     Raises:
-        ConfigError: see Endpoint.start.
+        ConfigError: see `ChatEngine.start`.
         EngineError: it fails.
     """
-    endpoint = open_endpoint(rollout)
+    engine = open_engine(rollout, ModelConfig(), None)
+    assert isinstance(engine, ChatEngine), "a model without a folder is behind a server"
     try:
-        await endpoint.start()
+        await engine.start()
     finally:
-        await endpoint.close()
-    return endpoint.model
+        await engine.close()
+    return engine.model

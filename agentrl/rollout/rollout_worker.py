@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,12 +11,11 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import Config
 from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Engine, Sampling, WeightReceiver
-from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy
+from agentrl.policies.engines.engine import ChatEngine, Engine, Sampling, TokenEngine
+from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
 from agentrl.policies.open_model import (
+    engine_class,
     open_encoder,
-    open_endpoint,
     open_engine,
     open_scaler,
     resize_for,
@@ -35,9 +34,9 @@ from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episo
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import SharedPhones, phone_states
 from agentrl.types import Episode, Observation, ScoredEpisode, Turn
-from agentrl.weight_sync import transports
-from agentrl.weight_sync.transports import WeightTransport
-from agentrl.weight_sync.weight_transfer import Link, LocalLink
+from agentrl.weight_sync.engine_link import EngineLink, LocalLink
+from agentrl.weight_sync.transport_choice import TransportChoice
+from agentrl.weight_sync.weight_transport import StreamedTransport
 from agentrl.worker_threads import Workers
 
 
@@ -75,7 +74,6 @@ class RolloutWorker:
         self._scorers = Workers("scoring")
         self._exit.callback(self._scorers.close)
         self.engine: Engine | None = None
-        self._endpoint: Endpoint | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
         self._adapter: tuple[Path, int] | None = None
@@ -138,7 +136,7 @@ class RolloutWorker:
         """
         self._weights = (path, version)
         if self.engine is not None:
-            await self.engine.load_weights(path, version)
+            await self._model_engine.load_weights(path, version)
 
     async def load_adapter(self, folder: Path, version: int) -> None:
         """Use these adapters from now on, on top of the weights that were loaded last.
@@ -148,47 +146,54 @@ class RolloutWorker:
         """
         self._adapter = (folder, version)
         if self.engine is not None:
-            await self._receiver.load_adapter(folder, version)
+            await self._model_engine.load_adapter(folder, version)
 
     async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Start the engine if necessary; see `VLLMEngine.begin_weight_update`.
+        """Start the engine if necessary; see `StreamedTransport.begin`.
 
         Raises:
             EngineError: the weights are of another model, or generation did not pause in time.
         """
         await self._started_engine()
-        await self._receiver.begin_weight_update(version, shapes, checked)
+        await self._transport.begin(self._model_engine, version, shapes, checked)
 
-    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
-        """See `VLLMEngine.call_weight_transfer`."""
-        await self._receiver.call_weight_transfer(method, *arguments)
+    async def receive_weights(self, message: Any) -> None:
+        """See `StreamedTransport.receive`."""
+        await self._transport.receive(self._model_engine, message)
 
     async def finish_weight_update(
         self, version: int, names: Sequence[str], digest: str | None
     ) -> None:
-        """Use the received weights; see `VLLMEngine.finish_weight_update`."""
-        await self._receiver.finish_weight_update(version, names, digest)
+        """Use the received weights; see `StreamedTransport.finish`."""
+        await self._transport.finish(self._model_engine, version, names, digest)
 
-    def link(self) -> Link:
-        """For calls from the learner to the engine, on the event loop of this process."""
-        deadline_s = self._config.train.deadline_s
-        return LocalLink(
-            self.call_weight_transfer,
-            transports.workers_per_engine(self._config.rollout),
-            deadline_s,
-        )
+    def link(self) -> EngineLink:
+        """For messages from the learner to the engine, on the event loop of this process."""
+        rollout = self._config.rollout
+        workers = engine_class(rollout).num_workers(rollout.engine_kwargs)
+        return LocalLink(self.receive_weights, workers, self._config.train.deadline_s)
 
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
         if self.engine is not None:
-            await self._receiver.sleep()
+            await self._model_engine.sleep()
 
     @property
-    def _receiver(self) -> WeightReceiver:
-        assert self.engine is not None, "it was started"
-        return cast("WeightReceiver", self.engine)
+    def _model_engine(self) -> TokenEngine:
+        assert isinstance(self.engine, TokenEngine), "it was started, and samples from a model here"
+        return self.engine
+
+    @cached_property
+    def _transport(self) -> StreamedTransport:
+        """The engine's end of the transport."""
+        return cast("StreamedTransport", self._choice.transport_class()())
+
+    @property
+    def _choice(self) -> TransportChoice:
+        config = self._config
+        return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
 
     async def collect(
         self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
@@ -333,55 +338,44 @@ class RolloutWorker:
             max_new_tokens=rollout.max_new_tokens,
             stop_token_ids=self._encoder.single_tokens(stop) if self._encoder else (),
         )
-        if rollout.engine == "remote":
-            return EndpointPolicy(
-                await self._started_endpoint(),
+        engine = await self._started_engine()
+        if isinstance(engine, ChatEngine):
+            return ChatPolicy(
+                engine,
                 history=history,
                 sampling=sampling,
                 scale=open_scaler(self._config.model),
             )
         assert self._encoder is not None, "a model has a folder"
         return ModelPolicy(
-            await self._started_engine(),
+            self._model_engine,
             self._encoder,
             history=history,
             sampling=sampling,
             max_context=rollout.max_context,
         )
 
-    async def _started_endpoint(self) -> Endpoint:
-        async with self._engine_lock:
-            if self._endpoint is None:
-                endpoint = open_endpoint(self._config.rollout)
-                self._exit.push_async_callback(endpoint.close)
-                await endpoint.start()
-                self._endpoint = endpoint
-        return self._endpoint
-
     async def _started_engine(self) -> Engine:
         async with self._engine_lock:
             if self.engine is None:
-                assert self._folder is not None, "a model has a folder"
                 config = self._config
-                transport = WeightTransport(
-                    rollout=config.rollout, train=config.train, lora=config.model.lora
-                )
+                choice = self._choice
                 engine = open_engine(
                     config.rollout,
                     config.model,
                     self._folder,
                     seed=config.seed + 1000 * self._share[0],
                     version=self._version,
-                    transfer=transport.kind(),
-                    can_sleep=transport.sleeps(),
+                    backend=choice.transport_class().needs.backend,
+                    can_sleep=choice.sleeps(),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()
                 self.engine = engine
                 if self._weights is not None:
-                    await engine.load_weights(*self._weights)
+                    await self._model_engine.load_weights(*self._weights)
                 if self._adapter is not None:
-                    await self._receiver.load_adapter(*self._adapter)
+                    await self._model_engine.load_adapter(*self._adapter)
         return self.engine
 
     async def close(self) -> None:

@@ -12,14 +12,14 @@ from agentrl import config as configuration
 from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, RolloutConfig
+from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
-from agentrl.weight_sync import transports
-from agentrl.weight_sync.transports import WeightTransport
-from agentrl.weight_sync.weight_transfer import Link
+from agentrl.weight_sync.engine_link import EngineLink
+from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +99,9 @@ class RolloutWorkerGroup:
     finish_weight_update = _on_all_workers(RolloutWorker.finish_weight_update)
     sleep = _on_all_workers(RolloutWorker.sleep)
 
-    def link(self) -> Link:
+    def link(self) -> EngineLink:
         """A link from any process of the cluster to all actors."""
-        workers = transports.workers_per_engine(self._settings)
+        workers = engine_class(self._settings).num_workers(self._settings.engine_kwargs)
         return RayLink(self._actors, workers, self._publish_deadline_s)
 
     async def call_all(self, method: str, *arguments: Any) -> None:
@@ -130,28 +130,28 @@ class RolloutWorkerGroup:
             await _close_and_kill(self._phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
-class RayLink(Link):
+class RayLink(EngineLink):
     """Link to the engines of rollout actors.
 
     Args:
         actors: their handles.
-        workers_per_engine: see Link.
-        deadline_s: for each call.
+        workers_per_engine: see `EngineLink`.
+        deadline_s: for each message.
     """
 
     def __init__(self, actors: Sequence[Any], workers_per_engine: int, deadline_s: float) -> None:
         super().__init__(len(actors), workers_per_engine)
         self._actors, self._deadline_s = list(actors), deadline_s
 
-    def _call(self, method: str, arguments: list[tuple[Any, ...]]) -> None:
+    def send_each(self, messages: Sequence[Any]) -> None:
+        """See `EngineLink.send_each`."""
+
         async def call_all() -> None:
             calls = [
                 ray_cluster.await_result(
-                    actor.call.remote("call_weight_transfer", method, *given),
-                    f"engine {k}",
-                    self._deadline_s,
+                    actor.call.remote("receive_weights", message), f"engine {k}", self._deadline_s
                 )
-                for k, (actor, given) in enumerate(zip(self._actors, arguments, strict=True))
+                for k, (actor, message) in enumerate(zip(self._actors, messages, strict=True))
             ]
             await asyncio.gather(*calls)
 
@@ -239,7 +239,7 @@ async def open_rollouts(
     ray = ray_cluster.join_cluster()
     rollout, train = config.rollout, config.train
     # Now that the cluster's GPUs are known.
-    WeightTransport(rollout=rollout, train=train, lora=config.model.lora).check()
+    TransportChoice(rollout=rollout, train=train, lora=config.model.lora).check()
     tree, here, count = config.to_dict(), run and run.absolute(), rollout.actors
     shares_phones = count > 1 and env.find_env(config.env.id).app is not None
     phones = await _open_phones(tree, here, rollout.start_deadline_s) if shares_phones else None

@@ -138,7 +138,7 @@ def _shortened(environment: EnvConfig) -> EnvConfig:
 
 
 def _in_this_process(rollout: RolloutConfig, at_once: int) -> RolloutConfig:
-    return replace(rollout, engine="hf", launcher="local", actors=1, concurrency=at_once)
+    return replace(rollout, launcher="local", actors=1, concurrency=at_once)
 
 
 def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeRequest]:

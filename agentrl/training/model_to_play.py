@@ -9,7 +9,7 @@ from agentrl.config import ModelConfig, RolloutConfig
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
-from agentrl.policies.open_model import served_model_name
+from agentrl.policies.open_model import engine_class, served_model_name
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder, open_target
 
@@ -47,11 +47,11 @@ def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
     Raises:
         ConfigError: it is, but a checkpoint is named.
     """
-    served = rollout.engine == "remote"
+    served = not engine_class(rollout).capabilities.needs_model
     if served and checkpoint is not None:
         raise ConfigError(
-            f"checkpoint={checkpoint} contradicts rollout.engine=remote, which plays with the "
-            "server's model; remove one of the two settings"
+            f"checkpoint={checkpoint} contradicts rollout.engine={rollout.engine}, which plays "
+            "with the server's model; remove one of the two settings"
         )
     return served
 

@@ -12,7 +12,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
-from agentrl.policies.open_model import check_engine
+from agentrl.policies.open_model import check_engine, check_packages, engine_class
 from agentrl.rollout.load_translator_and_players import (
     history_of,
     instructions_for,
@@ -36,8 +36,8 @@ from agentrl.training.supervised.demonstration_filter import (
     select_demonstrations,
 )
 from agentrl.training.work_estimate import estimate_work
-from agentrl.weight_sync import transports
-from agentrl.weight_sync.transports import WeightTransport
+from agentrl.weight_sync import transport_choice
+from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def check(
     _check_job(config, learns=learns)
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
-    if config.rollout.engine != "remote":
+    if engine_class(config.rollout).capabilities.needs_model:
         check_hub(config.model)
     return demonstrations
 
@@ -107,24 +107,23 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
 
 
 def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
-    is_served = config.rollout.engine == "remote"
-    if is_served and learns:
+    engine = engine_class(config.rollout).capabilities
+    if learns and not engine.trains:
         raise ConfigError(
-            "rollout.engine=remote: a model behind a server cannot be trained. Play with it by "
+            f"rollout.engine={config.rollout.engine}: its model cannot be trained. Play with it by "
             "`agentrl eval` or `agentrl play`; warm_start.recorded trains a model of your own on "
             "what it played"
         )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
     count = check_env_setup(config, [*players, *baseline_players(config.env, config.eval)])
-    if lacking := extras.missing(config.rollout.engine, config.rollout.launcher):
-        raise ConfigError(". ".join(lacking))
+    check_packages(config.rollout)
     check_engine(config.rollout)
-    if is_served:
+    if not engine.needs_model:
         return count
     if learns:
         config.validate_for_training()
-    if learns or config.rollout.engine == "hf":
+    if learns or engine.uses_attention:
         _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
     check_model(config.model)
@@ -136,7 +135,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         from agentrl.training.learner import lora_adapters
 
         lora_adapters.check(config.model)
-    WeightTransport(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
+    TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
     if learns:
         _check_ranks(config.train, config.rollout)
     return count
@@ -154,7 +153,7 @@ def _check_ranks(train: TrainConfig, rollout: RolloutConfig) -> None:
         )
     if os.environ.get("RAY_ADDRESS") or ray_cluster.cluster_gpus() is not None:
         return
-    gpus = transports.num_gpus(rollout)
+    gpus = transport_choice.num_gpus(rollout)
     if gpus and ranks > gpus:
         raise ConfigError(
             f"train.ranks={ranks}: NCCL needs one GPU per rank, and this machine has {gpus}; set "
@@ -174,7 +173,7 @@ def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:
     # With `kernels` installed instead, transformers takes the flash-attn kernels from the hub.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
-    if transports.num_gpus(rollout) == 0:
+    if transport_choice.num_gpus(rollout) == 0:
         raise ConfigError(
             "model.attention=flash_attention_2 needs a GPU, and there is none; "
             "model.attention=auto uses SDPA instead"

@@ -1,7 +1,8 @@
 """How much work each stage of a job does and, where measured, about how long it takes.
 
-Times are estimates and known only for the tiny model on virtual phones with vLLM. They are based
-on the measured stages of `configs/number_game.yaml` on two cores (docs/results.md).
+Times are estimates and known only for the tiny model on virtual phones, with an engine whose speed
+was measured there (`EngineCapabilities.tiny_turns_per_s`). They are based on the measured stages of
+`configs/number_game.yaml` on two cores (docs/results.md).
 """
 
 import math
@@ -16,14 +17,13 @@ from agentrl.config import (
     WarmStartConfig,
 )
 from agentrl.config.bounds import path_of
+from agentrl.policies.open_model import engine_class
 from agentrl.rollout.make_env import baseline_players
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
 
 _SCRIPTED_TURNS_PER_S = 110.0
 """300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
-_MODEL_TURNS_PER_S = 55.0
-"""Measured: 47 to 66 on 32 virtual phones without effect delay, one screen per prompt."""
 _SUPERVISED_TURNS_PER_S = 170.0
 """600 steps of 32 turns took 112 s."""
 _LEARNED_TURNS_PER_S = 400.0
@@ -45,7 +45,8 @@ def estimate_work(config: Config) -> dict[str, str]:
     If times are known, a last entry `total` gives their sum.
     """
     evaluation, steps, max_turns = config.eval, config.train.steps, config.env.max_turns
-    scripted, model = _turns_per_second(config.rollout, config.devices)
+    measured = _measured_turns_per_s(config.model, config.env, config.rollout, config.devices)
+    scripted, model = _turns_per_second(config.rollout, config.devices, measured or math.inf)
     baselines = evaluation.episodes * len(baseline_players(config.env, config.eval))
     before, before_s = _episode_work(max_turns, 2 * evaluation.episodes, model)
     played = steps * config.rollout.groups * config.rollout.group_size
@@ -66,7 +67,7 @@ def estimate_work(config: Config) -> dict[str, str]:
         "evaluation after": _episode_work(max_turns, 2 * evaluation.episodes, model),
     }
     stages = {name: (amount, seconds) for name, (amount, seconds) in stages.items() if amount}
-    if not _is_measured(config.model, config.env, config.rollout, config.devices):
+    if measured is None:
         return {name: amount for name, (amount, _) in stages.items()}
     lines = {name: f"{amount}, {_about(seconds)}" for name, (amount, seconds) in stages.items()}
     total = _about(sum(seconds for _, seconds in stages.values()))
@@ -95,26 +96,29 @@ def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[st
     return amount, episodes * max_turns / turns_per_s
 
 
-def _turns_per_second(rollout: RolloutConfig, devices: DevicesConfig) -> tuple[float, float]:
+def _turns_per_second(
+    rollout: RolloutConfig, devices: DevicesConfig, measured: float
+) -> tuple[float, float]:
     """Turns per second of scripted players and of the model, as limited by the phones."""
     at_once = min(_num_virtual(devices.source) or 1, rollout.concurrency)
     turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
     return (
         min(_SCRIPTED_TURNS_PER_S, at_once / turn_s),
-        min(_MODEL_TURNS_PER_S, at_once / (turn_s + _ANSWER_S)),
+        min(measured, at_once / (turn_s + _ANSWER_S)),
     )
 
 
-def _is_measured(
+def _measured_turns_per_s(
     model: ModelConfig, environment: EnvConfig, rollout: RolloutConfig, devices: DevicesConfig
-) -> bool:
-    """Whether times were measured for a job like this one."""
-    return (
-        model.path == "tiny"
-        and rollout.engine == "vllm"
-        and env.find_env(environment.id).app is not None
-        and _num_virtual(devices.source) is not None
-    )
+) -> float | None:
+    """Turns per second of the model; None if times were not measured for a job like this one."""
+    if (
+        model.path != "tiny"
+        or env.find_env(environment.id).app is None
+        or _num_virtual(devices.source) is None
+    ):
+        return None
+    return engine_class(rollout).capabilities.tiny_turns_per_s
 
 
 def _num_virtual(source: object) -> int | None:

@@ -14,9 +14,9 @@ from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy, to_api_message, turn_seed
+from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
+from agentrl.policies.engines.remote_engine import RemoteEngine
+from agentrl.policies.model_policy import ChatPolicy, ModelPolicy, to_api_message, turn_seed
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.types import Message, Prompt, Reply
@@ -126,11 +126,12 @@ async def test_engines_open_by_name_and_report_unknown_arguments(tiny_vlm: Path)
     model = ModelConfig(path=str(tiny_vlm), image_size=[84, 140])
     with pytest.raises(ConfigError, match="no_such"):
         open_engine(RolloutConfig(engine="hf", engine_kwargs={"no_such": 1}), model, tiny_vlm)
-    with pytest.raises(ConfigError, match="vLLM accepts at most 2"):
+    with pytest.raises(ConfigError, match="engine=vllm accepts at most 2"):
         open_engine(RolloutConfig(engine="vllm", temperature=3.0), model, tiny_vlm)
     engine = open_engine(
         RolloutConfig(engine="hf", engine_kwargs={"device": "cpu"}), model, tiny_vlm
     )
+    assert isinstance(engine, TokenEngine)
     await engine.start()
     policy = ModelPolicy(engine, open_encoder(model, tiny_vlm), sampling=Sampling(max_new_tokens=4))
 
@@ -161,7 +162,9 @@ def server() -> Iterator[Server]:
 async def client(server: Server) -> Any:
     server.asked.clear()
     server.answers.clear()
-    client = Endpoint(EndpointConfig(url=server.url, model="toy"), deadline_s=20)
+    client = RemoteEngine(
+        EngineSettings(endpoint=EndpointConfig(url=server.url, model="toy"), deadline_s=20)
+    )
     yield client
     await client.close()
 
@@ -190,12 +193,12 @@ def laid_out(messages: list[dict[str, Any]]) -> str:
     ids=["concat", "window:1", "window:2", "compact:1"],
 )
 async def test_a_server_receives_the_prompt_of_a_local_model(
-    server: Server, client: Endpoint, tiny_vlm: Path, history: History
+    server: Server, client: RemoteEngine, tiny_vlm: Path, history: History
 ) -> None:
     encoder = ChatEncoder(tiny_vlm)
     (sign,) = encoder.text_ids("@")
     talk = Conversation(encoder, "play", history)
-    session = EndpointPolicy(client, history=history).start_episode("play", 0)
+    session = ChatPolicy(client, history=history).start_episode("play", 0)
     for turn, said in enumerate(("<memory>a <image></memory>up", "down", "left")):
         message = screen(turn) if turn != 1 else Message(role="user", text="dark")
         server.answers.append(ok(reply(said)))
@@ -213,10 +216,10 @@ async def test_a_server_receives_the_prompt_of_a_local_model(
 
 
 async def test_images_are_sent_losslessly_at_the_configured_size(
-    server: Server, client: Endpoint
+    server: Server, client: RemoteEngine
 ) -> None:
     scale = open_scaler(ModelConfig(image_size=[56, 84]))
-    session = EndpointPolicy(client, scale=scale).start_episode("", 0)
+    session = ChatPolicy(client, scale=scale).start_episode("", 0)
     two = (picture(1), picture(2, 112, 196))
     message = Message(role="user", text="<image>first<image>then", images=two)
     answer = await session.answer(message, {})
@@ -229,8 +232,8 @@ async def test_images_are_sent_losslessly_at_the_configured_size(
         np.testing.assert_array_equal(seen, recorded)
 
 
-async def test_answers_contain_the_reported_tokens(server: Server, client: Endpoint) -> None:
-    session = EndpointPolicy(client, sampling=Sampling(temperature=0)).start_episode("", 4)
+async def test_answers_contain_the_reported_tokens(server: Server, client: RemoteEngine) -> None:
+    session = ChatPolicy(client, sampling=Sampling(temperature=0)).start_episode("", 4)
     server.answers += [ok(exact("up", [5, 6])), ok(reply("up"))]
     first, second = [await session.answer(Message(role="user", text="?"), {}) for _ in range(2)]
     assert first is not None
@@ -244,19 +247,17 @@ async def test_answers_contain_the_reported_tokens(server: Server, client: Endpo
 
 
 async def test_a_full_context_on_the_server_ends_the_conversation(
-    server: Server, client: Endpoint
+    server: Server, client: RemoteEngine
 ) -> None:
-    session = EndpointPolicy(client).start_episode("", 0)
+    session = ChatPolicy(client).start_episode("", 0)
     server.answers.append(refusal(400, "maximum context length is 10 tokens"))
     assert await session.answer(Message(role="user", text="?"), {}) is None
 
 
-async def test_a_placeholder_without_an_image_is_an_error(client: Endpoint) -> None:
+async def test_a_placeholder_without_an_image_is_an_error(client: RemoteEngine) -> None:
     with pytest.raises(ValueError, match="1 <image> placeholders has 0 images"):
         await (
-            EndpointPolicy(client)
-            .start_episode("", 0)
-            .answer(Message(role="user", text="<image>"), {})
+            ChatPolicy(client).start_episode("", 0).answer(Message(role="user", text="<image>"), {})
         )
 
 

@@ -8,7 +8,7 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
 from agentrl.training import preflight
-from agentrl.weight_sync import transports
+from agentrl.weight_sync import transport_choice
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def machine(monkeypatch):
 
     def have(cores=2, gpus=0, packages=()):
         monkeypatch.setattr(ray_cluster, "cores", lambda: cores)
-        monkeypatch.setattr(transports, "num_gpus", lambda config: gpus)
+        monkeypatch.setattr(transport_choice, "num_gpus", lambda config: gpus)
         monkeypatch.setattr(preflight, "find_spec", lambda name: name if name in packages else None)
 
     return have

@@ -17,12 +17,14 @@ from safetensors.torch import load_file, save_file
 from agentrl.config import Config, LoraConfig
 from agentrl.errors import EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.engine import EngineSettings
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import lora_adapters
 from agentrl.training.learner.learner import Learner
 from agentrl.weight_sync import weight_files
-from agentrl.weight_sync.weight_transfer import LocalLink
+from agentrl.weight_sync.engine_link import LocalLink
+from agentrl.weight_sync.transport_choice import transport_class
 from tests.policies import families
 from tests.policies.engines.test_vllm_engine import ask, check_against_transformers, prompts
 
@@ -47,7 +49,8 @@ def encoder(tiny_vlm: Path) -> ChatEncoder:
 async def engine(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
     pytest.importorskip("vllm")
     opened = VLLMEngine(
-        tiny_vlm, max_context=1024, max_num_seqs=64, deadline_s=120, transfer="shared"
+        EngineSettings(folder=tiny_vlm, max_context=1024, deadline_s=120, backend="shared"),
+        max_num_seqs=64,
     )
     await opened.start()
     yield opened
@@ -57,21 +60,24 @@ async def engine(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
 class Tampering(LocalLink):
     """Flips the last bit of every chunk on its way."""
 
-    def update_weights(self, update_info):
-        path = Path(update_info["path"])
-        content = bytearray(path.read_bytes())
-        content[-1] ^= 1
-        path.write_bytes(content)
-        super().update_weights(update_info)
+    def send_each(self, messages):
+        for method, arguments in messages:
+            if method == "update_weights":
+                path = Path(arguments[0]["path"])
+                content = bytearray(path.read_bytes())
+                content[-1] ^= 1
+                path.write_bytes(content)
+        super().send_each(messages)
 
 
-async def send(learner, engine, version, *, link=None, kind="shared"):
+async def send(learner, engine, version, *, link=LocalLink, transport="shared"):
     """One publish, as a job's."""
+    receiver = transport_class(transport)()
     shapes = learner.shapes()
-    await engine.begin_weight_update(version, shapes, learner._config.train.check_weights)
-    link = link or LocalLink(engine.call_weight_transfer, 1, 60)
-    digest = await asyncio.to_thread(learner.send_weights, kind, link)
-    await engine.finish_weight_update(version, list(shapes), digest)
+    await receiver.begin(engine, version, shapes, learner._config.train.check_weights)
+    opened = link(lambda message: receiver.receive(engine, message), 1, 60)
+    digest = await asyncio.to_thread(learner.send_weights, transport, opened)
+    await receiver.finish(engine, version, list(shapes), digest)
 
 
 @in_the_engines_loop
@@ -119,7 +125,7 @@ async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
     config.train.check_weights = True
     learner = Learner(config, tiny_vlm)
     with pytest.raises(EngineError, match="published was"):
-        await send(learner, engine, 20, link=Tampering(engine.call_weight_transfer, 1, 60))
+        await send(learner, engine, 20, link=Tampering)
     with pytest.raises(EngineError, match="version 20"):
         await ask(engine, prompts(encoder))
     with pytest.raises(EngineError, match="restart the engine"):
@@ -134,7 +140,10 @@ async def test_a_tied_output_head_follows_chunked_weights(encoder, config, tmp_p
         families.tie(tiny_model.build(tmp_path / f"{seed}", seed, embedding_std=0.1))
         for seed in (0, 1)
     )
-    tied = VLLMEngine(first, max_context=1024, max_num_seqs=16, deadline_s=120, transfer="shared")
+    tied = VLLMEngine(
+        EngineSettings(folder=first, max_context=1024, deadline_s=120, backend="shared"),
+        max_num_seqs=16,
+    )
     learner = Learner(config, second)
     await tied.start()
     try:
@@ -149,7 +158,10 @@ async def test_a_tied_output_head_follows_chunked_weights(encoder, config, tmp_p
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def adapted(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
     pytest.importorskip("vllm")
-    opened = VLLMEngine(tiny_vlm, max_context=1024, max_num_seqs=64, deadline_s=120, lora_rank=4)
+    opened = VLLMEngine(
+        EngineSettings(folder=tiny_vlm, max_context=1024, deadline_s=120, lora_rank=4),
+        max_num_seqs=64,
+    )
     await opened.start()
     yield opened
     await opened.close()
@@ -207,9 +219,12 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
     """Not run on such GPUs yet."""
     other = tiny_model.build(tmp_path / "other", 1)
     shared = VLLMEngine(
-        tiny_vlm, max_context=1024, deadline_s=120, transfer="ipc", can_sleep=True,
-        engine_kwargs={"gpu_memory_utilization": 0.3, "enforce_eager": True},
-    )  # fmt: skip
+        EngineSettings(
+            folder=tiny_vlm, max_context=1024, deadline_s=120, backend="ipc", can_sleep=True
+        ),
+        gpu_memory_utilization=0.3,
+        enforce_eager=True,
+    )
     config.train.check_weights = True
     learner, asked = Learner(config, other), prompts(encoder)
     await shared.start()
@@ -218,7 +233,7 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
         await shared.sleep()
         with pytest.raises(EngineError, match="it is asleep"):
             await ask(shared, asked[:1])
-        await send(learner, shared, 1, kind="ipc")
+        await send(learner, shared, 1, transport="ipc")
         check_against_transformers(other, asked, await ask(shared, asked))
     finally:
         await shared.close()

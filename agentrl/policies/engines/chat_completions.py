@@ -7,11 +7,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentrl.errors import EngineError
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import Completion, Sampling
 from agentrl.text import encodable, quoted
 
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
@@ -24,20 +23,6 @@ _ENDS = ("stop", "length", None)
 _CONTEXT_OVERFLOW = re.compile(
     r"context.?length|context.?window|context size|prompt is too long", re.I
 )
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Completion:
-    """One reply of a server."""
-
-    text: str
-    prompt_ids: tuple[int, ...] = ()
-    """[P], empty if the server does not report tokens."""
-    reply_ids: tuple[int, ...] = ()
-    """[R], likewise."""
-    logprobs: tuple[float, ...] = ()
-    """[R], as reported: vLLM's are those before temperature, unless it was started with
-    `--logprobs-mode processed_logprobs`."""
 
 
 def build_request(

@@ -1,4 +1,4 @@
-"""Client of a chat completions server; the only file that uses an HTTP client.
+"""Client of a chat completions server.
 
 It uses httpx2 and not OpenAI's client, which is built on it: only two requests are needed, and that
 one reads responses of any length into memory and adds 30 MB and 0.7 s of import time.
@@ -23,8 +23,7 @@ from agentrl.errors import (
     boundary,
 )
 from agentrl.policies.engines import chat_completions
-from agentrl.policies.engines.chat_completions import Completion
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import Completion, Sampling
 from agentrl.text import did_you_mean, quoted
 
 log = logging.getLogger(__name__)

@@ -1,10 +1,24 @@
-"""The interface of engines, which sample replies to prompts."""
+"""The interface of engines, which sample replies; `rollout.engine` selects one.
 
+A `TokenEngine` samples from a model folder on this machine: token ids in, token ids and their
+log-probabilities out. A `ChatEngine` passes messages to a model that it does not hold. Nothing else
+in the package asks for an engine's name: it asks `Engine.capabilities`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from agentrl import extras
+from agentrl.config import EndpointConfig, RolloutConfig
+from agentrl.errors import ConfigError, EngineError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.text import did_you_mean
 from agentrl.types import Prompt, Reply
 
 
@@ -16,28 +30,180 @@ class Sampling:
     """0 is greedy decoding."""
     max_new_tokens: int = 256
     seed: int = 0
-    """With the `hf` engine, the same seed gives the same tokens."""
+    """The same seed gives the same tokens if the engine is `reproducible`."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the reply besides the model's own."""
 
 
-class Engine(Protocol):
-    """Samples replies from a model. Call `start` first and `close` last, all on one event loop.
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Completion:
+    """One reply of a server, to messages."""
 
-    Image tokens and other placeholders can never be sampled. Log-probabilities are those of the
-    distribution that was sampled from.
+    text: str
+    prompt_ids: tuple[int, ...] = ()
+    """[P], empty if the server does not report tokens."""
+    reply_ids: tuple[int, ...] = ()
+    """[R], likewise."""
+    logprobs: tuple[float, ...] = ()
+    """[R], as reported: vLLM's are those before temperature, unless it was started with
+    `--logprobs-mode processed_logprobs`."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class EngineCapabilities:
+    """What an engine can do, and what it needs; known without importing its libraries."""
+
+    trains: bool = True
+    """Whether new weights can be loaded, so that its model can be trained."""
+    needs_model: bool = True
+    """Whether it needs the model's folder on this machine."""
+    reproducible: bool = False
+    """Whether the same prompt and seed give the same tokens, whatever else is in the batch."""
+    sleeps: bool = False
+    """Whether it can release its GPU memory between two updates of its weights."""
+    max_lora_rank: int = 0
+    """Maximum rank of the LoRA adapters that it applies itself; 0 if it applies none."""
+    max_temperature: float | None = None
+    """None if there is no maximum."""
+    uses_attention: bool = False
+    """Whether it computes with `model.attention`."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Packages that it imports besides those of all models, each with the message if missing."""
+    tiny_turns_per_s: float | None = None
+    """Turns per second of the built-in tiny model on two cores, with 32 virtual phones without
+    effect delay and one screen per prompt; None if it was not measured."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class EngineSettings:
+    """What the configuration says to every engine; `rollout.engine_kwargs` is passed separately."""
+
+    folder: Path | None = None
+    """The model's folder; None only for engines that need none."""
+    version: int = 0
+    """Version of the weights in the folder, reported with replies."""
+    dtype: str = "float32"
+    """`float32` or `bfloat16`."""
+    attention: str = "auto"
+    """As in the configuration's `model.attention`."""
+    adapter: str = "auto"
+    """As in the configuration's `model.adapter`."""
+    chat: str = "auto"
+    """As in the configuration's `model.chat`."""
+    chat_options: Mapping[str, Any] = field(default_factory=dict)
+    """As in the configuration's `model.chat_options`."""
+    max_context: int = 4096
+    """Maximum tokens of a prompt and its reply."""
+    concurrency: int = 32
+    """Maximum number of concurrent episodes."""
+    deadline_s: float = 600.0
+    """For one reply, and for a weight update."""
+    start_deadline_s: float = 600.0
+    """For the engine to start."""
+    seed: int = 0
+    """Seed of a random stream shared by all prompts, if there is one."""
+    backend: str | None = None
+    """The engine's own weight-transfer backend that `train.weight_transfer` uses, if any."""
+    lora_rank: int = 0
+    """Maximum rank of the adapters for `load_adapter`; 0 if there are none."""
+    can_sleep: bool = False
+    """Whether `sleep` will be called."""
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    """The server of a `ChatEngine`."""
+
+    @property
+    def model_folder(self) -> Path:
+        """The model's folder, for engines that need one."""
+        assert self.folder is not None, "an engine that needs a model was opened without one"
+        return self.folder
+
+    def open_encoder(self) -> ChatEncoder:
+        """The encoder of the model, with the adapter of its family.
+
+        Raises:
+            ConfigError: the model cannot be used for chats.
+        """
+        return ChatEncoder(
+            self.model_folder, adapter=self.adapter, chat=self.chat, chat_options=self.chat_options
+        )
+
+
+class Engine(ABC):
+    """What `rollout.engine` names. Call `start` first and `close` last, all on one event loop.
+
+    Args:
+        settings: what the configuration says to every engine. Subclasses take `engine_kwargs` as
+            keyword-only arguments, which `check` knows by the signature.
     """
 
+    capabilities: ClassVar[EngineCapabilities] = EngineCapabilities()
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+
+    @classmethod
+    def check(cls, rollout: RolloutConfig) -> None:
+        """Validate the settings of an engine before any work starts, without its libraries.
+
+        Raises:
+            ConfigError: the engine does not accept them.
+        """
+        most = cls.capabilities.max_temperature
+        if most is not None and rollout.temperature > most:
+            raise ConfigError(
+                f"rollout.temperature={rollout.temperature}: rollout.engine={rollout.engine} "
+                f"accepts at most {most:g}"
+            )
+        known = cls.known_kwargs() if rollout.engine_kwargs else None
+        for name in rollout.engine_kwargs:
+            if known is not None and name not in known:
+                raise ConfigError(
+                    f"rollout.engine_kwargs.{name}: {rollout.engine} has no such argument"
+                    f"{did_you_mean(name, known)}"
+                )
+
+    @classmethod
+    def known_kwargs(cls) -> list[str] | None:
+        """The names allowed in `rollout.engine_kwargs`; None if they cannot be determined."""
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            return None
+        return [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+
+    @classmethod
+    def missing_packages(cls, rollout: RolloutConfig) -> list[str]:
+        """The required packages that are not installed, each as a message with its remedy."""
+        return extras.missing(cls.capabilities.packages)
+
+    @classmethod
+    def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
+        """Worker processes of one engine, each with a part of its weights on a GPU of its own."""
+        return 1
+
+    @abstractmethod
     async def start(self) -> None:
-        """Load the model and warm up.
+        """Load the model and warm up, or connect to the server.
 
         Raises:
             ConfigError: the model cannot be loaded, or a required package is not installed.
             EngineError: it did not start.
         """
 
+    @abstractmethod
+    async def close(self) -> None:
+        """End all processes and release all devices; may be called twice."""
+
+
+class TokenEngine(Engine):
+    """Samples replies from a model on this machine.
+
+    Image tokens and other placeholders can never be sampled. Log-probabilities are those of the
+    distribution that was sampled from.
+    """
+
+    @abstractmethod
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply.
+        """Sample one reply, which includes its end token if it has one.
 
         Raises:
             EngineError: the engine failed, or saw other tokens than the prompt's.
@@ -49,19 +215,18 @@ class Engine(Protocol):
     def end_episode(self) -> None:
         """Announce that a running episode has ended."""
 
+    @abstractmethod
     async def load_weights(self, path: Path, version: int) -> None:
         """Load the weights of a safetensors file and drop all caches of the old ones.
+
+        Args:
+            path: contains every parameter of the model once, by Hugging Face names; tied parameters
+                may be missing. The file may be removed once this returns.
+            version: version of these weights, reported with replies from now on.
 
         Raises:
             EngineError: the engine rejected them.
         """
-
-    async def close(self) -> None:
-        """End all processes and release all devices; may be called twice."""
-
-
-class WeightReceiver(Engine, Protocol):
-    """An engine that can also receive adapters and transferred weights."""
 
     async def load_adapter(self, folder: Path, version: int) -> None:
         """Load other LoRA adapters, in PEFT's format, on top of the current weights.
@@ -69,23 +234,35 @@ class WeightReceiver(Engine, Protocol):
         Raises:
             EngineError: the engine rejected them.
         """
-
-    async def begin_weight_update(
-        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
-    ) -> None:
-        """Finish all requests and prepare for weights; see `VLLMEngine.begin_weight_update`."""
-
-    async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
-        """One call of vLLM's weight-transfer API."""
-
-    async def finish_weight_update(
-        self, version: int, names: Sequence[str], digest: str | None
-    ) -> None:
-        """Use the weights that have arrived; see `VLLMEngine.finish_weight_update`."""
+        raise EngineError(f"{type(self).__name__} applies no adapters; set model.lora.serve=merged")
 
     async def sleep(self) -> None:
         """Release GPU memory until weights are loaded.
 
         Raises:
             EngineError: its requests did not finish in time.
+        """
+        raise EngineError(f"{type(self).__name__} cannot sleep; remove rollout.sleep")
+
+
+class ChatEngine(Engine):
+    """Passes messages to a model behind a server, whose weights cannot be changed."""
+
+    capabilities = EngineCapabilities(trains=False, needs_model=False)
+
+    model: str = ""
+    """Its name on the server; known after `start`."""
+
+    @abstractmethod
+    async def chat(
+        self, messages: Sequence[Mapping[str, Any]], sampling: Sampling
+    ) -> Completion | None:
+        """Request one reply; None if the messages exceed the model's context.
+
+        Args:
+            messages: in the format of OpenAI's chat completions API.
+            sampling: parameters of the reply.
+
+        Raises:
+            EngineError: the server failed, did not answer in time, refused, or sent no reply.
         """

@@ -5,23 +5,28 @@ a batch starts only when every running episode waits for its reply, and prompts 
 content and seed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, TypeVar
 
 from agentrl.errors import EngineError, boundary
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.engines.hf_decoding import generate_batch, prompt_digest
+from agentrl.policies.engines.engine import (
+    EngineCapabilities,
+    EngineSettings,
+    Sampling,
+    TokenEngine,
+)
 from agentrl.policies.engines.weight_checks import check_digest, check_header
 from agentrl.policies.models import load_model
 from agentrl.types import Prompt, Reply
+
+if TYPE_CHECKING:
+    from torch import nn
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -29,36 +34,25 @@ _Request = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
 """A request, with its prompt's digest."""
 
 
-class HFEngine:
+class HFEngine(TokenEngine):
     """Generates with transformers.
 
     Args:
-        path: the model's folder.
-        dtype: `float32` or `bfloat16`.
-        attention: as in the configuration's `model.attention`.
+        settings: see `EngineSettings`.
         device: `auto` uses a GPU if there is one.
         max_batch: maximum prompts in a batch.
-        deadline_s: for one reply, from the start of its batch.
-        version: version of the weights in the folder, reported with replies.
     """
 
+    capabilities = EngineCapabilities(reproducible=True, uses_attention=True)
+
     def __init__(
-        self,
-        path: Path,
-        *,
-        dtype: str = "float32",
-        attention: str = "auto",
-        device: str = "auto",
-        max_batch: int = 64,
-        deadline_s: float = 600.0,
-        version: int = 0,
+        self, settings: EngineSettings, *, device: str = "auto", max_batch: int = 64
     ) -> None:
-        self._path, self._dtype, self._attention = path, dtype, attention
-        on_gpu = device == "auto" and torch.cuda.is_available()
-        self._device = ("cuda" if on_gpu else "cpu") if device == "auto" else device
-        self._max_batch, self._deadline_s = max_batch, deadline_s
+        super().__init__(settings)
+        self._path = settings.model_folder
+        self._device, self._max_batch = device, max_batch
         self._model: nn.Module | None = None
-        self._version = version
+        self._version = settings.version
         self._playing = 0
         self._waiting: list[_Request] = []
         self._scheduled: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -71,16 +65,19 @@ class HFEngine:
         Raises:
             ConfigError: it cannot be loaded.
         """
-        self._encoder = ChatEncoder(self._path)
+        self._encoder = self.settings.open_encoder()
         self._model = await self._in_thread(self._load)
 
     def _load(self) -> nn.Module:
+        import torch
+
+        on_gpu = self._device == "auto" and torch.cuda.is_available()
         model = load_model(
             self._path,
             model_adapter=self._encoder.model_adapter,
-            dtype=self._dtype,
-            attention=self._attention,
-            device=self._device,
+            dtype=self.settings.dtype,
+            attention=self.settings.attention,
+            device=("cuda" if on_gpu else "cpu") if self._device == "auto" else self._device,
         )
         return model.eval().requires_grad_(False)
 
@@ -90,6 +87,8 @@ class HFEngine:
         Raises:
             EngineError: the engine failed or is closed.
         """
+        from agentrl.policies.engines.hf_decoding import prompt_digest
+
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -163,7 +162,7 @@ class HFEngine:
     async def _run(self, batch: Sequence[_Request]) -> None:
         try:
             with boundary(EngineError, f"hf engine: a batch of {len(batch)}"):
-                async with asyncio.timeout(self._deadline_s):
+                async with asyncio.timeout(self.settings.deadline_s):
                     replies = await self._in_thread(lambda: self._replies(batch))
         except EngineError as error:
             log.error("%s", error)
@@ -176,6 +175,8 @@ class HFEngine:
                 future.set_result(reply)
 
     def _replies(self, batch: Sequence[_Request]) -> list[Reply]:
+        from agentrl.policies.engines.hf_decoding import generate_batch
+
         if self._model is None:
             raise EngineError("the hf engine was closed")
         version = self._version

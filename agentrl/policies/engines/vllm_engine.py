@@ -3,106 +3,109 @@
 The engine runs in separate processes, which end with this one.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from agentrl import extras
 from agentrl.errors import ConfigError, EngineError, boundary
-from agentrl.policies import torch_companions
-from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import (
+    EngineCapabilities,
+    EngineSettings,
+    Sampling,
+    TokenEngine,
+)
 from agentrl.policies.engines.vllm_environment import (
     LORA_RANKS,
     ONE_PROCESS,
     main_guard_hint,
+    vllm_arguments,
     vllm_environment,
 )
 from agentrl.policies.engines.weight_checks import check_header, check_shapes
 from agentrl.policies.models import load_on_meta
 from agentrl.types import Prompt, Reply
 
+if TYPE_CHECKING:
+    from torch import nn
 
-class VLLMEngine:
+
+class VLLMEngine(TokenEngine):
     """Generates with vLLM's AsyncLLM.
 
     Args:
-        path: the model's folder.
-        dtype: `float32` or `bfloat16`.
-        max_context: maximum tokens of a prompt and its reply.
-        max_num_seqs: maximum prompts in a batch.
-        deadline_s: for one reply, and for a weight update.
-        start_deadline_s: for the engine to start.
-        seed: seed of the engine's shared random stream, which CPUs use for all prompts.
-        transfer: how weights arrive: as a `file`, or by one of vLLM's weight-transfer engines.
-        lora_rank: maximum rank of the adapters for `load_adapter`; 0 for none.
-        can_sleep: whether `sleep` will be called; only on GPUs.
-        engine_kwargs: further arguments of vLLM's `AsyncEngineArgs`.
-        version: version of the weights in the folder, reported with replies.
+        settings: see `EngineSettings`. `seed` is that of the engine's random stream, which CPUs use
+            for all prompts; `can_sleep` works only on GPUs.
+        engine_kwargs: arguments of vLLM's `AsyncEngineArgs`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        dtype: str = "float32",
-        max_context: int = 4096,
-        max_num_seqs: int = 256,
-        deadline_s: float = 600.0,
-        start_deadline_s: float = 600.0,
-        seed: int = 0,
-        transfer: str = "file",
-        lora_rank: int = 0,
-        can_sleep: bool = False,
-        engine_kwargs: Mapping[str, Any] | None = None,
-        version: int = 0,
-    ) -> None:
-        self._path = path
-        self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
+    capabilities = EngineCapabilities(
+        sleeps=True,
+        max_lora_rank=LORA_RANKS[-1],
+        max_temperature=2.0,
+        packages={"vllm": extras.NO_VLLM},
+        tiny_turns_per_s=55.0,
+    )
+
+    def __init__(self, settings: EngineSettings, **engine_kwargs: Any) -> None:
+        super().__init__(settings)
+        self._path = settings.model_folder
+        self._deadline_s = settings.deadline_s
         self._arguments: dict[str, Any] = {
-            "model": str(path),
-            "dtype": dtype,
-            "max_model_len": max_context,
-            "max_num_seqs": max_num_seqs,
+            "model": str(self._path),
+            "dtype": settings.dtype,
+            "max_model_len": settings.max_context,
+            "max_num_seqs": 256,
             "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs",
             "worker_extension_cls": "agentrl.policies.engines.vllm_worker.WeightLoader",
             "disable_log_stats": True,
             "generation_config": "vllm",
-            "seed": seed,
+            "seed": settings.seed,
         }
-        # Handles of GPU memory arrive pickled, which vLLM accepts only with this setting.
-        self._serialization = (
-            {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"} if transfer == "ipc" else {}
-        )
-        if transfer != "file":
-            self._arguments["weight_transfer_config"] = {"backend": transfer}
-        if lora_rank:
+        if settings.backend is not None:
+            self._arguments["weight_transfer_config"] = {"backend": settings.backend}
+        if settings.lora_rank:
             self._arguments |= {
-                "enable_lora": True, "max_loras": 1, "max_lora_rank": _max_lora_rank(lora_rank),
-            }  # fmt: skip
-        if can_sleep:
+                "enable_lora": True,
+                "max_loras": 1,
+                "max_lora_rank": _max_lora_rank(settings.lora_rank),
+            }
+        if settings.can_sleep:
             self._arguments["enable_sleep_mode"] = True
-        self._arguments |= dict(engine_kwargs or {})
+        self._arguments |= engine_kwargs
         # With adapters the base weights are not sent again, so they must survive a sleep.
-        self._sleep_level = 1 if lora_rank else 2
+        self._sleep_level = 1 if settings.lora_rank else 2
         self._is_asleep = False
         self._adapter: Any = None
         self._engine: Any = None
-        self._version = version
+        self._version = settings.version
         self._invalid: str | None = None
         """Why its weights cannot be used; None if they are those of `_version`."""
         self._ids = itertools.count()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._accepts_requests = asyncio.Event()
+
+    @classmethod
+    def known_kwargs(cls) -> list[str] | None:
+        """See `Engine.known_kwargs`."""
+        return vllm_arguments()
+
+    @classmethod
+    def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
+        """See `Engine.num_workers`."""
+        tensor, pipeline = (
+            int(engine_kwargs.get(f"{kind}_parallel_size", 1)) for kind in ("tensor", "pipeline")
+        )
+        return tensor * pipeline
 
     async def start(self) -> None:
         """Start the engine and generate a first reply.
@@ -111,10 +114,15 @@ class VLLMEngine:
             ConfigError: vLLM is not installed, or rejects its arguments.
             EngineError: it did not start.
         """
-        self._encoder = ChatEncoder(self._path)
+        from agentrl.policies import torch_companions
+
+        self._encoder = self.settings.open_encoder()
         torch_companions.patch_broken_imports()
+        # Handles of GPU memory arrive pickled, which vLLM accepts only with this setting.
+        pickled = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+        more = pickled if self.settings.backend == "ipc" else {}
         # In this thread: Linux takes the end of the starting thread for the death of the parent.
-        with vllm_environment(self._start_deadline_s, self._serialization):
+        with vllm_environment(self.settings.start_deadline_s, more):
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{main_guard_hint()}"):
                 self._engine = engine_class.from_engine_args(arguments)
@@ -124,6 +132,8 @@ class VLLMEngine:
         await self.generate(warm_up, Sampling(max_new_tokens=2))
 
     def _configure(self) -> tuple[Any, Any]:
+        import torch
+
         try:
             from vllm import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
@@ -186,6 +196,7 @@ class VLLMEngine:
         return request
 
     def _parameters(self, sampling: Sampling) -> Any:
+        import torch
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -196,7 +207,7 @@ class VLLMEngine:
             max_tokens=sampling.max_new_tokens,
             seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
             logprobs=0,
-            logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -torch.inf),
+            logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -math.inf),
             stop_token_ids=[*self._encoder.eos_token_ids, *sampling.stop_token_ids],
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -218,12 +229,6 @@ class VLLMEngine:
             self._in_flight -= 1
             if self._in_flight == 0:
                 self._idle.set()
-
-    def begin_episode(self) -> None:
-        """No-op: vLLM batches prompts as they arrive."""
-
-    def end_episode(self) -> None:
-        """No-op."""
 
     async def load_weights(self, path: Path, version: int) -> None:
         """Load a safetensors file once no request is in flight, and drop all caches.

@@ -189,41 +189,38 @@ def register() -> None:
 
 
 def open_trainer(
-    kind: str,
-    rank: int,
-    source: NamedWeights,
-    client: VLLMWeightSyncClient,
-    *,
-    workers: int,
-    host: str,
-    folder: Path,
+    info: TrainerInitInfo, client: VLLMWeightSyncClient, source: NamedWeights
 ) -> TrainerWeightTransferEngine:
     """The learner's side of a transfer, connected to the engines; called on every rank.
 
     Args:
-        kind: `shared`, `ipc` or `nccl`.
-        rank: rank of this process; rank 0 sends.
-        source: the weights.
+        info: of one of the functions below.
         client: calls the engines from rank 0.
-        workers: worker processes of all engines together.
-        host: address of this machine, for the process group of `nccl`.
-        folder: in shared memory, for the chunks of `shared`.
+        source: the weights.
     """
     register()
-    if kind == BACKEND:
-        info = SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
-    elif kind == "ipc":
-        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
-
-        info = IPCTrainerInitInfo(rank=rank, packed=True)  # in chunks
-
-    else:
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
-
-        info = NCCLTrainerInitInfo(
-            master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
-        )
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=_Source(source))
+
+
+def shared_trainer_info(rank: int, folder: Path) -> TrainerInitInfo:
+    """For `shared`: rank 0 sends, in chunks through a folder in shared memory."""
+    return SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
+
+
+def ipc_trainer_info(rank: int) -> TrainerInitInfo:
+    """For `ipc`: in chunks."""
+    from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+
+    return IPCTrainerInitInfo(rank=rank, packed=True)
+
+
+def nccl_trainer_info(rank: int, host: str, workers: int) -> TrainerInitInfo:
+    """For `nccl`: one process group of rank 0 and all workers of all engines, at this address."""
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+    return NCCLTrainerInitInfo(
+        master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
+    )
 
 
 def _free_port() -> int:

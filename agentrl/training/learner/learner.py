@@ -15,6 +15,7 @@ from agentrl.algorithms.kl import ESTIMATES, k3
 from agentrl.algorithms.losses import LOSSES
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import LearnerError
+from agentrl.extension_points import TRANSPORT
 from agentrl.training.batching.collate import loss_inputs
 from agentrl.training.learner import learner_state
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
@@ -30,7 +31,9 @@ from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.process_group import join
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
-from agentrl.weight_sync.weight_transfer import Link, WeightSender
+from agentrl.weight_sync.engine_link import EngineLink
+from agentrl.weight_sync.weight_sender import WeightSender
+from agentrl.weight_sync.weight_transport import StreamedTransport
 
 _log = logging.getLogger(__name__)
 
@@ -342,19 +345,20 @@ class Learner:
         """The shapes of the weights that `send_weights` sends, by name."""
         return self._policy.shapes()
 
-    def send_weights(self, kind: str, link: Link) -> str | None:
+    def send_weights(self, transport: str, link: EngineLink) -> str | None:
         """Send the full weights to engines that await them; a collective call.
 
         Args:
-            kind: `shared`, `ipc` or `nccl`; the same in every call.
+            transport: names a streamed transport; the same in every call.
             link: calls the engines; the same in every call.
 
         Returns:
             Their checksum if `train.check_weights` is set, else None; see `join_digests`.
         """
         if self._sender is None:
+            end: StreamedTransport = TRANSPORT.resolve(transport)()
             self._sender = WeightSender(
-                kind, self._policy, link, rank=self._rank.number, host=self._host
+                end, self._policy, link, rank=self._rank.number, host=self._host
             )
         return self._sender.send(checked=self._config.train.check_weights)
 

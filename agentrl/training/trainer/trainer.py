@@ -40,7 +40,7 @@ from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollec
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.publisher import Publisher
-from agentrl.weight_sync.transports import WeightTransport
+from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +81,8 @@ class Trainer:
         self._reporter = reporter
         self._recorder = recorder
         self._pruner = pruner
-        transport = WeightTransport(
-            rollout=config.rollout, train=config.train, lora=config.model.lora
-        )
-        self._publisher = Publisher(transport, learner, rollouts)
+        choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
+        self._publisher = Publisher(choice, learner, rollouts)
         self._player = StepCollector(
             config.seed, config.rollout, config.algorithm, rollouts, self._watched
         )

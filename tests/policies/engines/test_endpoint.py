@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from agentrl.config import EndpointConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.engines import chat_completions, endpoint
-from agentrl.policies.engines.chat_completions import Completion
 from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import Completion, Sampling
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
 
 ASKED = [{"role": "user", "content": "hello"}]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.tiny import tiny_model
 from agentrl.types import Prompt, Reply
@@ -24,7 +24,7 @@ from tests.policies.pictures import screen
 
 @pytest_asyncio.fixture
 async def engine(tiny_vlm: Path) -> AsyncIterator[HFEngine]:
-    engine = HFEngine(tiny_vlm, device="cpu", max_batch=4, deadline_s=60)
+    engine = HFEngine(EngineSettings(folder=tiny_vlm, deadline_s=60), device="cpu", max_batch=4)
     await engine.start()
     yield engine
     await engine.close()
@@ -172,7 +172,7 @@ async def test_loaded_weights_behave_as_in_a_new_engine(
     other = tiny_model.build(tmp_path / "other", 1)
     await engine.load_weights(other / "model.safetensors", 3)
     after = await engine.generate(asked, Sampling(max_new_tokens=5))
-    fresh = HFEngine(other, device="cpu")
+    fresh = HFEngine(EngineSettings(folder=other), device="cpu")
     await fresh.start()
     expected = await fresh.generate(asked, Sampling(max_new_tokens=5))
     await fresh.close()
@@ -234,7 +234,7 @@ async def test_tied_weights_are_published_once_under_one_name(
     encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     folder = families.tie(shutil.copytree(tiny_vlm, tmp_path / "tied"))
-    engine = HFEngine(folder, device="cpu")
+    engine = HFEngine(EngineSettings(folder=folder), device="cpu")
     await engine.start()
     assert engine._model is not None
     published = {n: p.clone() for n, p in engine._model.named_parameters()}
@@ -268,4 +268,4 @@ async def test_a_closed_engine_is_an_error(engine: HFEngine, encoder: ChatEncode
 
 async def test_a_folder_without_a_model_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no config\.json"):
-        await HFEngine(tmp_path).start()
+        await HFEngine(EngineSettings(folder=tmp_path)).start()

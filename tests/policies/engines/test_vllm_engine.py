@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines import vllm_environment
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model
 from agentrl.policies.tiny import tiny_model
@@ -31,7 +31,9 @@ in_the_engines_loop = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tiny_vlm: Path) -> AsyncIterator[VLLMEngine]:
     pytest.importorskip("vllm")
-    engine = VLLMEngine(tiny_vlm, max_context=1024, max_num_seqs=64, deadline_s=120)
+    engine = VLLMEngine(
+        EngineSettings(folder=tiny_vlm, max_context=1024, deadline_s=120), max_num_seqs=64
+    )
     await engine.start()
     yield engine
     await engine.close()
@@ -239,7 +241,9 @@ async def test_a_tied_head_follows_new_weights(encoder: ChatEncoder, tmp_path: P
         families.tie(tiny_model.build(tmp_path / f"{seed}", seed, embedding_std=0.1))
         for seed in (0, 1)
     )
-    engine = VLLMEngine(first, max_context=1024, max_num_seqs=16, deadline_s=120)
+    engine = VLLMEngine(
+        EngineSettings(folder=first, max_context=1024, deadline_s=120), max_num_seqs=16
+    )
     await engine.start()
     try:
         asked = prompts(encoder)
@@ -254,7 +258,7 @@ async def test_a_tied_head_follows_new_weights(encoder: ChatEncoder, tmp_path: P
 async def test_unknown_vllm_arguments_are_reported(tiny_vlm: Path) -> None:
     pytest.importorskip("vllm")
     with pytest.raises(ConfigError, match="no_such_argument"):
-        await VLLMEngine(tiny_vlm, engine_kwargs={"no_such_argument": 1}).start()
+        await VLLMEngine(EngineSettings(folder=tiny_vlm), no_such_argument=1).start()
 
 
 @pytest.mark.vllm
@@ -274,4 +278,4 @@ async def test_without_vllm_the_error_says_how_to_install_it(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[cpu\].*rollout\.engine=hf works"):
-        await VLLMEngine(tiny_vlm).start()
+        await VLLMEngine(EngineSettings(folder=tiny_vlm)).start()

@@ -13,9 +13,10 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
-from agentrl.policies.model_policy import EndpointPolicy, ModelPolicy
+from agentrl.policies.engines.remote_engine import RemoteEngine
+from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
 from agentrl.policies.open_model import open_scaler
 from agentrl.types import Message
 from tests.policies.pictures import screen
@@ -35,23 +36,25 @@ def url(tiny_vlm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 @pytest.fixture
-async def client(url: str, tiny_vlm: Path) -> AsyncIterator[Endpoint]:
+async def client(url: str, tiny_vlm: Path) -> AsyncIterator[RemoteEngine]:
     # Local engines never sample image placeholders; a server needs a logit bias for that.
     bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).model_adapter.banned_token_ids}
     settings = EndpointConfig(url=url, extra_body={"logit_bias": bans})
-    client = Endpoint(settings, deadline_s=60, start_deadline_s=60)
+    client = RemoteEngine(EngineSettings(endpoint=settings, deadline_s=60, start_deadline_s=60))
     await client.start()
     yield client
     await client.close()
 
 
-async def test_a_server_answers_like_the_same_local_model(client: Endpoint, tiny_vlm: Path) -> None:
-    encoder, engine = ChatEncoder(tiny_vlm, (84, 140)), HFEngine(tiny_vlm)
+async def test_a_server_answers_like_the_same_local_model(
+    client: RemoteEngine, tiny_vlm: Path
+) -> None:
+    encoder, engine = ChatEncoder(tiny_vlm, (84, 140)), HFEngine(EngineSettings(folder=tiny_vlm))
     await engine.start()
     model = engine._model
     # Only the last screen: a random model's bytes are not valid text and do not round-trip.
     history = History(turns=1)
-    there = EndpointPolicy(
+    there = ChatPolicy(
         client, history=history, sampling=GREEDY,
         scale=open_scaler(ModelConfig(image_size=[84, 140])),
     ).start_episode("play", 1)  # fmt: skip
@@ -75,8 +78,10 @@ async def test_a_server_answers_like_the_same_local_model(client: Endpoint, tiny
     await engine.close()
 
 
-async def test_a_conversation_continues_with_its_replies(client: Endpoint, tiny_vlm: Path) -> None:
-    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+async def test_a_conversation_continues_with_its_replies(
+    client: RemoteEngine, tiny_vlm: Path
+) -> None:
+    session = ChatPolicy(client, sampling=GREEDY).start_episode("play", 1)
     encoder = ChatEncoder(tiny_vlm)
     talk = Conversation(encoder, "play")
     for number in range(3):
@@ -87,8 +92,8 @@ async def test_a_conversation_continues_with_its_replies(client: Endpoint, tiny_
         talk.answer(encoder.reply_ids(answer.text))
 
 
-async def test_a_context_overflow_ends_the_episode(client: Endpoint) -> None:
-    session = EndpointPolicy(client, sampling=GREEDY).start_episode("play", 1)
+async def test_a_context_overflow_ends_the_episode(client: RemoteEngine) -> None:
+    session = ChatPolicy(client, sampling=GREEDY).start_episode("play", 1)
     assert await session.answer(Message(role="user", text="a" * 1500), {}) is None
 
 

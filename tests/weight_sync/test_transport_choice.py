@@ -10,9 +10,10 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.rollout_worker_group import RayLink
-from agentrl.weight_sync import transports
-from agentrl.weight_sync.transports import WeightTransport
-from agentrl.weight_sync.weight_transfer import Link, LocalLink
+from agentrl.weight_sync import transport_choice
+from agentrl.weight_sync.engine_link import EngineLink, LocalLink
+from agentrl.weight_sync.transport_choice import TransportChoice
+from agentrl.weight_sync.vllm_transport import VLLMClient
 
 
 def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
@@ -32,13 +33,13 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 
 
 def transport(config):
-    return WeightTransport(rollout=config.rollout, train=config.train, lora=config.model.lora)
+    return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
 
 
 @pytest.fixture
 def with_gpus(monkeypatch):
     """As many as a joined cluster would have: none are here."""
-    return lambda count: monkeypatch.setattr(transports, "num_gpus", lambda config: count)
+    return lambda count: monkeypatch.setattr(transport_choice, "num_gpus", lambda config: count)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +65,13 @@ def with_gpus(monkeypatch):
 def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config, kind, sleeps):
     with_gpus(gpus)
     transport(config).check()
-    assert transport(config).kind() == kind
+    assert transport(config).transport() == kind
     assert transport(config).sleeps() is sleeps
 
 
 def test_weights_are_published_as_files_by_default(with_gpus):
     with_gpus(1)
-    assert transport(Config()).kind() == "file"
+    assert transport(Config()).transport() == "file"
     assert not transport(Config()).sleeps()
 
 
@@ -89,8 +90,8 @@ def test_weights_are_published_as_files_by_default(with_gpus):
             "needs rollout.engine=vllm; for hf set train.weight_transfer=file",
         ),
         (0, job("shared", engine="hf"), "needs rollout.engine=vllm"),
-        (0, job(sleep=True), "vLLM on a GPU can sleep"),
-        (1, job(sleep=True, engine="hf"), "vLLM on a GPU can sleep"),
+        (0, job(sleep=True), "engines such as vllm can sleep, and only on a GPU"),
+        (1, job(sleep=True, engine="hf"), "engines such as vllm can sleep, and only on a GPU"),
         (1, job(sleep=True, mode="async"), "engines play while the learner updates"),
         (2, job(sleep=True), "sleeping frees no memory"),
         (0, job(serve="adapter"), "needs adapters: set model.lora.rank"),
@@ -119,59 +120,60 @@ def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):
     for config in (job("nccl", sleep=True), job(serve="adapter", rank=4, engine="hf")):
         alone = config.without_learner()
         transport(alone).check()
-        assert transport(alone).kind() == "file"
+        assert transport(alone).transport() == "file"
         assert not transport(alone).sleeps()
         assert alone.model.lora.rank == config.model.lora.rank
 
 
-class RecordingLink(Link):
-    """Records the calls to each engine."""
+class RecordingLink(EngineLink):
+    """Records the messages to each engine."""
 
     def __init__(self, engines, workers_per_engine):
         super().__init__(engines, workers_per_engine)
-        self.calls = []
+        self.sent = []
 
-    def _call(self, method, arguments):
-        self.calls.append((method, arguments))
+    def send_each(self, messages):
+        self.sent.append(list(messages))
 
 
 def test_engines_with_several_workers_get_consecutive_ranks():
     link = RecordingLink(3, 2)
     assert link.workers == 6
-    link.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
-    ((_, arguments),) = link.calls
-    assert [info["rank_offset"] for (info,) in arguments] == [1, 3, 5]
-    assert all(info["world_size"] == 7 for (info,) in arguments)
+    VLLMClient(link).init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
+    (messages,) = link.sent
+    assert {method for method, _ in messages} == {"init_weight_transfer_engine"}
+    assert [info["rank_offset"] for _, (info,) in messages] == [1, 3, 5]
+    assert all(info["world_size"] == 7 for _, (info,) in messages)
 
 
 def test_ipc_handles_are_pickled_as_vllm_expects():
     link, handles = RecordingLink(1, 1), {"GPU-1": (0, b"handle")}
-    link.update_weights({"names": ["a"], "ipc_handles": handles})
-    ((_, [(update,)]),) = link.calls
+    VLLMClient(link).update_weights({"names": ["a"], "ipc_handles": handles})
+    (((_, (update,)),),) = link.sent
     assert update.keys() == {"names", "ipc_handles_pickled"}
     assert pickle.loads(b64decode(update["ipc_handles_pickled"])) == handles
 
 
 async def test_a_local_engine_that_does_not_answer_times_out():
-    async def call(method, *arguments):
+    async def receive(message):
         await asyncio.Event().wait()
 
-    link = LocalLink(call, 1, deadline_s=0.1)
+    link = LocalLink(receive, 1, deadline_s=0.1)
     with pytest.raises(TimeoutError):
-        await asyncio.to_thread(link.start_weight_update)
+        await asyncio.to_thread(link.send, "weights")
 
 
 async def test_a_local_engine_is_called_on_its_own_loop_and_its_error_is_raised():
     seen = []
 
-    async def call(method, *arguments):
-        seen.append((method, arguments, asyncio.get_running_loop()))
+    async def receive(message):
+        seen.append((message, asyncio.get_running_loop()))
         raise ValueError("refused")
 
-    link = LocalLink(call, 1, deadline_s=10)
+    link = LocalLink(receive, 1, deadline_s=10)
     with pytest.raises(ValueError, match="refused"):
-        await asyncio.to_thread(link.update_weights, {"path": "x"})
-    assert seen == [("update_weights", ({"path": "x"},), asyncio.get_running_loop())]
+        await asyncio.to_thread(link.send, {"path": "x"})
+    assert seen == [({"path": "x"}, asyncio.get_running_loop())]
 
 
 def test_a_link_to_actors_can_be_pickled():

@@ -1,0 +1,244 @@
+"""SGLang as an engine: token ids in, token ids and log-probabilities out, over its own HTTP API.
+
+The server is started here, or given as an address (`rollout.engine_kwargs={url: ...}`). Either way
+it must see the same files, as new weights reach it by `/update_weights_from_disk`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+
+from agentrl import extras
+from agentrl.config import RolloutConfig
+from agentrl.errors import ConfigError, EngineError, boundary
+from agentrl.policies.engines.engine import (
+    EngineCapabilities,
+    EngineSettings,
+    Sampling,
+    TokenEngine,
+)
+from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
+from agentrl.policies.engines.sglang_weights import write_hub_folder
+from agentrl.policies.engines.weight_checks import check_header
+from agentrl.policies.models import load_on_meta
+from agentrl.types import Image, Prompt, Reply
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_NEVER = -1e9
+"""Logit bias of banned tokens: JSON has no infinity."""
+
+
+class SGLangEngine(TokenEngine):
+    """Generates with an SGLang server of version 0.5 or newer.
+
+    Args:
+        settings: see `EngineSettings`.
+        url: address of a running server of the same model; None starts one.
+        server_arguments: arguments of SGLang's server, such as `mem_fraction_static`.
+    """
+
+    capabilities = EngineCapabilities(packages={"httpx2": extras.NO_HTTP_CLIENT})
+
+    def __init__(
+        self, settings: EngineSettings, *, url: str | None = None, **server_arguments: Any
+    ) -> None:
+        super().__init__(settings)
+        self._path, self._url, self._arguments = settings.model_folder, url, server_arguments
+        self._server: SGLangServer | None = None
+        self._client: SGLangClient | None = None
+        self._invalid: str | None = None
+        """Why its weights cannot be used; None if they can."""
+        self._accepts_requests = asyncio.Event()
+
+    @classmethod
+    def check(cls, rollout: RolloutConfig) -> None:
+        """See `Engine.check`."""
+        super().check(rollout)
+        url = rollout.engine_kwargs.get("url")
+        if url is None:
+            return
+        if not (isinstance(url, str) and url.startswith(("http://", "https://"))):
+            raise ConfigError(f"rollout.engine_kwargs.url={url!r}: must look like http://HOST:PORT")
+        if others := sorted(rollout.engine_kwargs.keys() - {"url"}):
+            raise ConfigError(
+                f"rollout.engine_kwargs.{others[0]}: a server that runs already has its arguments; "
+                "remove it, or remove url"
+            )
+        if rollout.actors > 1:
+            raise ConfigError(
+                f"rollout.actors={rollout.actors}: one SGLang server answers one actor; set "
+                "rollout.actors=1, or remove rollout.engine_kwargs.url so that each starts its own"
+            )
+
+    @classmethod
+    def missing_packages(cls, rollout: RolloutConfig) -> list[str]:
+        """See `Engine.missing_packages`; a server that runs already needs no SGLang here."""
+        started_here = {} if "url" in rollout.engine_kwargs else {"sglang": extras.NO_SGLANG}
+        return extras.missing({**cls.capabilities.packages, **started_here})
+
+    @classmethod
+    def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
+        """See `Engine.num_workers`."""
+        return int(engine_kwargs.get("tp_size", 1)) * int(engine_kwargs.get("pp_size", 1))
+
+    async def start(self) -> None:
+        """Start the server or connect to it, and generate a first reply.
+
+        Raises:
+            ConfigError: SGLang is not installed, rejects its arguments, or cannot be reached.
+            EngineError: it did not start.
+        """
+        self._encoder = self.settings.open_encoder()
+        if self._url is None:
+            with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
+                folder = await asyncio.to_thread(self._hub_folder, self._path, Path(scratch))
+                self._server = SGLangServer(folder, self._server_arguments())
+                self._client = SGLangClient(self._server.url, self.settings.concurrency)
+                await self._server.wait(self._client, self.settings.start_deadline_s)
+            self._accepts_requests.set()
+        else:
+            self._client = SGLangClient(self._url, self.settings.concurrency)
+            await self._client.check_reachable()
+            # It may have the weights of another job.
+            await self._update(self._path, self.settings.version)
+        await self.generate(Prompt(token_ids=self._encoder.opening()), Sampling(max_new_tokens=2))
+
+    def _server_arguments(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "dtype": settings.dtype,
+            "context_length": settings.max_context,
+            "random_seed": settings.seed,
+            "skip_server_warmup": True,
+        } | self._arguments
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Sample one reply.
+
+        Raises:
+            EngineError: the engine failed, did not answer in time, or saw other tokens than the
+                prompt's.
+        """
+        if self._client is None:
+            raise EngineError("the SGLang engine is not started, or closed")
+        body = await asyncio.to_thread(self._request, prompt, sampling)
+        with boundary(EngineError, f"SGLang: a prompt of {len(prompt.token_ids)} tokens"):
+            async with asyncio.timeout(self.settings.deadline_s):
+                await self._accepts_requests.wait()
+                if self._invalid is not None:
+                    raise EngineError(f"{self._invalid}; load weights before the next request")
+                answer = await self._client.post("/generate", body)
+            return self._reply(prompt, answer)
+
+    def _request(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
+        adapter = self._encoder.model_adapter
+        body: dict[str, Any] = {
+            "input_ids": list(adapter.collapse_image_tokens(prompt.token_ids, prompt.images)),
+            "sampling_params": {
+                "temperature": sampling.temperature,
+                "max_new_tokens": sampling.max_new_tokens,
+                "sampling_seed": sampling.seed % 2**63,
+                "stop_token_ids": [*self._encoder.eos_token_ids, *sampling.stop_token_ids],
+                "logit_bias": {str(token): _NEVER for token in adapter.banned_token_ids},
+                "skip_special_tokens": False,
+            },
+            "return_logprob": True,
+            "return_prompt_token_ids": True,
+        }
+        if prompt.images:
+            body["image_data"] = [_png(image) for image in prompt.images]
+        return body
+
+    def _reply(self, prompt: Prompt, answer: Any) -> Reply:
+        try:
+            seen, sampled = answer["prompt_token_ids"], answer["output_ids"]
+            rows = answer["meta_info"]["output_token_logprobs"]
+            version = str(answer["meta_info"]["weight_version"])
+        except (KeyError, TypeError) as error:
+            raise EngineError(
+                f"the server reports no {error}: agentrl needs SGLang 0.5.9 or newer"
+            ) from None
+        if tuple(seen) != prompt.token_ids:
+            raise EngineError(
+                f"SGLang expanded the prompt to {len(seen)} tokens, which differ from agentrl's "
+                f"{len(prompt.token_ids)}: its image processor and the model's adapter in agentrl "
+                "disagree"
+            )
+        if [row[1] for row in rows] != list(sampled):
+            raise EngineError("SGLang's log-probabilities are of other tokens than its reply")
+        return Reply(
+            token_ids=tuple(sampled),
+            logprobs=tuple(float(row[0]) for row in rows),
+            # A server reports another name until it has loaded weights for the first time.
+            version=int(version) if version.isdigit() else self.settings.version,
+        )
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Load a safetensors file once no request is running, and drop all caches.
+
+        Raises:
+            EngineError: the server rejected the weights, or did not answer in time. It refuses
+                requests until weights are loaded: some of the new ones may have arrived.
+        """
+        await self._update(path, version)
+
+    async def _update(self, path: Path, version: int) -> None:
+        if self._client is None:
+            raise EngineError("the SGLang engine is not started, or closed")
+        self._accepts_requests.clear()
+        self._invalid = f"the weights of version {version} ({path}) were not loaded"
+        try:
+            with boundary(EngineError, f"SGLang: weights of {path}"):
+                async with asyncio.timeout(self.settings.deadline_s):
+                    await self._send(self._client, path, version)
+            self._invalid = None
+        finally:
+            self._accepts_requests.set()
+
+    async def _send(self, client: SGLangClient, path: Path, version: int) -> None:
+        """The server lets running requests finish, and flushes its caches."""
+        with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
+            folder = await asyncio.to_thread(self._hub_folder, path, Path(scratch))
+            body = {
+                "model_path": str(folder),
+                "weight_version": str(version),
+                "flush_cache": True,
+            }
+            await client.post("/update_weights_from_disk", body)
+
+    def _hub_folder(self, weights: Path, scratch: Path) -> Path:
+        """A folder with these weights as SGLang reads them."""
+        if weights.is_file():
+            # SGLang accepts an incomplete file, and silently keeps the old values of the rest.
+            check_header(self._meta_model, weights)
+        return write_hub_folder(self._meta_model, self._path, weights, scratch)
+
+    @cached_property
+    def _meta_model(self) -> nn.Module:
+        return load_on_meta(self._path)
+
+    async def close(self) -> None:
+        """Disconnect, and end the server if it was started here; may be called twice."""
+        client, self._client = self._client, None
+        server, self._server = self._server, None
+        if client is not None:
+            await client.close()
+        if server is not None:
+            await asyncio.to_thread(server.close)
+
+
+def _png(image: Image) -> str:
+    """An image as a data URL."""
+    success, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert success, f"OpenCV cannot encode {image.shape} as PNG"
+    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

@@ -1,0 +1,204 @@
+"""An SGLang server as a child process, and the client of its HTTP API.
+
+Run as a module, this file is that process: it ends with its parent, also if that is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentrl import extras
+from agentrl.errors import ConfigError, EngineError
+from agentrl.text import quoted
+
+_PR_SET_PDEATHSIG = 1
+_CONNECT_S = 30.0
+_POLL_S = 0.5
+_CLOSE_S = 10.0
+_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception): ")
+"""Last line of a traceback."""
+_BAD_ARGUMENTS = 2
+"""Exit status of a program that rejects its command line."""
+
+
+class SGLangClient:
+    """Requests and responses in JSON.
+
+    Args:
+        url: address of the server.
+        in_flight: maximum number of concurrent requests.
+
+    Raises:
+        ConfigError: the HTTP client is not installed.
+    """
+
+    def __init__(self, url: str, in_flight: int) -> None:
+        try:
+            import httpx2
+        except ImportError:
+            raise ConfigError(extras.NO_HTTP_CLIENT) from None
+        self.url = url.rstrip("/")
+        # Deadlines are asyncio's: they limit a whole response, however slowly it arrives.
+        self._http = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+            limits=httpx2.Limits(max_connections=in_flight + 1),
+            trust_env=False,
+        )
+
+    async def check_reachable(self) -> None:
+        """Raise `ConfigError` if there is no server at the address."""
+        if not await self.is_healthy():
+            raise ConfigError(
+                f"rollout.engine_kwargs.url={self.url}: no SGLang server answers there; start it "
+                "(python -m sglang.launch_server --model-path MODEL), or correct the address"
+            )
+
+    async def is_healthy(self) -> bool:
+        """Whether the server is ready for requests."""
+        import httpx2
+
+        with contextlib.suppress(httpx2.TransportError):
+            return (await self._http.get(f"{self.url}/health")).status_code == 200
+        return False
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON of a response.
+
+        Raises:
+            EngineError: the server cannot be reached, refused, or sent something else.
+        """
+        import httpx2
+
+        try:
+            response = await self._http.post(f"{self.url}{path}", json=dict(body))
+        except httpx2.TransportError as error:
+            raise EngineError(f"{self.url}{path}: {type(error).__name__}: {error}") from None
+        if response.status_code != 200:
+            text = quoted(response.text[:4096], 300)
+            raise EngineError(f"{self.url}{path} answers {response.status_code}: {text}")
+        try:
+            return response.json()
+        except ValueError:
+            raise EngineError(
+                f"{self.url}{path}: invalid JSON: {quoted(response.text[:4096], 80)}"
+            ) from None
+
+    async def close(self) -> None:
+        """Close all connections; may be called twice."""
+        await self._http.aclose()
+
+
+class SGLangServer:
+    """A server on a free port of this machine.
+
+    Args:
+        folder: the model's folder.
+        arguments: SGLang's server arguments, by name; True is a flag, False leaves it out.
+    """
+
+    def __init__(self, folder: Path, arguments: Mapping[str, Any]) -> None:
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = tempfile.NamedTemporaryFile(prefix="agentrl-sglang-", suffix=".log")  # noqa: SIM115
+        given = {"model_path": folder, "host": "127.0.0.1", "port": port, **arguments}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(os.getpid()), *_as_flags(given)],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C goes to this process, which closes it in order
+        )
+
+    async def wait(self, client: SGLangClient, deadline_s: float) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            ConfigError: it rejects its arguments.
+            EngineError: it has ended, or is not ready in time.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                while not await client.is_healthy():
+                    if (status := self._process.poll()) is not None:
+                        raise self._failure(status)
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise EngineError(
+                f"SGLang was not ready within {deadline_s:g} s (rollout.start_deadline_s): "
+                f"{self._last_words()}"
+            ) from None
+
+    def _failure(self, status: int) -> Exception:
+        if status == _BAD_ARGUMENTS:
+            return ConfigError(f"rollout.engine_kwargs: SGLang rejects them: {self._last_words()}")
+        return EngineError(f"SGLang ended with status {status}: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = Path(self._log.name).read_text("utf-8", "replace").strip().splitlines()
+        # The server's last lines are about the end of its processes.
+        errors = [line for line in lines if _ERROR.match(line)]
+        return quoted(" / ".join(errors[-1:] or lines[-3:]), 600)
+
+    def close(self) -> None:
+        """End the server with all of its processes; may be called twice."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+
+def _as_flags(arguments: Mapping[str, Any]) -> list[str]:
+    flags: list[str] = []
+    for name, value in arguments.items():
+        if value is False or value is None:
+            continue
+        flags.append(f"--{name.replace('_', '-')}")
+        if isinstance(value, dict):
+            flags.append(json.dumps(value))
+        elif value is not True:
+            flags += [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    return flags
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _serve() -> None:
+    """What the child process does: `sglang.launch_server`, ending with the parent."""
+    import runpy
+
+    parent = int(sys.argv.pop(1))
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        sys.exit("the parent has ended")
+    from agentrl.policies import torch_companions
+
+    torch_companions.patch_broken_imports()
+    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _serve()

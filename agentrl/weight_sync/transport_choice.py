@@ -1,0 +1,234 @@
+"""Selects and validates how weights get to the engines, by the configuration and the GPUs."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from agentrl.cluster import ray_cluster
+from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
+from agentrl.errors import ConfigError
+from agentrl.extension_points import ENGINE, TRANSPORT
+from agentrl.policies.engines.engine import Engine
+from agentrl.policies.open_model import engine_class
+from agentrl.weight_sync.weight_transport import WeightTransport
+
+AUTO = "auto"
+"""The value of `train.weight_transfer` that leaves the choice to this module."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TransportChoice:
+    """How weights get from the learner to the engines."""
+
+    rollout: RolloutConfig
+    train: TrainConfig
+    lora: LoraConfig
+
+    def check(self) -> None:
+        """Check that weights can be published as configured, as far as known before the start.
+
+        Raises:
+            ConfigError: they cannot.
+        """
+        engine, setting = self._engine, f"train.weight_transfer={self.train.weight_transfer}"
+        transport = None if self._is_automatic else transport_class(self.train.weight_transfer)
+        gpus = num_gpus(self.rollout) if self._depends_on_gpus else 0
+        self._check_adapters(setting, transport)
+        if transport is not None:
+            if not issubclass(engine, transport.needs.engine):
+                raise ConfigError(
+                    f"{setting} needs rollout.engine={_names_of(transport.needs.engine)}; for "
+                    f"{self.rollout.engine} set train.weight_transfer=file"
+                )
+            self._check_gpus(setting, transport, gpus)
+        if self.rollout.sleep:
+            self._check_sleep(gpus)
+
+    def _check_gpus(self, setting: str, transport: type[WeightTransport], gpus: int | None) -> None:
+        needs = transport.needs
+        if needs.gpus is not None and gpus == 0:
+            raise ConfigError(
+                f"{setting} needs a GPU, and there is none; set train.weight_transfer=file"
+            )
+        if gpus is not None and needs.gpus == "different" and self._share_a_gpu(gpus):
+            raise ConfigError(
+                f"{setting}: engine and learner share a GPU ({self._counts(gpus)}), but it "
+                f"connects different ones; {self._alternative('same')}"
+            )
+        if gpus is not None and needs.gpus == "same" and not self._share_a_gpu(gpus):
+            raise ConfigError(
+                f"{setting}: engine and learner are on different GPUs ({self._counts(gpus)}), "
+                f"which share no memory; {self._alternative('different')}"
+            )
+        if needs.max_workers is not None and self.num_workers > needs.max_workers:
+            raise ConfigError(
+                f"{setting}: an engine on several GPUs does not share each of them with a learner; "
+                "set train.weight_transfer=file"
+            )
+
+    def _alternative(self, gpus: str) -> str:
+        """What to set where GPUs are shared, or are not."""
+        names = [
+            name for name, one in built_in().items()
+            if one.needs.gpus == gpus and issubclass(self._engine, one.needs.engine)
+        ]  # fmt: skip
+        return f"set train.weight_transfer={(names or ['file'])[0]}"
+
+    def _check_adapters(self, setting: str, transport: type[WeightTransport] | None) -> None:
+        if not self.serves_adapters:
+            if self.lora.serve == "adapter":
+                raise ConfigError(
+                    "model.lora.serve=adapter needs adapters: set model.lora.rank above 0"
+                )
+            return
+        most = self._engine.capabilities.max_lora_rank
+        if most == 0:
+            raise ConfigError(
+                f"model.lora.serve=adapter: rollout.engine={self.rollout.engine} supports merged "
+                "weights only, at the same speed; remove model.lora.serve"
+            )
+        if self.lora.rank > most:
+            raise ConfigError(
+                f"model.lora.rank={self.lora.rank}: rollout.engine={self.rollout.engine} supports "
+                f"adapters up to rank {most}; lower the rank or set model.lora.serve=merged"
+            )
+        if transport is not None and not transport.carries_adapters:
+            raise ConfigError(
+                f"{setting}: model.lora.serve=adapter needs train.weight_transfer=file or auto"
+            )
+
+    def _check_sleep(self, gpus: int | None) -> None:
+        if not self._engine.capabilities.sleeps or gpus == 0:
+            able = [
+                one.name for one in ENGINE.extensions()
+                if one.origin == "agentrl" and ENGINE.resolve(one.name).capabilities.sleeps
+            ]  # fmt: skip
+            raise ConfigError(
+                f"rollout.sleep=true: only engines such as {', '.join(able)} can sleep, and only "
+                "on a GPU; remove rollout.sleep"
+            )
+        if self.train.mode == "async":
+            raise ConfigError(
+                "rollout.sleep=true: with train.mode=async engines play while the learner updates"
+            )
+        if gpus is not None and not self._share_a_gpu(gpus):
+            raise ConfigError(
+                "rollout.sleep=true: engine and learner are on different GPUs "
+                f"({self._counts(gpus)}), so sleeping frees no memory; remove rollout.sleep"
+            )
+
+    def transport(self) -> str:
+        """The setting that names the transport; the same in every process of a job."""
+        if not self._is_automatic:
+            return self.train.weight_transfer
+        gpus = num_gpus(self.rollout) if self._depends_on_gpus else 0
+        possible = {
+            name: one.preference for name, one in built_in().items()
+            if one.preference is not None and self._suits(one, gpus)
+        }  # fmt: skip
+        return max(possible, key=lambda name: possible[name])
+
+    def transport_class(self) -> type[WeightTransport]:
+        """The class of the transport."""
+        return transport_class(self.transport())
+
+    def _suits(self, transport: type[WeightTransport], gpus: int | None) -> bool:
+        """Whether a transport is certain to work."""
+        needs = transport.needs
+        if not issubclass(self._engine, needs.engine):
+            return False
+        if self.serves_adapters and not transport.carries_adapters:
+            return False
+        if needs.gpus is None:
+            return True
+        if not gpus or self.num_workers > 1:
+            return False
+        if not self._share_a_gpu(gpus):
+            return needs.gpus == "different"
+        # With several GPUs it is unknown which of them a learner and an engine share.
+        is_known = self.rollout.launcher == "local" or gpus == 1
+        return needs.gpus == "same" and is_known
+
+    def sleeps(self) -> bool:
+        """Whether engines sleep while the learner computes on their GPU."""
+        if self.rollout.sleep is not None:
+            return self.rollout.sleep
+        shares = self.transport_class().needs.gpus == "same"
+        return self.train.mode == "sync" and shares and self._engine.capabilities.sleeps
+
+    @property
+    def serves_adapters(self) -> bool:
+        """Whether engines receive only the adapters."""
+        return self.lora.rank > 0 and self.lora.serve == "adapter"
+
+    @property
+    def num_workers(self) -> int:
+        """Worker processes per engine, each with a part of its weights."""
+        return self._engine.num_workers(self.rollout.engine_kwargs)
+
+    @property
+    def _engine(self) -> type[Engine]:
+        return engine_class(self.rollout)
+
+    @property
+    def _is_automatic(self) -> bool:
+        return self.train.weight_transfer == AUTO
+
+    @property
+    def _depends_on_gpus(self) -> bool:
+        """Whether the number of GPUs matters; counting them takes importing torch."""
+        if self.rollout.sleep and self._engine.capabilities.sleeps:
+            return True
+        named = built_in().values() if self._is_automatic else [self.transport_class()]
+        return any(
+            one.needs.gpus is not None and issubclass(self._engine, one.needs.engine)
+            for one in named
+        )
+
+    def _share_a_gpu(self, gpus: int) -> bool:
+        """See `ray_cluster.gpus_per_actor`; in one process, both use the first GPU."""
+        if self.rollout.launcher == "local":
+            return True
+        return gpus < self.rollout.actors + self.train.ranks
+
+    def _counts(self, gpus: int) -> str:
+        return f"{self.rollout.actors} engines, {self.train.ranks} ranks, {gpus} GPUs"
+
+
+def transport_class(name: str) -> type[WeightTransport]:
+    """The class that a value of `train.weight_transfer` other than `auto` names.
+
+    Raises:
+        ConfigError: there is no such transport.
+    """
+    found: type[WeightTransport] = TRANSPORT.resolve(name)
+    return found
+
+
+def built_in() -> dict[str, type[WeightTransport]]:
+    """The transports that `auto` chooses from."""
+    names = [one.name for one in TRANSPORT.extensions() if one.origin == "agentrl"]
+    return {name: transport_class(name) for name in names}
+
+
+def _names_of(engine: type[Engine]) -> str:
+    """The built-in engines that are of a class."""
+    names = [
+        one.name for one in ENGINE.extensions()
+        if one.origin == "agentrl" and issubclass(ENGINE.resolve(one.name), engine)
+    ]  # fmt: skip
+    return " or ".join(names) or engine.__name__
+
+
+def num_gpus(rollout: RolloutConfig) -> int | None:
+    """Number of GPUs of the job; None for a cluster that has not been joined yet."""
+    if rollout.launcher == "ray":
+        if (count := ray_cluster.cluster_gpus()) is not None:
+            return count
+        if os.environ.get("RAY_ADDRESS"):
+            return None
+    if find_spec("torch") is None:
+        return 0
+    import torch
+
+    return torch.cuda.device_count()

@@ -1,0 +1,1 @@
+"""The built-in weight transports, one in each file, under the file's name."""

@@ -1,0 +1,48 @@
+"""Weights as a file, in shared memory if there is any."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.weight_transport import (
+    PublishingLearner,
+    TransportNeeds,
+    Update,
+    UpdatedEngines,
+    WeightTransport,
+)
+
+
+class FileTransport(WeightTransport):
+    """The learner writes a file, which every engine loads."""
+
+    needs = TransportNeeds(shared_disk=True)
+    preference: ClassVar[int | None] = 0
+    carries_adapters = True
+
+    def __init__(self) -> None:
+        self._base_is_sent = False
+
+    async def publish(
+        self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
+    ) -> None:
+        """See `WeightTransport.publish`."""
+        if update.adapters_only:
+            await self._publish_adapter(learner, engines, update.version)
+            return
+        path = await asyncio.to_thread(weight_files.publish, learner, update.version)
+        await engines.load_weights(path, update.version)
+
+    async def _publish_adapter(
+        self, learner: PublishingLearner, engines: UpdatedEngines, version: int
+    ) -> None:
+        # A warm start, a resumed run or quantization may have changed the base weights; after the
+        # first publish of a job they stay the same.
+        if not self._base_is_sent:
+            path = await asyncio.to_thread(weight_files.publish_base, learner, version)
+            await engines.load_weights(path, version)
+            self._base_is_sent = True
+        folder = await asyncio.to_thread(weight_files.publish_adapter, learner, version)
+        await engines.load_adapter(folder, version)

@@ -1,0 +1,104 @@
+"""vLLM's own weight transfer, which the transports `shared`, `ipc` and `nccl` use."""
+
+from __future__ import annotations
+
+import pickle
+from abc import abstractmethod
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentrl.policies.engines.vllm_engine import VLLMEngine
+from agentrl.weight_sync.engine_link import EngineLink
+from agentrl.weight_sync.weight_transport import StreamedTransport, WeightSource
+
+_Call = tuple[str, tuple[Any, ...]]
+"""A method of vLLM's weight-transfer API, and its arguments."""
+
+
+class VLLMTransport(StreamedTransport):
+    """Sends weights by one of vLLM's transfer backends, named in `needs.backend`."""
+
+    def __init__(self) -> None:
+        self._trainer: Any = None
+
+    @abstractmethod
+    def trainer_info(self, rank: int, host: str, workers: int) -> Any:
+        """VLLM's settings of the learner's end.
+
+        Args:
+            rank: rank of this process; rank 0 sends.
+            host: address of this machine.
+            workers: worker processes of all engines together.
+        """
+
+    def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
+        """See `StreamedTransport.send`."""
+        if self._trainer is None:
+            from agentrl.policies import torch_companions
+
+            torch_companions.patch_broken_imports()
+            from agentrl.policies.engines.vllm_transfer import open_trainer
+
+            info = self.trainer_info(rank, host, link.workers)
+            self._trainer = open_trainer(info, VLLMClient(link), weights)
+        self._trainer.send_weights()
+
+    def disconnect(self) -> None:
+        """See `StreamedTransport.disconnect`."""
+        if self._trainer is not None:
+            self._trainer.shutdown()
+            self._trainer = None
+
+    async def begin(
+        self, engine: VLLMEngine, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See `VLLMEngine.begin_weight_update`."""
+        await engine.begin_weight_update(version, shapes, checked)
+
+    async def receive(self, engine: VLLMEngine, message: _Call) -> None:
+        """See `VLLMEngine.call_weight_transfer`."""
+        method, arguments = message
+        await engine.call_weight_transfer(method, *arguments)
+
+    async def finish(
+        self, engine: VLLMEngine, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See `VLLMEngine.finish_weight_update`."""
+        await engine.finish_weight_update(version, names, digest)
+
+
+class VLLMClient:
+    """All engines, as vLLM's trainer side calls them.
+
+    Args:
+        link: carries the calls.
+    """
+
+    def __init__(self, link: EngineLink) -> None:
+        self._link = link
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Connect each engine to the learner; for NCCL, engines get consecutive ranks."""
+        first = init_info.get("rank_offset")
+        infos = [dict(init_info) for _ in range(self._link.engines)]
+        if first is not None:
+            for k, info in enumerate(infos):
+                info["rank_offset"] = first + k * self._link.workers_per_engine
+        self._link.send_each([("init_weight_transfer_engine", (info,)) for info in infos])
+
+    def start_weight_update(self) -> None:
+        """Announce an update to all engines."""
+        self._link.send(("start_weight_update", ()))
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Send one chunk of the weights; returns when the engines have loaded it."""
+        if "ipc_handles" in update_info:  # vLLM's utility calls accept plain values only
+            plain = {name: value for name, value in update_info.items() if name != "ipc_handles"}
+            packed = b64encode(pickle.dumps(update_info["ipc_handles"])).decode()
+            update_info = plain | {"ipc_handles_pickled": packed}
+        self._link.send(("update_weights", (update_info,)))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Finish the update on all engines."""
+        self._link.send(("finish_weight_update", ()))

@@ -1,0 +1,85 @@
+"""One learner rank's end of a streamed transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from agentrl.policies.engines.weight_checks import join_digests, tensor_digest
+from agentrl.weight_sync.engine_link import EngineLink
+from agentrl.weight_sync.weight_transport import StreamedTransport, WeightSource
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class WeightSender:
+    """Sends a model's weights; stays connected between publishes.
+
+    Args:
+        transport: this rank's end of it.
+        model: the source of the weights.
+        link: connects rank 0 to the engines.
+        rank: rank of this process.
+        host: address of this machine.
+    """
+
+    def __init__(
+        self,
+        transport: StreamedTransport,
+        model: WeightSource,
+        link: EngineLink,
+        *,
+        rank: int,
+        host: str,
+    ) -> None:
+        self._transport = transport
+        self._source = _ChecksummedWeights(model)
+        self._link, self._rank, self._host = link, rank, host
+
+    def send(self, *, checked: bool) -> str | None:
+        """Send all weights; a collective call.
+
+        Args:
+            checked: whether to compute a checksum.
+
+        Returns:
+            The checksum, None if not computed.
+        """
+        self._source.begin(checked=checked)
+        self._transport.send(self._source, self._link, self._rank, self._host)
+        return join_digests(self._source.digests) if checked else None
+
+    def close(self) -> None:
+        """Disconnect from the engines."""
+        self._transport.disconnect()
+
+
+class _ChecksummedWeights:
+    """Yields a model's weights one by one and records their checksums."""
+
+    def __init__(self, model: WeightSource) -> None:
+        self._model = model
+        self._checked = False
+        self.digests: dict[str, str] = {}
+
+    def begin(self, *, checked: bool) -> None:
+        """Forget the checksums of the last transfer."""
+        self._checked, self.digests = checked, {}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See `WeightSource.dtype`."""
+        return self._model.dtype
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `WeightSource.shapes`."""
+        return self._model.shapes()
+
+    def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See `WeightSource.iter_full_weights`."""
+        for name, tensor in self._model.iter_full_weights():
+            if self._checked:
+                self.digests[name] = tensor_digest(tensor)
+            yield name, tensor

@@ -1,0 +1,200 @@
+"""The interface of weight transports, which bring new weights from the learner to the engines.
+
+`train.weight_transfer` selects one. Nothing else in the package asks for a transport's name: it
+asks `WeightTransport.needs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from agentrl.policies.engines.engine import TokenEngine
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.engine_link import EngineLink
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TransportNeeds:
+    """What a transport needs, checked before any work starts."""
+
+    engine: type[TokenEngine] = TokenEngine  # type: ignore[type-abstract]
+    """The engines that it can reach: subclasses of this class."""
+    gpus: Literal["same", "different"] | None = None
+    """Whether engine and learner must share a GPU, or must not; None if GPUs do not matter."""
+    shared_disk: bool = False
+    """Whether learner and engines must see the same files, on a disk or in shared memory."""
+    max_workers: int | None = None
+    """Maximum worker processes of one engine; None if there is no maximum."""
+    backend: str | None = None
+    """The engine's own weight-transfer backend, which it sets up when it starts."""
+
+
+class WeightSource(Protocol):
+    """The learner's weights, as a transport sends them."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all weights by Hugging Face names, in their order."""
+
+    def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights one by one, complete on every rank; a collective call of all ranks."""
+
+
+class PublishingLearner(weight_files.SavesWeights, weight_files.SavesAdapters, Protocol):
+    """The learner, as a transport uses it in the trainer's process; see `Learner`."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the weights, by name."""
+
+    def send_weights(self, transport: str, link: EngineLink) -> str | None:
+        """Let every rank send its weights; returns their checksum, if it is computed."""
+
+
+class UpdatedEngines(Protocol):
+    """The engines, as a transport uses them in the trainer's process; see `RolloutWorker`."""
+
+    def load_weights(self, path: Path, version: int) -> Awaitable[None]:
+        """Load a file of weights."""
+
+    def load_adapter(self, folder: Path, version: int) -> Awaitable[None]:
+        """Load adapters, in PEFT's format."""
+
+    def begin_weight_update(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> Awaitable[None]:
+        """Prepare for weights that the learner sends."""
+
+    def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> Awaitable[None]:
+        """Play with the weights that the learner has sent."""
+
+    def link(self) -> EngineLink:
+        """The learner's connection to the engines."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Update:
+    """One publication of weights."""
+
+    version: int
+    """In training steps."""
+    transport: str
+    """The setting that names the transport, for the learner's ranks."""
+    checked: bool
+    """Whether checksums are compared (`train.check_weights`)."""
+    adapters_only: bool = False
+    """Whether engines receive only the adapters (`model.lora.serve`)."""
+
+
+class WeightTransport(ABC):
+    """What `train.weight_transfer` names."""
+
+    needs: ClassVar[TransportNeeds] = TransportNeeds()
+    preference: ClassVar[int | None] = None
+    """`train.weight_transfer=auto` takes the possible transport with the highest value; None: never
+    automatically."""
+    carries_adapters: ClassVar[bool] = False
+    """Whether it can publish only the adapters."""
+
+    @abstractmethod
+    async def publish(
+        self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
+    ) -> None:
+        """Update all engines, called in the trainer's process.
+
+        Raises:
+            EngineError: an engine rejected the weights.
+            LearnerError: the learner failed.
+        """
+
+
+class StreamedTransport(WeightTransport):
+    """A transport with two ends: `send` in every rank of the learner, the rest at every engine.
+
+    Each end is an object of its own that lives as long as its process. One update calls `begin` at
+    every engine, `send` in every rank, which calls `receive` at the engines, and `finish` at every
+    engine.
+    """
+
+    async def publish(
+        self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
+    ) -> None:
+        """See `WeightTransport.publish`."""
+        shapes = await asyncio.to_thread(learner.shapes)
+        await engines.begin_weight_update(update.version, shapes, update.checked)
+        digest = await asyncio.to_thread(learner.send_weights, update.transport, engines.link())
+        await engines.finish_weight_update(update.version, list(shapes), digest)
+
+    # --- in every rank of the learner ---------------------------------------------------------
+
+    @abstractmethod
+    def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
+        """Send all weights; a collective call.
+
+        Args:
+            weights: every rank must iterate over all of them, as each is gathered from all ranks.
+            link: reaches the engines; only rank 0 uses it.
+            rank: rank of this process.
+            host: address of this machine.
+        """
+
+    def disconnect(self) -> None:
+        """Close the learner's end; may be called twice."""
+
+    # --- at every engine ----------------------------------------------------------------------
+
+    async def begin(
+        self, engine: Any, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """Prepare an engine for an update.
+
+        Args:
+            engine: started; of the class that the transport needs.
+            version: version of the weights.
+            shapes: shapes of all weights that will arrive, by name.
+            checked: whether to verify the checksum that `finish` is given.
+
+        Raises:
+            EngineError: the weights belong to another model.
+        """
+
+    @abstractmethod
+    async def receive(self, engine: Any, message: Any) -> None:
+        """Accept one message of the learner's end; it returns there when this returns.
+
+        Args:
+            engine: as in `begin`.
+            message: what `EngineLink.send` was given; picklable.
+
+        Raises:
+            EngineError: the engine rejected it.
+        """
+
+    @abstractmethod
+    async def finish(
+        self, engine: Any, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """Play with the weights that have arrived.
+
+        Args:
+            engine: as in `begin`.
+            version: version of the weights.
+            names: names of all weights that were sent.
+            digest: their checksum (`weight_checks.join_digests`); None if it is not computed.
+
+        Raises:
+            EngineError: something else has arrived.
+        """
