@@ -1,0 +1,260 @@
+"""Checks of an engine, a class of `rollout.engine`; settings are its `rollout.engine_kwargs`.
+
+They play with the built-in tiny model, and compare with transformers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from agentrl.config import RolloutConfig
+from agentrl.errors import ConfigError, EngineError
+from agentrl.findings import Finding, ok
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines.engine import (
+    ChatEngine,
+    Engine,
+    EngineSettings,
+    Sampling,
+    TokenEngine,
+)
+from agentrl.types import Message, Prompt, Reply
+
+_REPLY = 8
+_TOLERANCE = 2e-3
+_REPLIES = "Its replies are complete, and their log-probabilities right"
+_CHAT = "not run: the model of a ChatEngine is behind a server; play with it by `agentrl eval`"
+
+
+def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
+    """It accepts these arguments, and its packages are installed."""
+    rollout = RolloutConfig(engine=_name(target), engine_kwargs=dict(settings))
+    target.check(rollout)
+    if lacking := target.missing_packages(rollout):
+        raise ConfigError(". ".join(lacking))
+    if (known := target.known_kwargs()) is not None and "no_such_argument" not in known:
+        wrong = RolloutConfig(engine=_name(target), engine_kwargs={"no_such_argument": 1})
+        try:
+            target.check(wrong)
+        except ConfigError:
+            return
+        raise AssertionError("check accepts rollout.engine_kwargs.no_such_argument; call super()")
+
+
+def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
+    """It can do what its capabilities say."""
+    able = target.capabilities
+    assert issubclass(target, TokenEngine | ChatEngine), (
+        f"{target.__name__} must be a subclass of TokenEngine or ChatEngine"
+    )
+    needs_model = issubclass(target, TokenEngine)
+    assert able.needs_model == needs_model, (
+        f"capabilities.needs_model must be {needs_model} for this kind of engine"
+    )
+    assert needs_model or not able.trains, "a ChatEngine cannot load weights; set trains=False"
+    for name, is_able in (("load_adapter", able.max_lora_rank > 0), ("sleep", able.sleeps)):
+        own = getattr(target, name, None) is not getattr(TokenEngine, name)
+        assert not is_able or (needs_model and own), (
+            f"its capabilities promise what {name} does, which {target.__name__} does not define"
+        )
+
+
+def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
+    """Its replies are complete, and their log-probabilities those of the sampled distribution."""
+    if not issubclass(target, TokenEngine):
+        return ok(_REPLIES, _CHAT)
+    return asyncio.run(_check_replies(target, settings))
+
+
+async def _check_replies(target: type[TokenEngine], settings: Mapping[str, Any]) -> Finding:
+    worst = 0.0
+    async with _opened(target, settings) as (engine, folder):
+        encoder = ChatEncoder(folder)
+        prompts = example_prompts(encoder)
+        for temperature in (1.0, 2.0):
+            replies = await ask(engine, prompts, temperature=temperature)
+            for prompt, reply in zip(prompts, replies, strict=True):
+                _check_reply(encoder, reply)
+                expected = expected_logprobs(folder, encoder, prompt, reply, temperature)
+                worst = max(worst, float(np.abs(np.subtract(reply.logprobs, expected)).max()))
+        assert worst <= _TOLERANCE, (
+            f"log-probabilities differ by up to {worst:.3g} from those of transformers, after "
+            f"temperature and with banned tokens masked (expected: at most {_TOLERANCE})"
+        )
+        if target.capabilities.reproducible:
+            again = await ask(engine, list(reversed(prompts)), reverse=True, temperature=2.0)
+            assert [r.token_ids for r in reversed(again)] == [r.token_ids for r in replies], (
+                "capabilities.reproducible: the same prompts and seeds gave other tokens in "
+                "another order"
+            )
+    return ok(_REPLIES, f"largest difference from transformers: {worst:.1g}")
+
+
+def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
+    tokens = reply.token_ids
+    assert 1 <= len(tokens) <= _REPLY, f"a reply of {len(tokens)} tokens; max_new_tokens={_REPLY}"
+    assert len(reply.logprobs) == len(tokens), "a reply needs one log-probability per token"
+    banned = set(tokens) & set(encoder.model_adapter.banned_token_ids)
+    assert not banned, f"the image placeholders {sorted(banned)} were sampled"
+    ends = [place for place, token in enumerate(tokens) if token in encoder.eos_token_ids]
+    assert ends in ([], [len(tokens) - 1]), "a reply goes on after its end token"
+    assert ends or len(tokens) == _REPLY, (
+        "a reply ends early without its end token, which belongs to it"
+    )
+
+
+def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
+    """It plays with the weights that it has loaded, and rejects those of another model."""
+    if not issubclass(target, TokenEngine) or not target.capabilities.trains:
+        return ok("It loads weights", "not run: its capabilities say that it does not")
+    asyncio.run(_check_weights(target, settings))
+    return None
+
+
+async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    from agentrl.policies.tiny import tiny_model
+
+    async with _opened(target, settings) as (engine, folder):
+        encoder = ChatEncoder(folder)
+        prompts = example_prompts(encoder)
+        await ask(engine, prompts)  # fills the caches that the new weights make stale
+        other = tiny_model.build(folder.parent / "other", 1)
+        await engine.load_weights(other / "model.safetensors", 7)
+        for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
+            assert reply.version == 7, f"replies report version {reply.version} of the weights"
+            expected = expected_logprobs(other, encoder, prompt, reply, 1.0)
+            worst = float(np.abs(np.subtract(reply.logprobs, expected)).max())
+            assert worst <= _TOLERANCE, (
+                f"after load_weights its log-probabilities differ by up to {worst:.3g} from those "
+                "of the new weights"
+            )
+        incomplete = load_file(other / "model.safetensors")
+        incomplete.pop(sorted(incomplete)[0])
+        save_file(incomplete, folder.parent / "incomplete.safetensors")
+        try:
+            await engine.load_weights(folder.parent / "incomplete.safetensors", 8)
+        except EngineError:
+            return
+        raise AssertionError(
+            "load_weights accepts a file that lacks a weight; compare it with the model "
+            "(agentrl.policies.engines.weight_checks.check_header)"
+        )
+
+
+def check_close(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
+    """It can be closed twice, also before it was started, and then answers no more."""
+    if not issubclass(target, TokenEngine):
+        return ok("It can be closed", _CHAT)
+    asyncio.run(_check_close(target, settings))
+    return None
+
+
+async def _check_close(target: type[TokenEngine], settings: Mapping[str, Any]) -> None:
+    async with _opened(target, settings) as (engine, folder):
+        unused = target(EngineSettings(folder=folder, max_context=1024), **settings)
+        await unused.close()
+        await engine.close()
+        await engine.close()
+        try:
+            prompt = Prompt(token_ids=ChatEncoder(folder).opening())
+            await asyncio.wait_for(engine.generate(prompt, Sampling(max_new_tokens=1)), 20)
+        except EngineError:
+            return
+        except TimeoutError:
+            raise AssertionError("a closed engine never answers; raise EngineError") from None
+        raise AssertionError("a closed engine still answers; raise EngineError")
+
+
+@asynccontextmanager
+async def _opened(
+    target: type[TokenEngine], settings: Mapping[str, Any]
+) -> AsyncIterator[tuple[TokenEngine, Path]]:
+    """A started engine, and the folder of its tiny model."""
+    from agentrl.policies import torch_companions
+    from agentrl.policies.tiny import tiny_model
+
+    torch_companions.patch_broken_imports()
+    with TemporaryDirectory(prefix="agentrl-check-") as scratch:
+        folder = tiny_model.build(Path(scratch) / "tiny", 0)
+        engine = target(EngineSettings(folder=folder, max_context=1024), **settings)
+        try:
+            await engine.start()
+            yield engine, folder
+        finally:
+            await engine.close()
+
+
+def example_prompts(encoder: ChatEncoder) -> list[Prompt]:
+    """No image, one, and two of different sizes."""
+    small, large = _image(0, 84, 140), _image(1, 112, 196)
+    messages = (
+        Message(role="user", text="hello"),
+        Message(role="user", text="<image>\nnext", images=(small,)),
+        Message(role="user", text="<image>a<image>", images=(large, small)),
+    )
+    return [Conversation(encoder, "play").observe(message) for message in messages]
+
+
+def _image(seed: int, width: int, height: int) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+async def ask(
+    engine: TokenEngine,
+    prompts: Sequence[Prompt],
+    *,
+    temperature: float = 1.0,
+    reverse: bool = False,
+) -> list[Reply]:
+    """The replies to all prompts, asked for at once, each with a seed of its own."""
+    seeds = list(range(len(prompts)))
+    if reverse:
+        seeds.reverse()
+    samplings = [
+        Sampling(seed=seed, temperature=temperature, max_new_tokens=_REPLY) for seed in seeds
+    ]
+    for _ in prompts:
+        engine.begin_episode()
+    try:
+        pairs = zip(prompts, samplings, strict=True)
+        return list(await asyncio.gather(*(engine.generate(p, s) for p, s in pairs)))
+    finally:
+        for _ in prompts:
+            engine.end_episode()
+
+
+def expected_logprobs(
+    folder: Path, encoder: ChatEncoder, prompt: Prompt, reply: Reply, temperature: float
+) -> list[float]:
+    """The log-probabilities of a reply's tokens, by transformers in one forward pass."""
+    import torch
+
+    ids = torch.tensor([[*prompt.token_ids, *reply.token_ids]])
+    adapter = encoder.model_adapter
+    inputs = adapter.forward_inputs(ids, torch.ones_like(ids, dtype=torch.bool), prompt.images)
+    with torch.no_grad():
+        logits = _model(folder)(**inputs).logits[0].float()
+    logits[:, list(adapter.banned_token_ids)] = -torch.inf
+    table = torch.log_softmax(logits / temperature, dim=-1)
+    start = len(prompt.token_ids) - 1
+    return [float(table[start + k, token]) for k, token in enumerate(reply.token_ids)]
+
+
+@lru_cache(maxsize=2)
+def _model(folder: Path) -> Any:
+    from agentrl.policies.models import load_model
+
+    return load_model(folder).eval()
+
+
+def _name(target: type[Engine]) -> str:
+    return f"{target.__module__}:{target.__qualname__}"

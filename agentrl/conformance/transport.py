@@ -1,0 +1,237 @@
+"""Checks of a weight transport, a class of `train.weight_transfer`.
+
+They bring the weights of a tiny model to an engine that the transport can reach.
+"""
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from agentrl.config import RolloutConfig
+from agentrl.conformance.engine import ask, example_prompts, expected_logprobs
+from agentrl.errors import ConfigError, EngineError
+from agentrl.extension_points import ENGINE
+from agentrl.findings import Finding, ok
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.engines.engine import EngineSettings, TokenEngine
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.engine_link import EngineLink, LocalLink
+from agentrl.weight_sync.weight_sender import WeightSender
+from agentrl.weight_sync.weight_transport import StreamedTransport, Update, WeightTransport
+
+_DEADLINE_S = 120.0
+_TOLERANCE = 2e-3
+
+
+def check_needs(target: type[WeightTransport]) -> Finding:
+    """There is an engine that it can reach, and GPUs as it needs them."""
+    return ok(
+        "There is an engine that it can reach", f"checked with {_engine_for(target).__name__}"
+    )
+
+
+def check_weights_arrive(target: type[WeightTransport]) -> None:
+    """Engines play with each version that is published, and checksums are verified."""
+    asyncio.run(_check_weights_arrive(target))
+
+
+async def _check_weights_arrive(target: type[WeightTransport]) -> None:
+    from safetensors.torch import load_file
+
+    from agentrl.policies.tiny import tiny_model
+
+    async with _opened(target) as (engine, folder):
+        encoder = ChatEncoder(folder)
+        prompts = example_prompts(encoder)
+        await ask(engine, prompts)
+        transport, engines = target(), _Engines(target(), engine)
+        learner = _Learner(transport, load_file(folder / "model.safetensors"))
+        for version, checked in ((1, True), (2, False), (3, True)):
+            new = tiny_model.build(folder.parent / f"{version}", version % 2)
+            learner.weights = load_file(new / "model.safetensors")
+            learner.checked = checked
+            update = Update(version=version, transport="checked", checked=checked)
+            await asyncio.wait_for(transport.publish(learner, engines, update), _DEADLINE_S)
+            for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
+                expected = expected_logprobs(new, encoder, prompt, reply, 1.0)
+                worst = float(np.abs(np.subtract(reply.logprobs, expected)).max())
+                assert worst <= _TOLERANCE, (
+                    f"after version {version} the engine's log-probabilities differ by up to "
+                    f"{worst:.3g} from those of the published weights"
+                )
+                assert reply.version == version, (
+                    f"replies report version {reply.version} after version {version} was published"
+                )
+        learner.close()
+        learner.close()
+
+
+def check_all_ranks(target: type[WeightTransport]) -> Finding | None:
+    """Every rank of the learner iterates over all weights, and only rank 0 reaches the engines."""
+    if not issubclass(target, StreamedTransport):
+        return ok(
+            "Every rank of the learner takes part",
+            "not a StreamedTransport: the learner writes the weights itself",
+        )
+    import torch
+
+    source = _Source({"first": torch.zeros(2), "last": torch.zeros(3)})
+    target().send(source, _NoLink(1, 1), 1, "127.0.0.1")
+    assert source.num_read == len(source.weights), (
+        f"rank 1 read {source.num_read} of {len(source.weights)} weights in `send`; each is "
+        "gathered from all ranks, so rank 0 would wait for it forever"
+    )
+    return None
+
+
+def check_missing_weight(target: type[WeightTransport]) -> Finding | None:
+    """An update of which a weight is missing is an EngineError."""
+    if not issubclass(target, StreamedTransport):
+        return ok(
+            "A missing weight is an EngineError", "not a StreamedTransport: engines verify the file"
+        )
+    asyncio.run(_check_missing_weight(target))
+    return None
+
+
+async def _check_missing_weight(target: type[StreamedTransport]) -> None:
+    from safetensors.torch import load_file
+
+    async with _opened(target) as (engine, folder):
+        transport = target()
+        engines = _Engines(transport, engine)
+        learner = _Learner(target(), load_file(folder / "model.safetensors"))
+        names = list(learner.shapes())
+        await engines.begin_weight_update(1, learner.shapes(), False)
+        learner.weights.pop(names[-1])
+        try:
+            await asyncio.to_thread(learner.send_weights, "checked", engines.link())
+            await engines.finish_weight_update(1, names, None)
+        except EngineError:
+            return
+        finally:
+            learner.close()
+        raise AssertionError(f"`finish` accepts an update without {names[-1]}; raise EngineError")
+
+
+class _Source:
+    """Weights as a learner's rank has them."""
+
+    def __init__(self, weights: dict[str, Any]) -> None:
+        self.weights, self.num_read = weights, 0
+
+    @property
+    def dtype(self) -> Any:
+        return next(iter(self.weights.values())).dtype
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(tensor.shape) for name, tensor in self.weights.items()}
+
+    def iter_full_weights(self) -> Iterator[tuple[str, Any]]:
+        for name, tensor in self.weights.items():
+            self.num_read += 1
+            yield name, tensor
+
+
+class _Learner(_Source):
+    """The learner, as the trainer sees it."""
+
+    def __init__(self, transport: WeightTransport, weights: dict[str, Any]) -> None:
+        super().__init__(weights)
+        self.checked = False
+        self._transport = transport
+        self._sender: WeightSender | None = None
+
+    def save_weights(self, path: Path) -> None:
+        weight_files.write(path, self.weights, checked=self.checked)
+
+    def save_base(self, path: Path) -> None:
+        raise ConfigError("adapters are not part of the checks")
+
+    def save_adapter(self, folder: Path) -> None:
+        raise ConfigError("adapters are not part of the checks")
+
+    def send_weights(self, transport: str, link: EngineLink) -> str | None:
+        assert isinstance(self._transport, StreamedTransport), (
+            "publish calls send_weights, so it must be a StreamedTransport"
+        )
+        if self._sender is None:
+            self._sender = WeightSender(self._transport, self, link, rank=0, host="127.0.0.1")
+        return self._sender.send(checked=self.checked)
+
+    def close(self) -> None:
+        if self._sender is not None:
+            self._sender.close()
+
+
+class _Engines:
+    """One engine with its end of the transport, as the trainer sees it."""
+
+    def __init__(self, transport: WeightTransport, engine: TokenEngine) -> None:
+        self._transport: Any = transport
+        self._engine = engine
+        self.load_weights = engine.load_weights
+        self.load_adapter = engine.load_adapter
+
+    async def begin_weight_update(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        await self._transport.begin(self._engine, version, shapes, checked)
+
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        await self._transport.finish(self._engine, version, names, digest)
+
+    def link(self) -> EngineLink:
+        async def receive(message: Any) -> None:
+            # As on the way to another process.
+            await self._transport.receive(self._engine, pickle.loads(pickle.dumps(message)))
+
+        return LocalLink(receive, 1, _DEADLINE_S)
+
+
+class _NoLink(EngineLink):
+    def send_each(self, messages: Sequence[Any]) -> None:
+        """Only rank 0 may call this."""
+        raise AssertionError("a rank other than 0 sends to the engines")
+
+
+def _engine_for(target: type[WeightTransport]) -> type[TokenEngine]:
+    """The first built-in engine that the transport can reach and that is installed."""
+    import torch
+
+    if target.needs.gpus is not None and not torch.cuda.is_available():
+        raise ConfigError("the transport needs GPUs (needs.gpus), and there is none")
+    for one in ENGINE.extensions():
+        engine = ENGINE.resolve(one.name)
+        if not issubclass(engine, target.needs.engine):
+            continue
+        if not engine.missing_packages(RolloutConfig(engine=one.name)):
+            found: type[TokenEngine] = engine
+            return found
+    raise ConfigError(f"no engine of class {target.needs.engine.__name__} is installed")
+
+
+@asynccontextmanager
+async def _opened(target: type[WeightTransport]) -> AsyncIterator[tuple[TokenEngine, Path]]:
+    from agentrl.policies import torch_companions
+    from agentrl.policies.tiny import tiny_model
+
+    torch_companions.patch_broken_imports()
+    with TemporaryDirectory(prefix="agentrl-check-") as scratch:
+        folder = tiny_model.build(Path(scratch) / "tiny", 0)
+        backend = target.needs.backend
+        settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
+        engine = _engine_for(target)(settings)
+        try:
+            await engine.start()
+            yield engine, folder
+        finally:
+            await engine.close()

@@ -1,0 +1,121 @@
+"""The checks of engines, on the example, on built-ins, and on broken copies of the example."""
+
+import inspect
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.conformance import engine as checks
+from agentrl.errors import ConfigError, EngineError
+from agentrl.extension_points import ENGINE
+from agentrl.policies.engines.engine import ChatEngine, EngineCapabilities, TokenEngine
+from agentrl.weight_sync.transport_choice import built_in
+
+pytestmark = [pytest.mark.filterwarnings("default")]
+EXAMPLE = Path(__file__).parents[3] / "examples" / "extend" / "engine.py"
+NUMBERS = itertools.count()
+CHECKS = [
+    checks.check_arguments,
+    checks.check_abilities,
+    checks.check_replies,
+    checks.check_weights,
+    checks.check_close,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", [f"{EXAMPLE}:PlainEngine", "hf"])
+def test_the_example_and_the_transformers_engine_pass(name, check):
+    check(ENGINE.resolve(name), {})
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize("check", CHECKS)
+def test_vllm_passes(check):
+    pytest.importorskip("vllm")
+    check(ENGINE.resolve("vllm"), {})
+
+
+@pytest.mark.parametrize("name", [one.name for one in ENGINE.extensions()])
+def test_the_capabilities_of_built_in_engines_are_consistent(name):
+    checks.check_abilities(ENGINE.resolve(name), {})
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "check", "words"),
+    [
+        ("/ (sampling.temperature or 1.0)", "", checks.check_replies, "log-probabilities differ"),
+        ("logits[list(adapter.banned_token_ids)] = -torch.inf", "", checks.check_replies, "differ"),
+        (", generator=generator", "", checks.check_replies, "another order"),
+        ("< sampling.max_new_tokens", "<= 8", checks.check_replies, "9 tokens"),
+        ("check_header(self._model, path)", "pass", checks.check_weights, "lacks a weight"),
+        ("self._version = version", "pass", checks.check_weights, "version 0"),
+        ("self._model.load_state_dict", "dict", checks.check_weights, "published was|differ by"),
+        ("self._model = None\n", "pass\n", checks.check_close, "still answers"),
+    ],
+)
+def test_a_broken_copy_fails_with_the_reason(tmp_path, right, wrong, check, words):
+    head, found, tail = EXAMPLE.read_text().rpartition(right)
+    assert found
+    path = tmp_path / f"broken_{next(NUMBERS)}.py"
+    path.write_text(head + wrong + tail)
+    with pytest.raises((AssertionError, EngineError), match=words):
+        check(ENGINE.resolve(f"{path}:PlainEngine"), {})
+
+
+def test_promises_without_a_method_are_found():
+    class Sleepless(ENGINE.resolve(f"{EXAMPLE}:PlainEngine")):
+        capabilities = EngineCapabilities(sleeps=True)
+
+    with pytest.raises(AssertionError, match="promise what sleep does"):
+        checks.check_abilities(Sleepless, {})
+
+
+def test_unknown_arguments_are_found_by_the_signature():
+    plain = ENGINE.resolve(f"{EXAMPLE}:PlainEngine")
+    assert plain.known_kwargs() == ["device"]
+    with pytest.raises(ConfigError, match=r"engine_kwargs\.devise.*did you mean 'device'"):
+        checks.check_arguments(plain, {"devise": "cpu"})
+
+
+def test_engines_are_resolved_without_their_libraries():
+    code = (
+        "import sys; from agentrl.extension_points import ENGINE, TRANSPORT\n"
+        "for one in ENGINE.extensions(): ENGINE.resolve(one.name)\n"
+        "for one in TRANSPORT.extensions(): TRANSPORT.resolve(one.name)\n"
+        "assert not {'torch', 'vllm', 'transformers', 'httpx2', 'sglang'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_every_check_is_run_here():
+    own = {f for n, f in inspect.getmembers(checks, inspect.isfunction) if n.startswith("check_")}
+    assert own == set(CHECKS)
+    assert issubclass(ENGINE.resolve("remote"), ChatEngine)
+    assert issubclass(ENGINE.resolve("sglang"), TokenEngine)
+
+
+def row(name: str) -> str:
+    """The row of a built-in engine in docs/extending.md."""
+    engine = ENGINE.resolve(name)
+    able = engine.capabilities
+    reached = [n for n, one in built_in().items() if issubclass(engine, one.needs.engine)]
+    cells = [
+        f"`{name}`",
+        *("yes" if able_to else "no" for able_to in (able.trains, able.reproducible, able.sleeps)),
+        f"up to {able.max_lora_rank}" if able.max_lora_rank else "merged only",
+        "any" if able.max_temperature is None else f"up to {able.max_temperature:g}",
+        ", ".join(f"`{n}`" for n in reached) or "none",
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def test_the_documented_table_is_that_of_the_classes():
+    table = "".join(row(one.name) for one in ENGINE.extensions() if one.origin == "agentrl")
+    assert f"|---|---|---|---|---|---|---|\n{table}\n" in (
+        EXAMPLE.parents[2] / "docs" / "extending.md"
+    ).read_text(encoding="utf-8")
