@@ -19,6 +19,7 @@ torch_companions.patch_broken_imports()
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
@@ -80,6 +81,7 @@ def build(name: str, folder: Path) -> Path:
                 parameter.mul_(3)  # so that distributions are peaked
     model.generation_config.eos_token_id = [ids[family.eos]]
     model.save_pretrained(folder)
+    _rename(folder / "model.safetensors", _SIGLIP)
     shutil.copyfile(TEMPLATES / f"{family.template}.jinja", folder / "chat_template.jinja")
     tokenizer.chat_template = (folder / "chat_template.jinja").read_text()
     tokenizer.save_pretrained(folder)
@@ -88,6 +90,22 @@ def build(name: str, folder: Path) -> Path:
         processor.chat_template = tokenizer.chat_template
         processor.save_pretrained(folder)
     return folder
+
+
+_SIGLIP = ("vision_tower.", "vision_tower.vision_model.")
+"""transformers leaves out a part of the names that models on the Hugging Face Hub have."""
+
+
+def _rename(file: Path, prefixes: tuple[str, str]) -> None:
+    """Give the weights the names that they have on the Hub."""
+    old, new = prefixes
+    weights = load_file(file)
+    if any(name.startswith("vision_tower.encoder.layers") for name in weights):
+        weights = {
+            new + name.removeprefix(old) if name.startswith(old) else name: tensor
+            for name, tensor in weights.items()
+        }
+        save_file(weights, file, metadata={"format": "pt"})
 
 
 def _tokenizer(family: Family) -> Any:
@@ -177,19 +195,24 @@ _QWEN3_VISION = {
     "depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 64, "out_hidden_size": 64,
     "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
 }  # fmt: skip
-_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "norm_topk_prob": True,
+}
 
 
 _GEMMA_LAYERS: dict[str, Any] = {
     "sliding_window": 16, "query_pre_attn_scalar": 32,
-    "layer_types": ["sliding_attention", "full_attention"],
+    "layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": True,
 }  # fmt: skip
 
 
 def _gemma3(ids: dict[str, int]) -> Any:
     vision = {
         "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "image_size": 56, "patch_size": 14,
+        "num_attention_heads": 2, "image_size": 56, "patch_size": 14, "vision_use_head": False,
     }  # fmt: skip
     config = transformers.Gemma3Config(
         text_config=_text(ids, **_GEMMA_LAYERS),
@@ -263,6 +286,31 @@ def _llava_processor(tokenizer: Any) -> Any:
         video_processor=transformers.LlavaOnevisionVideoProcessor(size=size),
         num_image_tokens=16,
         vision_feature_select_strategy="full",
+    )
+
+
+def _llava(ids: dict[str, int]) -> Any:
+    vision = {
+        "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 56, "patch_size": 14,
+        "vision_use_head": False,
+    }  # fmt: skip
+    config = transformers.LlavaConfig(
+        text_config={"model_type": "qwen2", **_text(ids)},
+        vision_config=vision,
+        image_token_index=ids["<image>"],
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+        tie_word_embeddings=False,
+    )
+    return transformers.LlavaForConditionalGeneration._from_config(config, dtype=torch.float32)
+
+
+def _llava_simple_processor(tokenizer: Any) -> Any:
+    size = {"height": 56, "width": 56}
+    image = transformers.SiglipImageProcessor(size=size)
+    return transformers.LlavaProcessor(
+        image, tokenizer, patch_size=14, vision_feature_select_strategy="full"
     )
 
 
@@ -377,6 +425,14 @@ FAMILIES = {
         eos="<|im_end|>",
         named={"image_token": "<image>", "video_token": "<video>"},
         processor=_llava_processor,
+    ),
+    "LLaVA (generic)": Family(
+        template="llava_onevision",
+        model=_llava,
+        special=(*_CHATML, "<image>"),
+        eos="<|im_end|>",
+        named={"image_token": "<image>"},
+        processor=_llava_simple_processor,
     ),
 }
 """Families by their names in the table of `model_families.py`."""

@@ -65,6 +65,7 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(config.model, Path(scratch))
         encoder = open_encoder(config.model, folder)
+        report.unchecked += encoder.model_adapter.notes
         if config.model.path != "tiny" or config.model.adapter != "auto":
             strict = config.model.chat in ("auto", "template")
             report.measured["chat template"] = check_template(encoder, folder, strict=strict)

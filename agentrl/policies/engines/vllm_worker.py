@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from agentrl.policies.engines import vllm_transfer
 from agentrl.policies.engines.weight_checks import check_digest, join_digests, tensor_digest
+from agentrl.policies.models.stored_names import as_stored
 
 vllm_transfer.register()
 
@@ -37,6 +38,7 @@ class WeightLoader:
         self._check_intact()
         weights = load_file(path)
         check_digest(Path(path), weights)
+        weights = as_stored(self._model_folder(), weights)
         self.weights_are_torn = True
         # Not load_weights: the CPU backend packs weights for oneDNN and frees the originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
@@ -57,12 +59,13 @@ class WeightLoader:
         self.weights_are_torn = True
         model = self.model_runner.get_model()
         received = self._received = dict[str, str]()
+        folder = self._model_folder()
         load = type(model).load_weights
 
         def record(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
             for name, tensor in weights:
                 received[name] = tensor_digest(tensor) if checked else ""
-                yield name, tensor
+                yield from as_stored(folder, {name: tensor}).items()
 
         # Every transfer engine delivers weights through this method.
         model.load_weights = lambda weights: load(model, record(weights))
@@ -92,6 +95,9 @@ class WeightLoader:
     def check_safetensors(self, path: str) -> None:
         """Verify a file against the checksum in its header, if it has one."""
         check_digest(Path(path), load_file(path))
+
+    def _model_folder(self) -> Path:
+        return Path(self.model_runner.model_config.model)
 
     def _check_intact(self) -> None:
         if self.weights_are_torn:

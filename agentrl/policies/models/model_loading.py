@@ -105,6 +105,20 @@ def load_on_meta(path: Path) -> nn.Module:
     return model
 
 
+def load_names(path: Path) -> nn.Module:
+    """Load a model on the meta device, with what transformers did to the names of its weights.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    loader = _loader(path)
+    try:
+        model: nn.Module = loader.from_pretrained(path, local_files_only=True, device_map="meta")
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
+    return model
+
+
 def _loader(path: Path) -> Any:
     """The transformers class that loads the model of a folder."""
     from agentrl.policies import torch_companions

@@ -225,12 +225,12 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
     """
     import torch
 
+    from agentrl.policies.models.stored_names import as_stored
     from agentrl.training.learner import lora_adapters
 
-    weights = lora_adapters.merge(_policy_weights(checkpoint, weight_files.read(source)), lora)
-    weight_files.export(
-        source, folder, {n: t.to(getattr(torch, dtype)) for n, t in weights.items()}
-    )
+    weights = lora_adapters.merge(_policy_weights(checkpoint, source), lora)
+    plain = {n: t.to(getattr(torch, dtype)) for n, t in weights.items()}
+    weight_files.export(source, folder, as_stored(source, plain))
 
 
 def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
@@ -247,10 +247,11 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
     """
     import torch
 
+    from agentrl.policies.models import load_model
     from agentrl.training.learner import lora_adapters, qlora
 
-    start_weights = weight_files.read(source)
-    weights = _policy_weights(checkpoint, start_weights)
+    start_weights = load_model(source).state_dict()
+    weights = _policy_weights(checkpoint, source)
     for name, tensor in weights.items():
         first = start_weights.get(lora_adapters.base_name(name) or "")
         if first is not None and model.lora.base == "nf4" and lora_adapters.is_base_weight(name):
@@ -264,17 +265,20 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
     lora_adapters.write(folder, weights, model.lora, base)
 
 
-def _policy_weights(checkpoint: Path, start_weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _policy_weights(checkpoint: Path, source: Path) -> dict[str, Tensor]:
     """The policy's master weights in a checkpoint, by their names in the trained model.
 
     Args:
         checkpoint: as returned by `by_name`.
-        start_weights: the weights that the run started from.
+        source: the folder of the model that the run started from.
     """
+    from agentrl.policies.models import load_on_meta
     from agentrl.training.learner import learner_state, lora_adapters, qlora, sharded_checkpoint
 
+    shapes = {name: p.shape for name, p in load_on_meta(source).named_parameters()}
+
     def shape(name: str) -> Sequence[int]:
-        return start_weights[lora_adapters.base_name(name) or ""].shape
+        return shapes[lora_adapters.base_name(name) or ""]
 
     return qlora.dequantize_tensors(
         sharded_checkpoint.read(checkpoint / _LEARNER, learner_state.POLICY), shape

@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, load_model
+from agentrl.policies.models.stored_names import as_stored
 from agentrl.text import did_you_mean
 from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
 from agentrl.training.learner.backbone import Backbone
@@ -59,7 +60,7 @@ class ShardedModel(Generic[S]):
         seed: int,
         frozen: bool = False,
     ) -> None:
-        self._folder = folder
+        self._folder, self._adapter = folder, model_adapter
         self._rank = rank
         self._checked = train.check_weights
         self._dtype: torch.dtype = getattr(torch, config.dtype)
@@ -224,13 +225,18 @@ class ShardedModel(Generic[S]):
         Raises:
             ConfigError: they belong to another model, or the file holds no weights.
         """
-        self.load_full_weights(weight_files.read(path))
+        full = weight_files.read(path)
+        names = {lora_adapters.base_name(name) for name in self._named()} - {None}
+        if not names <= full.keys() and (path.parent / "config.json").is_file():
+            # An exported model, whose file has the names of the Hub.
+            full = dict(load_model(path.parent, model_adapter=self._adapter).state_dict())
+        self.load_full_weights(full)
 
     def export(self, folder: Path) -> None:
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
         full = self.weights()
         if self._rank.number == 0:
-            weight_files.export(self._folder, folder, full)
+            weight_files.export(self._folder, folder, as_stored(self._folder, full))
 
     def _named(self) -> dict[str, nn.Parameter]:
         return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}

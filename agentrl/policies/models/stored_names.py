@@ -1,0 +1,62 @@
+"""The names of a model's weights in its files, which differ from those in memory for some families.
+
+transformers renames weights while it loads them, and joins those of experts. Files of the Hugging
+Face Hub keep the first form, which engines expect as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentrl.policies.models.model_loading import load_names
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_EXPERTS = ".experts."
+"""In the names of weights that transformers may transpose, without a trace in their shapes."""
+
+
+def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights under the names, and in the form, that they have in a model's files.
+
+    Args:
+        folder: the model's folder.
+        tensors: by their names in memory.
+
+    Raises:
+        ConfigError: the folder has no such model.
+    """
+    known = _stored_shapes(folder)
+    if all(
+        known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
+        for name, tensor in tensors.items()
+    ):
+        return dict(tensors)  # without loading anything
+    model = _names(folder)
+    if not model._weight_conversions:
+        return dict(tensors)
+    from transformers.core_model_loading import revert_weight_conversion
+
+    found: dict[str, Tensor] = revert_weight_conversion(model, dict(tensors))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    from safetensors import safe_open
+
+    found: dict[str, tuple[int, ...]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                found[name] = tuple(file.get_slice(name).get_shape())
+    return found
+
+
+@lru_cache(maxsize=4)
+def _names(folder: Path) -> Any:
+    return load_names(folder)
