@@ -187,9 +187,7 @@ class VLLMEngine(TokenEngine):
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
-        collapsed = self._encoder.model_adapter.collapse_image_tokens(
-            prompt.token_ids, prompt.images
-        )
+        collapsed = self._encoder.model_adapter.engine_prompt(prompt.token_ids, prompt.images)
         request: dict[str, Any] = {"prompt_token_ids": collapsed}
         if prompt.images:
             request["multi_modal_data"] = {"image": list(prompt.images)}

@@ -103,6 +103,10 @@ class ModelAdapter:
             raise ValueError(f"image tokens in runs of {runs}, but the images have {expected}")
         return collapsed
 
+    def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+        """The ids that vLLM expands to the prompt's, once it has seen the images."""
+        return self.collapse_image_tokens(token_ids, images)
+
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
         """int64[..., L], the position ids of one sequence."""
         return np.arange(len(token_ids))

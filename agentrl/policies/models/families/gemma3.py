@@ -25,6 +25,30 @@ class Gemma3(ProcessorAdapter):
         size = self._processor.image_processor.size
         return resize_image(image, (size["width"], size["height"]))
 
+    def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+        """One start token per image, without the two line breaks that vLLM adds on each side."""
+        collapsed = self.collapse_image_tokens(token_ids, images)
+        if not images:
+            return collapsed
+        start, end = self.image_markup(images[0])[0], self.image_markup(images[0])[-1]
+        added = {name: id for name, id in self._added.items() if name and not name.strip("\n")}
+        lengths = {id: len(name) for name, id in added.items()}
+        found: list[int] = []
+        owed = 0
+        for id, following in zip(collapsed, [*collapsed[1:], None], strict=True):
+            if id == self.image_token_id:
+                continue
+            if id == end:
+                owed = 2
+                continue
+            if id in lengths and (owed or following == start):
+                left = lengths[id] - owed - (2 if following == start else 0)
+                found += [added["\n" * left]] if left else []
+            else:
+                found.append(id)
+            owed = 0
+        return found
+
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
