@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from agentrl.policies.models.image_processor import ProcessorAdapter
+from agentrl.types import Image
 
 
 class InternVL(ProcessorAdapter):
@@ -16,3 +18,10 @@ class InternVL(ProcessorAdapter):
     def processor_arguments(self) -> dict[str, Any]:
         """Tiles are the default of the processor, but not of its image processor alone."""
         return {"crop_to_patches": True}
+
+    def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+        """One image token per image, without the start and end tokens that vLLM adds."""
+        collapsed = self.collapse_image_tokens(token_ids, images)
+        around = {markup[0] for markup in map(self.image_markup, images)}
+        around |= {markup[-1] for markup in map(self.image_markup, images)}
+        return [id for id in collapsed if id not in around]
