@@ -284,7 +284,7 @@ class Batch:
 
 
 @dataclass(slots=True, kw_only=True)
-class LossInputs:
+class TokenTargets:
     """Tensors of a batch's N sampled tokens beyond those of `Batch`; see `TrainingSample`."""
 
     advantages: Tensor

@@ -41,7 +41,7 @@ from rich.table import Table
 from torch.distributed.fsdp import FSDPModule
 from trainer import sample, words
 
-from agentrl.config import AlgorithmConfig, Config, ModelConfig, RolloutConfig
+from agentrl.config import Config, ModelConfig, RolloutConfig, algorithm_config
 from agentrl.policies import torch_companions
 from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models import ModelAdapter, adapter_for
@@ -246,7 +246,7 @@ def learned(
 def job(folder: Path, size: Size, *, shared: bool, checkpointing: bool = True) -> Config:
     """configs/number_game_3b.yaml with other sizes."""
     config = Config(
-        algorithm=AlgorithmConfig(name="grpo"),
+        algorithm=algorithm_config("grpo"),
         model=ModelConfig(path=str(folder), dtype=size.dtype, freeze_vision=True),
     )
     config.train.micro_batch_tokens = size.micro_batch_tokens

@@ -39,7 +39,7 @@ from rich.table import Table
 from trainer_step import Ours, Size
 from trainer_trl import RELEASE, Theirs, relative
 
-from agentrl.config import AlgorithmConfig, Config
+from agentrl.config import Config, algorithm_config
 from agentrl.policies import torch_companions
 from agentrl.policies.models import ModelAdapter, adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
@@ -171,7 +171,7 @@ def measured(
 
 def settings() -> Config:
     """Settings of both learners, without correction for engine mismatch, as in the bare loop."""
-    config = Config(algorithm=AlgorithmConfig(name="grpo"))
+    config = Config(algorithm=algorithm_config("grpo"))
     config.optim.lr = 1e-5
     config.train.compare_engine = False
     return config

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import PIL.Image
 
-from agentrl.config import AlgorithmConfig, Config, EnvConfig, RewardConfig, RolloutConfig
+from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.config import Config, EnvConfig, RewardConfig, RolloutConfig, algorithm_config
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
@@ -69,6 +70,7 @@ class Ours:
         self._rollouts = RolloutWorker(self._config, folder, None)
         self._loop.run_until_complete(self._rollouts.start())
         self._learner = Learner(self._config, folder)
+        self._algorithm = load_algorithm(self._config.algorithm)
         self._steps = 0
 
     def step(self) -> tuple[float, float]:
@@ -80,7 +82,7 @@ class Ours:
         self._steps += 1
         config = self._config
         chosen = env_seeds.training_seeds(
-            config.seed, config.rollout, config.algorithm, self._steps
+            config.seed, config.rollout, self._algorithm.attempts, self._steps
         )
         tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
@@ -91,7 +93,7 @@ class Ours:
         ]
         built = build_training_samples(
             groups,
-            self._config.algorithm,
+            self._algorithm,
             self._learner.score_tokens,
             max_new_tokens=self._config.rollout.max_new_tokens,
             version=self._steps - 1,
@@ -112,7 +114,7 @@ class Ours:
 def job(data: Path, size: Size, reward: str) -> Config:
     """Our configuration with TRL's settings wherever both have one."""
     config = Config(
-        algorithm=AlgorithmConfig(name="grpo", aggregate="token_mean"),
+        algorithm=algorithm_config("grpo", aggregate="token_mean"),
         env=EnvConfig(
             id="QA-v0",
             kwargs={"data": str(data)},

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from trainer_step import WORDS, Size
 
-from agentrl.config import AlgorithmConfig, Config
+from agentrl.config import Config, algorithm_config
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.training.learner.learner import Learner
@@ -154,7 +154,7 @@ def relative(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
 
 
 def _ours(folder: Path, samples: Sequence[TrainingSample]) -> dict[str, Tensor]:
-    config = Config(algorithm=AlgorithmConfig(name="grpo", aggregate="token_mean"))
+    config = Config(algorithm=algorithm_config("grpo", aggregate="token_mean"))
     config.train.compare_engine = False
     learner = Learner(config, folder)
     # TRL never samples an image token, but its loss normalizes over them.

@@ -9,82 +9,35 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import episode_selection, losses
-from agentrl.algorithms.advantages import compute_advantages
-from agentrl.algorithms.kl import ESTIMATES, MAX_K3
-from agentrl.algorithms.losses import LOSSES, token_weights
-from agentrl.algorithms.trajectories import Trajectories
-from agentrl.config import AlgorithmConfig
+from agentrl.algorithms.core.advantages import compute_advantages
+from agentrl.algorithms.core.aggregation import token_weights
+from agentrl.algorithms.core.algorithm import Algorithm, load_algorithm
+from agentrl.algorithms.core.importance import importance_weights
+from agentrl.algorithms.core.kl import ESTIMATES, MAX_K3
+from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, load_loss
+from agentrl.algorithms.core.trajectories import Trajectories
+from agentrl.config import (
+    ImportanceConfig,
+    LossConfig,
+    algorithm_config,
+    algorithm_defaults,
+)
+from agentrl.extension_points import ALGORITHM, LOSS
 
 PAGE = Path(__file__).resolve().parent / "algorithms.md"
 MARK = "<!-- Below this line: python docs/make_algorithms.py -->\n"
 CORRECTED_ELSEWHERE = {
-    "token_truncate": "same as TRL and verl",
-    "token_mask": "same as TRL and verl",
+    "token_truncate": "same as TRL and verl; TRL's default bound is 3",
+    "token_mask": "same as TRL",
     "sequence_truncate": "TRL and verl: one W per row, even if it has several turns",
     "sequence_mask": "TRL and verl: one W per row, even if it has several turns",
 }
 DIVERGENCES_ELSEWHERE = {
-    "k1": "same as verl",
-    "abs": "same as verl",
-    "k2": "same as verl",
-    "k3": "same as verl; TRL has no bound",
-    "k3+": "same as verl",
-}
-ESTIMATORS = {
-    "grpo": (
-        "(R - mean) / (std + 1e-6)",
-        "TRL adds 1e-4; a group of one gets R in verl, 0 in TRL and here",
-    ),
-    "dr_grpo": ("R - mean", "a group of one gets R in verl, 0 in TRL and here"),
-    "rloo": ("n / (n - 1) (R - mean)", "a group of one gets R in verl, 0 in TRL and here"),
-    "turn_grpo": ("GRPO over all turns of the group, by G", "ours"),
-    "state_grpo": ("GRPO over the turns from one state, by G", "ours: GiGPO's second term"),
-    "gigpo": (
-        "`episode_weight` GRPO of R + `state_weight` GRPO of G at one state",
-        "GiGPO's code compares states by exact pixels, which a status bar's clock changes",
-    ),
-    "reinforce_pp": (
-        "white(G)",
-        "verl resets G at tokens that were not sampled",
-    ),
-    "reinforce_pp_baseline": ("white(R - mean)", "a group of one gets white(R) in verl"),
-    "remax": ("G - R of the greedy policy", "verl has no discount"),
-    "gae": (
-        "delta + gamma lambda A', skipping tokens that were not sampled",
-        "verl also skips them, but takes V = 0 after a truncated episode",
-    ),
-    "turn_gae": (
-        "GAE over turns, then within each turn",
-        "VAGEN takes V = 0 after a truncated episode",
-    ),
-    "prime": (
-        "RLOO of R + discounted sum of the remaining (r - mean of the siblings' r)",
-        "PRIME's recipe multiplies both parts by 5 and whitens their sum; no discount",
-    ),
-}
-LOSS_FORMULAS = {
-    "ppo": (
-        "max(-A r, -A clip(r)); at most -c A where A < 0",
-        ("clip_low", "clip_high", "clip_dual"),
-        "same as verl; TRL has no c, its `delta` bounds r from above for both signs of A; at r = 1 "
-        "the gradients are equal (see Speed)",
-    ),
-    "gspo": (
-        "the same with s, the geometric mean of r over the reply",
-        ("clip_low", "clip_high", "clip_dual"),
-        "TRL and verl: one s per row, even if it has several turns",
-    ),
-    "cispo": (
-        "-sg[clip(r)] A logp",
-        ("clip_low", "clip_high"),
-        "TRL clips only above, at `epsilon_high` instead of 1 + `epsilon_high`",
-    ),
-    "sapo": (
-        "-A (4 / tau) sigmoid(tau (r - 1))",
-        ("tau_positive", "tau_negative"),
-        "same as TRL",
-    ),
+    "k1": "verl does not bound d",
+    "abs": "verl does not bound d",
+    "k2": "verl does not bound d",
+    "k3": "same as verl; TRL has no bound, and by default multiplies it by r",
+    "k3+": "verl does not bound the d of the gradient",
 }
 AGGREGATES = {
     "token_mean": "sum l / n",
@@ -94,10 +47,11 @@ AGGREGATES = {
     "token_sum": "sum l",
 }
 AGGREGATED_ELSEWHERE = {
-    "token_mean": "TRL: over the whole step in `dapo`, per micro-batch in `bnpo`",
-    "sequence_mean": "TRL: per micro-batch in `grpo`",
-    "sequence_sum": "TRL: per micro-batch in `luspo`",
-    "constant": "TRL: per micro-batch in `dr_grpo`; its constant is the longest reply",
+    "token_mean": "TRL: the same in `dapo`, per micro-batch in `bnpo`; verl: over each minibatch",
+    "sequence_mean": "TRL's `grpo` and verl: a sequence is a row",
+    "sequence_sum": "TRL's `luspo` and verl: a sequence is a row",
+    "constant": "TRL's `dr_grpo` and verl: a sequence is a row; TRL's constant is the reply limit",
+    "token_sum": "verl has it as `token-sum`, TRL does not",
 }
 CORRECTIONS = {
     "none": "1",
@@ -114,10 +68,16 @@ KL_FORMULAS = {
     "k3+": "k3, with the gradient of k2",
 }
 
-EPISODES = "`grpo`, `dr_grpo`, `rloo`, `reinforce_pp_baseline`, `prime`"
-TURNS = "`turn_grpo`, `state_grpo`, `gigpo`"
+
+def _comparing(what: str) -> str:
+    """The algorithms that compare episodes, or turns."""
+    names = [one.name for one in ALGORITHM.extensions()]
+    return ", ".join(f"`{n}`" for n in names if ALGORITHM.resolve(n).compares == what)
+
+
+EPISODES, TURNS = _comparing("episodes"), _comparing("turns")
 TESTS = [
-    ("1", "every estimator",
+    ("1", "every algorithm",
      "algorithms/test_advantages.py::"
      "test_every_layout_gives_the_same_advantage_to_the_same_tokens"),
     ("1", "every loss, every aggregation",
@@ -126,17 +86,20 @@ TESTS = [
     ("2", "every loss, aggregation, correction and KL estimator",
      "training/learner/test_micro_batches.py::"
      "test_splitting_a_batch_changes_neither_loss_nor_gradient"),
-    ("2", "every preset, and so every estimator and loss",
+    ("2", "every algorithm, and so every loss",
      "training/trainer/test_training_samples.py::"
      "test_micro_batches_and_shared_prefixes_do_not_change_the_update"),
-    ("2", "presets `grpo`, `gspo`, `cispo`, `sapo`; `grpo` with LoRA",
+    ("2", "algorithms `grpo`, `gspo`, `cispo`, `sapo`; `grpo` with LoRA",
      "training/learner/test_ranks.py::test_two_ranks_learn_what_one_does"),
-    ("2", "presets `dapo`, `ppo`, `turn_ppo`, `prime`; `grpo` with QLoRA, in bfloat16 (slow)",
+    ("2", "algorithms `dapo`, `ppo`, `turn_ppo`, `prime`; `grpo` with QLoRA, in bfloat16 (slow)",
      "training/learner/test_ranks.py::test_two_ranks_learn_what_one_does_with_every_other_loss"),
-    ("2", "presets `grpo`, `dapo`, `ppo`, `gspo`, `prime`",
+    ("2", "algorithms `grpo`, `dapo`, `ppo`, `gspo`, `prime`",
      "training/learner/test_sequence_parallel.py::"
      "test_sequence_parallel_ranks_learn_what_one_does"),
-    ("3", "every estimator",
+    ("1, 2", "every aggregation, in minibatches of whole conversations or of turns",
+     "training/learner/test_minibatches.py::"
+     "test_a_token_weighs_the_same_in_every_layout_and_minibatch"),
+    ("3", "every algorithm",
      "algorithms/test_advantages.py::test_tokens_outside_the_mask_have_no_influence"),
     ("3", "every loss: it receives only sampled tokens",
      "training/batching/test_collate.py::test_turns_that_extend_each_other_become_one_sample"),
@@ -153,7 +116,7 @@ TESTS = [
     ("4", f"{TURNS}: when it does not hold",
      "algorithms/test_advantages.py::"
      "test_a_shift_that_is_discounted_differently_changes_advantages"),
-    ("5", "every estimator",
+    ("5", "every algorithm",
      "algorithms/test_advantages.py::test_permuting_episodes_permutes_advantages"),
     ("5", "every loss",
      "algorithms/test_losses.py::test_losses_do_not_depend_on_the_order_of_tokens"),
@@ -162,50 +125,71 @@ TESTS = [
     ("6", "every batch",
      "training/batching/test_collate.py::"
      "test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
-    ("void episodes", "every estimator",
+    ("void episodes", "every algorithm",
      "algorithms/test_advantages.py::test_void_episodes_get_zero_and_do_not_affect_others"),
-    ("no siblings", "every estimator",
+    ("no siblings", "every algorithm",
      "algorithms/test_advantages.py::test_advantages_of_a_single_episode_in_a_group"),
-    ("by hand", "`grpo`", "algorithms/test_estimators.py::test_grpo_normalizes_among_siblings"),
+    ("by hand", "`dapo`, `gspo`, `cispo`, `sapo`: the advantages of `grpo`",
+     "algorithms/test_worked_examples.py::"
+     "test_algorithms_that_change_the_loss_have_the_advantages_of_grpo"),
+    ("by hand", "`grpo`",
+     "algorithms/test_worked_examples.py::test_grpo_normalizes_among_siblings"),
     ("by hand", "`dr_grpo`, `rloo`",
-     "algorithms/test_estimators.py::test_dr_grpo_does_not_divide_and_rloo_leaves_one_out"),
+     "algorithms/test_worked_examples.py::test_dr_grpo_does_not_divide_and_rloo_leaves_one_out"),
     ("by hand", "`turn_grpo`",
-     "algorithms/test_estimators.py::test_turn_grpo_compares_every_turn_of_a_group"),
+     "algorithms/test_worked_examples.py::test_turn_grpo_compares_every_turn_of_a_group"),
     ("by hand", "`state_grpo`",
      "algorithms/test_advantages.py::"
      "test_state_grpo_falls_back_to_episodes_unless_every_turn_has_a_state_key"),
     ("by hand", "`gigpo`",
-     "algorithms/test_estimators.py::test_gigpo_adds_episode_and_state_advantages"),
+     "algorithms/test_worked_examples.py::test_gigpo_adds_episode_and_state_advantages"),
     ("by hand", "`reinforce_pp`",
-     "algorithms/test_estimators.py::test_reinforce_pp_includes_rewards_of_later_turns"),
+     "algorithms/test_worked_examples.py::test_reinforce_pp_includes_rewards_of_later_turns"),
     ("by hand", "`reinforce_pp_baseline`",
-     "algorithms/test_estimators.py::test_reinforce_pp_baseline_is_whitened_over_the_batch"),
+     "algorithms/test_worked_examples.py::test_reinforce_pp_baseline_is_whitened_over_the_batch"),
     ("by hand", "`remax`",
-     "algorithms/test_estimators.py::test_remax_subtracts_the_greedy_return_from_every_token"),
-    ("by hand", "`gae`",
-     "algorithms/test_estimators.py::"
+     "algorithms/test_worked_examples.py::test_remax_subtracts_the_greedy_return_from_every_token"),
+    ("by hand", "`ppo`",
+     "algorithms/test_worked_examples.py::"
      "test_gae_carries_value_and_advantage_across_tokens_that_were_not_sampled"),
-    ("by hand", "`turn_gae`", "algorithms/test_estimators.py::test_turn_gae_of_a_worked_example"),
+    ("by hand", "`turn_ppo`",
+     "algorithms/test_worked_examples.py::test_turn_gae_of_a_worked_example"),
     ("by hand", "`prime`",
-     "algorithms/test_estimators.py::test_prime_leaves_one_out_for_outcome_and_process"),
-    ("by hand", "`ppo`", "algorithms/test_losses.py::test_ppo_of_worked_examples"),
-    ("by hand", "`gspo`", "algorithms/test_losses.py::test_gspo_has_one_ratio_per_reply"),
-    ("by hand", "`cispo`",
+     "algorithms/test_worked_examples.py::test_prime_leaves_one_out_for_outcome_and_process"),
+    ("by hand", "loss `ppo`", "algorithms/test_losses.py::test_ppo_of_worked_examples"),
+    ("by hand", "loss `gspo`", "algorithms/test_losses.py::test_gspo_has_one_ratio_per_reply"),
+    ("by hand", "loss `cispo`",
      "algorithms/test_losses.py::test_cispo_clips_the_ratio_and_keeps_the_gradient"),
-    ("by hand", "`sapo`", "algorithms/test_losses.py::test_sapo_of_worked_examples"),
+    ("by hand", "loss `sapo`", "algorithms/test_losses.py::test_sapo_of_worked_examples"),
     ("by hand", "every aggregation",
      "algorithms/test_losses.py::test_aggregation_of_worked_examples"),
     ("by hand", "every correction",
      "algorithms/test_losses.py::test_corrections_of_worked_examples"),
     ("by hand", "every KL estimator",
      "algorithms/test_losses.py::test_divergences_of_a_worked_example"),
-    ("by hand", "resampling",
+    ("by hand", "`pf_ppo`: its advantages",
+     "algorithms/test_worked_examples.py::test_gae_bootstraps_truncated_episodes"),
+    ("by hand", "`pf_ppo`: resampling",
      "training/trainer/test_training_samples.py::"
      "test_episodes_are_resampled_by_the_size_of_their_return"),
 ]  # fmt: skip
 """Invariant, or what else is tested; what it covers; test."""
 
-CREDIT = AlgorithmConfig(discount=0.5, gae_lambda=0.5, turn_gae_lambda=1.0)
+SETTINGS = {
+    "discount": 0.5, "token_discount": 1.0, "gae_lambda": 0.5, "turn_gae_lambda": 1.0,
+    "episode_weight": 1.0, "state_weight": 1.0,
+}  # fmt: skip
+"""Of the worked example, as far as an algorithm has them."""
+
+
+def worked(name: str) -> Algorithm:
+    """An algorithm with these settings."""
+    config = algorithm_defaults(name)
+    for key, value in SETTINGS.items():
+        if hasattr(config, key):
+            setattr(config, key, value)
+    config.whiten = False
+    return load_algorithm(config)
 
 
 def case() -> Trajectories:
@@ -231,7 +215,7 @@ def case() -> Trajectories:
 def tables() -> str:
     """All tables, with what a reader needs to recompute each row."""
     parts = [
-        _given(), _estimators(), _losses(), _aggregates(), _corrections(), _divergences(),
+        _given(), _algorithms(), _losses(), _aggregates(), _corrections(), _divergences(),
         _resampling(), _tests(),
     ]  # fmt: skip
     return "\n" + "\n\n".join(parts) + "\n"
@@ -246,14 +230,13 @@ def _numbers(values: Tensor, form: str) -> str:
     return " ".join(format(value, form) for value in values.tolist())
 
 
-def _settings(config: AlgorithmConfig, names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}` {getattr(config, name):g}" for name in names)
+def _settings(values: dict[str, float | None]) -> str:
+    shown = {n: "null" if value is None else f"{value:g}" for n, value in values.items()}
+    return ", ".join(f"`{name}` {value}" for name, value in shown.items())
 
 
 def _given() -> str:
     given = case()
-    names = ("discount", "token_discount", "gae_lambda", "turn_gae_lambda", "episode_weight",
-             "state_weight")  # fmt: skip
     states = [" ".join("abc"[state] for state in row) for row in given.states.tolist()]
     rows = [
         ("reward of each turn", *(_numbers(row, "g") for row in given.turn_rewards)),
@@ -265,55 +248,76 @@ def _given() -> str:
         ("R of the greedy policy", *(f"{value:g}" for value in given.greedy.tolist())),
     ]
     words = (
-        f"Settings: {_settings(CREDIT, names)}. A turn's reward is assigned to its last token. "
+        f"Settings: {_settings(dict(SETTINGS))}. A turn's reward is assigned to its last token. "
         "std has ddof 1, and white(x) is (x - mean) / (std + 1e-6) over all tokens. n is the "
         "number of siblings. gamma is `discount` at the end of a turn and `token_discount` within "
-        "it; lambda is `gae_lambda`, or `turn_gae_lambda` in `turn_gae`'s pass over turns; delta "
+        "it; lambda is `gae_lambda`, or `turn_gae_lambda` in `turn_ppo`'s pass over turns; delta "
         "is reward + gamma V' - V, where V' and A' belong to the next sampled token or turn. "
-        "The last column is based on the source of TRL 1.16.0, verl (`core_algos.py`, "
-        "`rollout_corr_helper.py` and its PRIME recipe) and VAGEN."
+        "`whiten` is off. The last column is based on the sources of TRL 1.16.0, verl 0.9.1, "
+        "SkyRL, EasyR1, VAGEN, PRIME's recipe and forks of verl-agent, as of November 2026."
     )
     return _table(("input", "first sibling", "second", "third"), *rows) + "\n\n" + words
 
 
-def _estimators() -> str:
+def _algorithms() -> str:
     rows = []
-    for name, (formula, others) in ESTIMATORS.items():
-        found = compute_advantages(case(), dataclasses.replace(CREDIT, estimator=name)).advantages
+    for extension in ALGORITHM.extensions():
+        algorithm = worked(extension.name)
+        found = compute_advantages(case(), algorithm).advantages
         siblings = (_numbers(row, ".3f") for row in found)
-        rows.append((f"`{name}`", formula, *siblings, others))
-    head = ("estimator", "formula", "first sibling", "second", "third", "how others differ")
+        about, differs = f"{algorithm.about} ({algorithm.source})", algorithm.differs
+        if not vars(type(algorithm)).get("formula"):  # it has another loss, sampling, or both
+            differs = f"see the loss `{algorithm.config.loss.name}`"
+        formula = algorithm.formula
+        rows.append((f"`{extension.name}`", about, formula, *siblings, differs))
+    head = ("algorithm", "what it does", "advantage", "first sibling", "second", "third",
+            "how others differ")  # fmt: skip
     return _table(head, *rows)
 
 
 def _losses() -> str:
     ratios = torch.tensor([[0.5, 1.5], [1.2, 1.5], [0.5, 4.0]], dtype=torch.float64)
-    credits = torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
+    advantages = torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
     old = torch.full((6,), -2.0, dtype=torch.float64)
-    turn = torch.arange(3).repeat_interleave(2)
     rows = []
-    for name, (formula, names, others) in LOSS_FORMULAS.items():
-        preset = AlgorithmConfig(name={"ppo": "dapo"}.get(name, name))
+    for extension in LOSS.extensions():
+        loss = load_loss(_loss_settings(extension.name))
         logprobs = (ratios.log().flatten() + old).requires_grad_()
-        loss = LOSSES[name](logprobs, old, credits.repeat_interleave(2), turn, preset).loss
-        (slope,) = torch.autograd.grad(loss.sum(), logprobs)
-        used = _settings(preset, names)
+        inputs = LossInputs(
+            logprobs=logprobs,
+            old_logprobs=old,
+            advantages=advantages.repeat_interleave(2),
+            turn=torch.arange(3).repeat_interleave(2),
+        )
+        result = loss(inputs).loss
+        (slope,) = torch.autograd.grad(result.sum(), logprobs)
         values, slopes = (
             [_numbers(row, ".4f").replace("-0.0000", "0.0000") for row in found.view(3, 2)]
-            for found in (loss.detach(), slope)
+            for found in (result.detach(), slope)
         )
-        rows.append((f"`{name}`", formula, used, *values, others))
-        rows.append(("its gradient", "with respect to logp", "", *slopes, ""))
-    cases = (f"r = {_numbers(r, 'g')}, A = {a:g}" for r, a in zip(ratios, credits, strict=True))
+        used = _settings({k: v for k, v in vars_of(loss).items() if k != "name"})
+        about = f"{loss.about} ({loss.source})"
+        rows.append((f"`{extension.name}`", about, loss.formula, used, *values, loss.differs))
+        rows.append(("its gradient", "", "with respect to logp", "", *slopes, ""))
+    cases = (f"r = {_numbers(r, 'g')}, A = {a:g}" for r, a in zip(ratios, advantages, strict=True))
     words = (
         "Three replies of two tokens each, sampled with logp_old = -2, so logp = -2 + log r. "
-        "The settings are the presets' (for `ppo`, those of `dapo`). clip(r) limits r to "
+        "The settings are the losses' defaults (for `ppo`, those of `dapo`). clip(r) limits r to "
         "[1 - `clip_low`, 1 + `clip_high`], c is `clip_dual`, sg is stop-gradient, and tau is "
         "`tau_positive` if A > 0, else `tau_negative`. The numbers are the losses of the two "
         "tokens."
     )
-    head = ("loss", "formula", "settings", *cases, "how others differ")
+    head = ("loss", "what it does", "formula", "settings", *cases, "how others differ")
     return words + "\n\n" + _table(head, *rows)
+
+
+def _loss_settings(name: str) -> LossConfig:
+    return algorithm_defaults("dapo", name).loss
+
+
+def vars_of(loss: PolicyLoss) -> dict[str, float | None]:
+    """The settings of a loss, by name."""
+    return dataclasses.asdict(loss.config)
 
 
 def _aggregates() -> str:
@@ -323,8 +327,8 @@ def _aggregates() -> str:
     for name, formula in AGGREGATES.items():
         weights = token_weights([len(own) for own in losses], [0, 1], name, constant)
         loss = sum(w * own.sum().item() for w, own in zip(weights, losses, strict=True))
-        others = AGGREGATED_ELSEWHERE.get(name, "not in TRL or verl")
-        rows.append((f"`{name}`", formula, *(f"{w:.4f}" for w in weights), f"{loss:.4f}", others))
+        shown = (*(f"{w:.4f}" for w in weights), f"{loss:.4f}")
+        rows.append((f"`{name}`", formula, *shown, AGGREGATED_ELSEWHERE[name]))
     words = (
         f"Two episodes whose tokens have the losses l = {_numbers(losses[0], 'g')} and "
         f"{_numbers(losses[1], 'g')}. n is the number of tokens of the whole step, n_e that of an "
@@ -341,14 +345,14 @@ def _corrections() -> str:
     old = ratios.log().flatten()
     rows = []
     for name, formula in CORRECTIONS.items():
-        config = AlgorithmConfig(importance_correction=name)
-        found = losses.importance_weights(old, torch.zeros_like(old), turn, config).view(2, 2)
+        config = ImportanceConfig(kind=name)
+        found = importance_weights(old, torch.zeros_like(old), turn, config).view(2, 2)
         others = CORRECTED_ELSEWHERE.get(name, "")
         rows.append((f"`{name}`", formula, *(_numbers(row, ".3f") for row in found), others))
     words = (
         "Factors of the token losses of two replies, where w = pi_old / pi_rollout, low is "
-        f"`importance_low` ({config.importance_low:g}) and high is `importance_high` "
-        f"({config.importance_high:g})."
+        f"`importance_correction.low` ({config.low:g}) and high is `importance_correction.high` "
+        f"({config.high:g})."
     )
     cases = (f"w = {_numbers(row, 'g')}" for row in ratios)
     return words + "\n\n" + _table(("correction", "formula", *cases, "how others differ"), *rows)
@@ -364,28 +368,29 @@ def _divergences() -> str:
         rows.append((f"`{name}`", formula, *values, DIVERGENCES_ELSEWHERE[name]))
     head = ("KL estimator", "formula", "d = -0.5", "its gradient", "d = 0.5", "its gradient",
             "how others differ")  # fmt: skip
-    return "d = logp - logp_ref; gradients are with respect to logp.\n\n" + _table(head, *rows)
+    return (
+        "d = logp - logp_ref, within [-20, 20], beyond which "
+        "there is no gradient; gradients are with respect to logp.\n\n" + _table(head, *rows)
+    )
 
 
 def _resampling() -> str:
     returns, times = [3.0, -1.0, 0.0], 10_000
     rows = []
-    for power in (0.0, 1.0, 2.0):
-        drawn = torch.tensor(episode_selection.resample(returns * times, power, seed=0)) % len(
-            returns
-        )
-        shares = torch.bincount(drawn, minlength=len(returns)) / len(drawn)
-        formula = "abs(R)^power / sum" if power else "each episode once"
-        others = "verl also draws R = 0, with weight 1e-8" if power else ""
-        rows.append((f"{power:g}", formula, *(f"{v:.2f}" for v in shares.tolist()), others))
+    for power in (1.0, 2.0):
+        algorithm = load_algorithm(algorithm_config("pf_ppo", resample_power=power))
+        drawn = algorithm.resample(returns * times, [True] * len(returns) * times, 0)
+        assert drawn is not None
+        counts = torch.bincount(torch.tensor(drawn) % len(returns), minlength=len(returns))
+        shares = (counts / len(drawn)).tolist()
+        rows.append((f"{power:g}", *(f"{share:.2f}" for share in shares)))
     words = (
-        f"PF-PPO resamples a step's episodes with replacement and keeps their number "
-        f"(`resample_power`). The numbers are the shares of {len(returns) * times:,} draws from "
-        f"{times:,} copies of these three episodes."
+        "`pf_ppo` draws as many of a step's valid episodes, with replacement, in proportion to "
+        f"abs(R)^`resample_power`. The numbers are the shares of {len(returns) * times:,} draws "
+        f"from {times:,} copies of these three episodes."
     )
     cases = (f"R = {value:g}" for value in returns)
-    head = ("power", "probability", *cases, "how others differ")
-    return words + "\n\n" + _table(head, *rows)
+    return words + "\n\n" + _table(("power", *cases), *rows)
 
 
 def _tests() -> str:

@@ -7,13 +7,24 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM
+from agentrl.extension_points import ALGORITHM, LOSS
+from agentrl.registry import ExtensionPoint
+
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "configuration.md"
 CONFIG = DOCS.parent / "agentrl" / "config"
+ALGORITHMS = DOCS.parent / "agentrl" / "algorithms"
 MARK = "<!-- Below this line: python docs/make_configuration.py -->\n"
 HEAD = "| setting | type | default | |\n|---|---|---|---|\n"
 
 Classes = dict[str, ast.ClassDef]
+_ALIASES: dict[str, ast.expr] = {}
+"""Types that have a name."""
+
+
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def page() -> str:
@@ -25,9 +36,13 @@ def page() -> str:
 
 def tables() -> str:
     """One section per class of settings, in the order of the tree."""
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in CONFIG.glob("*.py")]
-    nodes = [node for tree in trees for node in tree.body]
-    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    classes = {}
+    for file in CONFIG.glob("*.py"):
+        for node in _parsed(file).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = node
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                _ALIASES[node.targets[0].id] = node.value
     first = f"\n## Top level\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
     return "".join([first, *_sections(classes["Config"], "", classes)])
 
@@ -43,7 +58,37 @@ def _sections(config: ast.ClassDef, prefix: str, classes: Classes) -> list[str]:
         about = ast.get_docstring(inner) or ""
         parts.append(f"\n## {name}\n\n{about}{_absent(field)}\n\n{HEAD}{rows}")
         parts += _sections(inner, f"{name}.", classes)
+        if name == "algorithm.loss":
+            parts.append(_own_settings(LOSS, "algorithm.loss.", classes))
+        if name == "algorithm":
+            parts.append(_own_settings(ALGORITHM, "algorithm.", classes))
     return parts
+
+
+def _own_settings(point: ExtensionPoint, prefix: str, classes: Classes) -> str:
+    """The settings that single algorithms or losses have, each listed where it is defined."""
+    rows = []
+    shared = [_name(field) for field, _ in _fields(classes["AlgorithmConfig"])]
+    for extension in point.extensions():
+        folder = ALGORITHMS / "losses" if point is LOSS else ALGORITHMS
+        tree = _parsed(folder / f"{extension.name}.py")
+        (config,) = [
+            node for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and node.name == "Config"
+        ] or [None]  # fmt: skip
+        if config is None:
+            continue
+        for field, words in _fields(config):
+            inner, key = _section(field, classes), prefix + _name(field)
+            if inner is not None and _name(field) not in shared:
+                own = _rows(inner, f"{key}.", classes).splitlines()
+                rows += [f"| `{extension.name}` {row}" for row in own]
+            elif inner is None and words:  # not merely another default
+                rows.append(f"| `{extension.name}` {_row(field, words, prefix)}")
+    kind = f"## {prefix}*, by {point.kind}"
+    about = "Subclasses have the settings of their base, such as `turn_ppo` those of `ppo`."
+    head = f"| {point.kind} " + HEAD.replace("|---|", "|---|---|", 1)
+    return f"\n{kind}\n\n{about}\n\n{head}" + "\n".join(rows) + "\n"
 
 
 def _absent(field: ast.AnnAssign) -> str:
@@ -60,10 +105,16 @@ def _is_list(field: ast.AnnAssign) -> bool:
 
 def _rows(config: ast.ClassDef, prefix: str, classes: Classes) -> str:
     return "".join(
-        f"| `{prefix}{_name(field)}` | {_type(field.annotation)} "
-        f"| {_default(field.value)} | {' '.join(words.split())} |\n"
+        f"{_row(field, words, prefix)}\n"
         for field, words in _fields(config)
         if _section(field, classes) is None
+    )
+
+
+def _row(field: ast.AnnAssign, words: str, prefix: str) -> str:
+    return (
+        f"| `{prefix}{_name(field)}` | {_type(field.annotation)} "
+        f"| {_default(field.value)} | {' '.join(words.split())} |"
     )
 
 
@@ -95,6 +146,8 @@ def _name(field: ast.AnnAssign) -> str:
 
 
 def _type(node: ast.expr) -> str:
+    if isinstance(node, ast.Name) and node.id in _ALIASES:
+        node = _ALIASES[node.id]
     if isinstance(node, ast.BinOp):
         return f"{_type(node.left)} or {_type(node.right)}"
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
@@ -109,12 +162,11 @@ def _listed(value: Any) -> tuple[Any, ...]:
 
 def _default(node: ast.expr | None) -> str:
     """A default as YAML has it."""
-    assert node is not None, "every setting has a default"
+    if node is None:  # a name
+        return f"of `{DEFAULT_ALGORITHM}`"
     if not isinstance(node, ast.Call):
         value = ast.literal_eval(node)
         return "must be given" if value == "???" else f"`{_yaml(value)}`"
-    if not node.keywords:
-        return "the algorithm's"
     factory = node.keywords[0].value
     if isinstance(factory, ast.Lambda):
         return f"`{_yaml(ast.literal_eval(factory.body))}`"

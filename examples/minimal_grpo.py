@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 import agentrl
-from agentrl.algorithms import estimators, losses
-from agentrl.config import AlgorithmConfig
+from agentrl.algorithms.core.policy_loss import LossInputs
+from agentrl.algorithms.core.statistics import per_group, standardize
+from agentrl.algorithms.losses.ppo import PPOLoss
 
 ENV, NAMES = "FrozenLake-v1", ["left", "down", "right", "up"]
 REPLIES = [*(f"<action>{name}</action>" for name in NAMES), "Let me think."]
 """What the policy can say; the last one is no action, and costs it a turn."""
-GROUPS, GROUP_SIZE, MAX_TURNS = 8, 16, 20
+GROUPS, GROUP_SIZE, MAX_TURNS, EPOCHS = 8, 16, 20, 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def advantages_of(episodes: list[Sampled]) -> Tensor:
     """[E] how much better each episode is than its siblings, in standard deviations."""
     rewards = torch.tensor([episode.reward for episode in episodes])
     groups = torch.tensor([episode.group for episode in episodes])
-    return estimators.grpo(rewards, groups, torch.ones_like(groups, dtype=torch.bool))
+    return per_group(standardize, rewards, groups, torch.ones_like(groups, dtype=torch.bool))
 
 
 def update(
@@ -92,7 +93,7 @@ def update(
     optimizer: torch.optim.Optimizer,
     episodes: list[Sampled],
     advantages: Tensor,
-    config: AlgorithmConfig,
+    policy_loss: PPOLoss,
 ) -> float:
     """Update the policy on all turns of all episodes; returns the loss of the last pass."""
     lengths = torch.tensor([len(episode.replies) for episode in episodes])
@@ -102,9 +103,12 @@ def update(
     per_turn = advantages.repeat_interleave(lengths)  # every turn has its episode's advantage
     turn = torch.arange(len(replies))
     loss = torch.zeros(())
-    for _ in range(config.epochs):
+    for _ in range(EPOCHS):
         logprobs = policy(prompts).gather(1, replies[:, None])[:, 0]
-        loss = losses.ppo(logprobs, old_logprobs, per_turn, turn, config).loss.mean()
+        inputs = LossInputs(
+            logprobs=logprobs, old_logprobs=old_logprobs, advantages=per_turn, turn=turn
+        )
+        loss = policy_loss(inputs).loss.mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -115,7 +119,7 @@ def update(
 def main(steps: int = 30) -> None:
     """Train, and print the success rate of every fifth step."""
     torch.manual_seed(0)
-    config = AlgorithmConfig(name="grpo", clip_high=0.28, epochs=4)
+    policy_loss = PPOLoss(PPOLoss.Config(name="ppo", clip_high=0.28))
     policy = Policy(num_prompts=16)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.02)
     for step in range(1, steps + 1):
@@ -125,7 +129,7 @@ def main(steps: int = 30) -> None:
             for _ in range(GROUP_SIZE)
         ]
         advantages = advantages_of(episodes)
-        loss = update(policy, optimizer, episodes, advantages, config)
+        loss = update(policy, optimizer, episodes, advantages, policy_loss)
         success = sum(episode.reward for episode in episodes) / len(episodes)
         if step == 1 or step % 5 == 0:
             print(f"step {step:3}  success {success:6.1%}  loss {loss:+.4f}")

@@ -15,7 +15,8 @@ import yaml
 from PIL import Image
 
 from agentrl.cli import run as agentrl
-from agentrl.config import AlgorithmConfig, from_dict, load
+from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, from_dict, load
+from agentrl.extension_points import ALGORITHM, LOSS
 from agentrl.rollout.load_translator_and_players import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -73,19 +74,19 @@ def test_generated_tables_are_up_to_date(name):
 
 def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
     make = maker("make_algorithms")
-    kinds = get_type_hints(AlgorithmConfig)
-    documented = {
-        "estimator": make.ESTIMATORS,
-        "loss": make.LOSS_FORMULAS,
-        "aggregate": make.AGGREGATES,
-        "importance_correction": make.CORRECTIONS,
-        "kl_estimate": make.KL_FORMULAS,
-    }
-    for setting, rows in documented.items():
-        assert set(rows) == set(get_args(kinds[setting])), setting
+    for section, setting, rows in (
+        (AlgorithmConfig, "aggregate", make.AGGREGATES),
+        (ImportanceConfig, "kind", make.CORRECTIONS),
+        (KLConfig, "estimate", make.KL_FORMULAS),
+    ):
+        assert set(rows) == set(get_args(get_type_hints(section)[setting])), setting
+    for point in (ALGORITHM, LOSS):
+        for extension in point.extensions():
+            found = point.resolve(extension.name)
+            assert all((found.about, found.source, found.formula)), extension.name
     by_hand = " ".join(rows for law, rows, _ in make.TESTS if law == "by hand")
-    for name in (*make.ESTIMATORS, *make.LOSS_FORMULAS):
-        assert f"`{name}`" in by_hand, name
+    for extension in (*ALGORITHM.extensions(), *LOSS.extensions()):
+        assert f"`{extension.name}`" in by_hand, extension.name
     for _, _, test in make.TESTS:
         file, name = test.split("::")
         assert f"def {name}(" in (DOCS.parent / "tests" / file).read_text(), test

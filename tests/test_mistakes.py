@@ -9,7 +9,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import ray_cluster
-from agentrl.config.sections import RENAMED
+from agentrl.config.old_settings import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
@@ -83,10 +83,9 @@ def test_a_setting_without_default_must_be_given(capsys):
             ["needs flash-attn, not inst", "agentrl-screens[gpu]"],
         ),
         (
-            "algorithm.kl_coefficient=0.1",
-            ["kl_coefficient=0.1: has no effect", "kl=loss or"],
+            "algorithm.kl.coefficient=0.1",
+            ["kl.coefficient=0.1: has no effect", "kl.add_to=loss or", "leave it at 0.001"],
         ),
-        ("algorithm.kl_target=0.1", ["kl_target=0.1: has no effect", "leave it at 0.0"]),
         ("rollout=3", ["rollout=3: must be a mapping, such as {engine: ...}", "not 3"]),
         ("rewards=[a:b]", ["rewards[0]: must be a mapping, such as {function: ...}", "not 'a:b'"]),
         ("rollout.groups=[[1,2]]", ["rollout.groups=[[1,2]]: must be a whole number, not [[1, 2]"]),
@@ -94,6 +93,12 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.kwargs=[1]", ["env.kwargs=[1]: must be a mapping, such as {name: value}, not [1]"]),
         ("devices.allow=a.b", ["devices.allow=a.b: must be a list, such as [A, B], not 'a.b'"]),
         ("train.offload=maybe", ["train.offload=maybe: must be true or false, not 'maybe'"]),
+        ("algorithm.kl.target=0.1", ["kl.target=0.1: has no effect", "leave it at null"]),
+        ("algorithm.estimator=rloo", ["algorithm.estimator is gone", "algorithm.name selects it"]),
+        ("algorithm.loss=ppp", ["algorithm.loss.name=ppp", "did you mean 'ppo'"]),
+        ("algorithm.critic.lr=1", ["'critic' not in 'StateGRPO.Config'", "there are name, loss"]),
+        ("algorithm=mine.py:Mine", ["algorithm.name=mine.py:Mine", "no such file"]),
+        ("algorithm=json:JSONDecoder", ["is not a subclass", "Algorithm"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
         ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),
         ("env.id=NumberGane-v0", ["NumberGane-v0", "did you mean 'NumberGame-v0'"]),
@@ -142,7 +147,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("warm_start.phase_weights.final=-1", ["warm_start.phase_weights.final=-1.0", "below 0"]),
         ("optim.betas=[0.9, 1.0]", ["optim.betas", "below 1"]),
         ("algorithm.discount=1.5", ["algorithm.discount=1.5", "at most 1"]),
-        ("algorithm.clip_low=-0.2", ["algorithm.clip_low=-0.2", "below 0"]),
+        ("algorithm.loss.clip_low=-0.2", ["algorithm.loss.clip_low=-0.2", "below 0"]),
         ("optim.grad_clip=0", ["optim.grad_clip=0", "above 0"]),
         ("optim.lr_final_ratio=2", ["optim.lr_final_ratio=2", "at most 1"]),
         ("model.max_pixels=0", ["model.max_pixels=0", "above 0"]),
@@ -202,7 +207,7 @@ def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_mac
 @pytest.mark.parametrize("key", RENAMED)
 def test_an_old_key_is_answered_with_the_new_one(key, capsys):
     assert run(["train", GAME, f"{key}=null", "--dry-run"]) == 2
-    new = f"{key.rpartition('.')[0]}.{RENAMED[key]}"
+    new = RENAMED[key]
     assert f"ConfigError: {key}=null: {key} is now called {new}" in capsys.readouterr().err
     assert new in (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
 
@@ -278,7 +283,7 @@ def test_dry_run_does_not_query_the_hub_and_says_so(capsys, monkeypatch):
 def test_a_group_size_of_one_is_rejected(tmp_path, capsys):
     job = ["train", GAME, "rollout.group_size=1", f"run.dir={tmp_path / 'runs'}"]
     assert run(job) == 2
-    said = "rollout.group_size=1: algorithm.estimator=state_grpo compares siblings"
+    said = "rollout.group_size=1: algorithm.name=state_grpo compares siblings"
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

@@ -1,1 +1,1 @@
-"""Advantages, losses and their parts, as pure functions of tensors."""
+"""The algorithms, one file each: advantages, loss, defaults and what each requires."""

@@ -1,6 +1,8 @@
 """`agentrl algorithms`: list the algorithms and their settings."""
 
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -8,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.cli.terminal import suggest
-from agentrl.config import DEFAULTS, PRESETS, settings_of
-from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.config import AlgorithmConfig, algorithm_defaults
+from agentrl.extension_points import ALGORITHM
 
 
 def algorithms(
@@ -21,49 +22,72 @@ def algorithms(
 ) -> None:
     """List the algorithms, or all settings of one.
 
-    algorithm.name selects one; every setting can still be overridden.
+    algorithm.name selects one, which may be your own: module:Class or path/file.py:Class. Every
+    setting can be overridden.
 
     Example: agentrl algorithms dapo
     """
     if name is None:
-        chosen = {name: settings_of(name) for name in PRESETS}
-        typer.echo(json.dumps(chosen, indent=2)) if as_json else _list()
+        names = [extension.name for extension in ALGORITHM.extensions()]
+        chosen = {one: asdict(algorithm_defaults(one)) for one in names}
+        typer.echo(json.dumps(chosen, indent=2)) if as_json else _list(names)
         return
-    if name not in PRESETS:
-        raise ConfigError(
-            f"algorithms: unknown algorithm {name!r}{did_you_mean(name, PRESETS)}. "
-            f"Known: {', '.join(PRESETS)}"
-        )
     if as_json:
-        typer.echo(json.dumps(settings_of(name), indent=2))
+        typer.echo(json.dumps(asdict(algorithm_defaults(name)), indent=2))
         return
     _show(name)
     suggest(("train", "number_game", f"algorithm.name={name}"))
 
 
-def _list() -> None:
+def _list(names: list[str]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("algorithm.name", no_wrap=True)
     table.add_column("what it does (source), and its settings that differ from the defaults")
-    for name, preset in PRESETS.items():
+    for name in names:
         # One column: side by side, the two would not fit into 80 columns.
-        differs = ", ".join(f"{key}={_text(value)}" for key, value in preset.settings.items())
-        table.add_row(name, f"{preset.about} ({preset.source})\n{differs}")
+        algorithm, usual = ALGORITHM.resolve(name), _shared_defaults()
+        differs = ", ".join(
+            f"{key}={_text(value)}"
+            for key, value in _flat(asdict(algorithm_defaults(name)))
+            if key != "name" and usual.get(key) != value
+        )
+        table.add_row(name, f"{algorithm.about} ({algorithm.source})\n{differs}")
     Console().print(table)
     suggest(("algorithms", "grpo"), ("train", "number_game", "algorithm.name=grpo"))
 
 
 def _show(name: str) -> None:
-    preset = PRESETS[name]
-    typer.echo(f"{name}: {preset.about} ({preset.source})\n\nalgorithm:\n  name: {name}")
-    for key, value in settings_of(name).items():
-        changed = "" if value == _plain(DEFAULTS[key]) else f"   # default {_text(DEFAULTS[key])}"
-        typer.echo(f"  {key}: {_text(value)}{changed}")
+    algorithm, usual = ALGORITHM.resolve(name), _shared_defaults()
+    typer.echo(f"{name}: {algorithm.about} ({algorithm.source})\n\nalgorithm:")
+    shown: list[str] = []
+    for key, value in _flat(asdict(algorithm_defaults(name))):
+        *sections, last = key.split(".")
+        for depth, section in enumerate(sections):
+            if shown[: depth + 1] != sections[: depth + 1]:
+                typer.echo(f"{'  ' * (depth + 1)}{section}:")
+        shown = sections
+        changed = ""
+        if key not in usual:
+            changed = "   # its own"
+        elif key != "name" and usual[key] != value:
+            changed = f"   # default {_text(usual[key])}"
+        typer.echo(f"{'  ' * (len(sections) + 1)}{last}: {_text(value)}{changed}")
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _shared_defaults() -> dict[str, Any]:
+    return dict(_flat(asdict(AlgorithmConfig(name=""))))
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _text(value: Any) -> str:
-    return str(_plain(value)).lower() if isinstance(value, bool) else str(_plain(value))
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,17 @@
 """One tree of settings for a whole job."""
 
-from agentrl.config.algorithm_presets import DEFAULTS, PRESETS, Preset, settings_of
-from agentrl.config.algorithm_settings import AlgorithmConfig
+from agentrl.config.algorithm_selection import algorithm_defaults
+from agentrl.config.algorithm_settings import (
+    Aggregate,
+    AlgorithmConfig,
+    CriticConfig,
+    ImplicitRewardConfig,
+    ImportanceConfig,
+    KLConfig,
+    LossConfig,
+    OverlongConfig,
+    SamplingConfig,
+)
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
 from agentrl.config.env_settings import (
     EnvConfig,
@@ -12,6 +22,7 @@ from agentrl.config.env_settings import (
     parse_history,
 )
 from agentrl.config.loading import (
+    algorithm_config,
     arguments,
     find,
     from_dict,
@@ -23,6 +34,7 @@ from agentrl.config.loading import (
 )
 from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_settings import LoraConfig, ModelConfig
+from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
 from agentrl.config.targets import target_of
@@ -34,30 +46,38 @@ from agentrl.config.training_settings import (
 )
 
 __all__ = [
-    "DEFAULTS",
-    "PRESETS",
+    "Aggregate",
     "AlgorithmConfig",
     "CheckpointConfig",
     "Config",
+    "CriticConfig",
     "DeadlinesConfig",
     "DevicesConfig",
     "EndpointConfig",
     "EnvConfig",
     "EvalConfig",
     "History",
+    "ImplicitRewardConfig",
+    "ImportanceConfig",
+    "KLConfig",
     "LoggerConfig",
     "LoraConfig",
+    "LossConfig",
     "ModelConfig",
     "OptimConfig",
-    "Preset",
+    "OverlongConfig",
     "RecordedFilterConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
+    "SamplingConfig",
     "TrainConfig",
     "WarmStartConfig",
     "WrapperConfig",
+    "algorithm_config",
+    "algorithm_defaults",
     "arguments",
+    "estimator_of",
     "find",
     "from_dict",
     "is_packaged",
@@ -65,7 +85,6 @@ __all__ = [
     "parse_history",
     "parse_loggers",
     "resolve",
-    "settings_of",
     "target_of",
     "to_yaml",
     "unreadable",

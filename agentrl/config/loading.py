@@ -1,11 +1,9 @@
 """Configurations from YAML files and overrides, and back; the only user of OmegaConf."""
 
-import copy
 import dataclasses
 import re
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config.algorithm_presets import PRESETS, settings_of
+from agentrl.config import algorithm_selection, old_settings
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
-from agentrl.config.sections import Config, renamed_in
+from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
@@ -56,9 +54,9 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
             is not YAML.
     """
     path = find(str(source))
-    config = _merge(path, overrides)
-    if not config.run.search_path and path.parent.resolve() != _PACKAGED.resolve():
-        config.run.search_path = [str(path.parent.absolute())]
+    own = [] if path.parent.resolve() == _PACKAGED.resolve() else [str(path.parent.absolute())]
+    config = _merge(path, overrides, own)
+    config.run.search_path = config.run.search_path or own
     config.validate()
     _make_importable(config.run.search_path)
     return config
@@ -73,13 +71,13 @@ def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Confi
     if not isinstance(source, Config):
         return load(source, overrides)
     if overrides:
-        source = _merged(OmegaConf.create(source.to_dict()), overrides, "the configuration")
+        source = _merged(OmegaConf.create(source.to_dict()), overrides, "the configuration", [])
     source.validate()
     _make_importable(source.run.search_path)
     return source
 
 
-def _merge(path: Path, overrides: Sequence[str]) -> Config:
+def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> Config:
     try:
         tree = OmegaConf.load(path)
     except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError) as error:
@@ -88,8 +86,9 @@ def _merge(path: Path, overrides: Sequence[str]) -> Config:
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
     if _belongs_to_run(path):
+        _make_importable(OmegaConf.select(tree, "run.search_path") or search_path)
         tree = _upgraded(tree)
-    return _merged(tree, overrides, path)
+    return _merged(tree, overrides, path, search_path)
 
 
 def _belongs_to_run(path: Path) -> bool:
@@ -104,29 +103,37 @@ def unreadable(path: Path, error: Exception) -> str:
 
 
 def _upgraded(tree: DictConfig) -> DictConfig:
-    """The tree that an earlier version saved with a run, with today's keys."""
+    """The tree that this or an earlier version saved with a run, with today's keys."""
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    for key, new, section in renamed_in(values):
-        section[new] = section.pop(key.rpartition(".")[2])
+    if any(old_settings.renamed_in(values)) or old_settings.removed_in(values):
+        algorithm_selection.spell_out(values)
+        old_settings.upgrade(values)
+        algorithm_selection.drop_unknown(values)
     return OmegaConf.create(values)
 
 
 def _refuse_renamed(tree: DictConfig, where: Path | str) -> None:
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    for key, new, _ in renamed_in(values):
-        raise ConfigError(f"{where}: {key} is now called {key.rpartition('.')[0]}.{new}")
+    for old, new in old_settings.renamed_in(values):
+        raise ConfigError(f"{where}: {old} is now called {new}")
+    if (removed := old_settings.removed_in(values)) is not None:
+        raise ConfigError(f"{where}: {removed}")
 
 
-def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Config:
+def _merged(
+    tree: DictConfig, overrides: Sequence[str], path: Path | str, search_path: Sequence[str]
+) -> Config:
     """The defaults, updated by a tree and by overrides; `path` names the tree in messages."""
-    given = _read(overrides)
+    given, tree = _read(overrides), _spelled_out(tree)
     _refuse_renamed(tree, path)
     for override in overrides:
         _refuse_renamed(_read([override]), override)
     try:
+        both = OmegaConf.merge(tree, given)
+        _make_importable(OmegaConf.select(both, "run.search_path") or search_path)
         merged = _over_defaults(tree, given)
         # Once merged with the defaults, a missing value would become the default.
-        left_open = sorted(OmegaConf.missing_keys(OmegaConf.merge(tree, given)))
+        left_open = sorted(OmegaConf.missing_keys(both))
         if left_open:
             raise ConfigError(
                 f"{path}: {left_open[0]} has no default; set it in the file, or pass "
@@ -139,8 +146,28 @@ def _merged(tree: DictConfig, overrides: Sequence[str], path: Path | str) -> Con
 
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
     """The whole tree, not checked for missing values."""
-    tree = _without_kl(_without_preset(tree, given), given)
-    return cast(DictConfig, OmegaConf.merge(_defaults(tree, given), tree, given))
+    own, overrides = _with_names(tree), _with_names(given)
+    config = Config(algorithm=algorithm_selection.select(own, overrides))
+    algorithm_selection.without_kl(own, overrides)
+    defaults = OmegaConf.structured(config)
+    return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
+
+
+def _with_names(tree: DictConfig) -> dict[str, Any]:
+    """A tree as plain values, with the names of algorithm and loss resolved."""
+    values = cast(dict[str, Any], OmegaConf.to_container(tree))
+    for key in ("algorithm", "algorithm.loss"):
+        section = OmegaConf.select(tree, key)
+        name = section.get("name") if isinstance(section, DictConfig) else None
+        if isinstance(name, str):
+            old_settings.put(values, f"{key}.name", name)
+    return values
+
+
+def _spelled_out(tree: DictConfig) -> DictConfig:
+    values = cast(dict[str, Any], OmegaConf.to_container(tree))
+    algorithm_selection.spell_out(values)
+    return OmegaConf.create(values)
 
 
 def _error_message(
@@ -174,56 +201,8 @@ def _fits(tree: DictConfig, overrides: Sequence[str]) -> bool:
     return True
 
 
-def _defaults(*given: DictConfig) -> DictConfig:
-    """The defaults of a tree, including those of its algorithm."""
-    selected = [OmegaConf.select(tree, "algorithm.name") for tree in given]
-    names = [name for name in selected if isinstance(name, str)]
-    name = names[-1] if names else AlgorithmConfig().name
-    return _defaults_of_built_in(name) if name in PRESETS else _defaults_with(name)
-
-
-@cache
-def _defaults_of_built_in(algorithm: str) -> DictConfig:
-    """Built once: it takes half of the time of loading. A merge copies them."""
-    return _defaults_with(algorithm)
-
-
-def _defaults_with(algorithm: str) -> DictConfig:
-    config = Config(algorithm=AlgorithmConfig(name=algorithm))
-    return cast(DictConfig, OmegaConf.structured(config))
-
-
-def _without_preset(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """A tree without its algorithm's defaults, if an override selects another algorithm.
-
-    A saved configuration, such as a run's, spells out all of them.
-    """
-    before = OmegaConf.select(tree, "algorithm.name", default=AlgorithmConfig().name)
-    after = OmegaConf.select(given, "algorithm.name", default=before)
-    if after == before or not isinstance(before, str):
-        return tree
-    tree = copy.deepcopy(tree)
-    own = settings_of(before)
-    section = tree.get("algorithm")
-    for name in list(section) if isinstance(section, DictConfig) else ():
-        if name == "name" or (name in own and section[name] == own[name]):
-            del section[name]
-    return tree
-
-
-def _without_kl(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """A tree without the settings of its KL penalty, if an override switches the penalty off."""
-    if OmegaConf.select(given, "algorithm.kl") != "none":
-        return tree
-    if OmegaConf.select(tree, "algorithm.kl", default="none") == "none":
-        return tree  # nothing is switched off: a coefficient without a penalty is an error
-    tree = copy.deepcopy(tree)
-    for name in ("kl_coefficient", "kl_target"):
-        tree.algorithm.pop(name, None)
-    return tree
-
-
 def _read(overrides: Sequence[str]) -> DictConfig:
+    trees = [OmegaConf.create()]
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals or not key:
@@ -231,10 +210,10 @@ def _read(overrides: Sequence[str]) -> DictConfig:
                 f"{override!r}: overrides are written key=value, such as train.steps=5"
             )
         try:
-            OmegaConf.from_dotlist([override])
+            trees.append(_spelled_out(OmegaConf.from_dotlist([override])))
         except _UNFIT as error:
             raise ConfigError(f"{override}: cannot be read: {_first_line(error)}") from error
-    return OmegaConf.from_dotlist(list(overrides))
+    return cast(DictConfig, OmegaConf.merge(*trees))
 
 
 def arguments(overrides: Sequence[str]) -> dict[str, Any]:
@@ -249,9 +228,10 @@ def arguments(overrides: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"{', '.join(overrides)}: {_first_line(error)}") from error
 
 
-def _make_importable(folders: Sequence[str]) -> None:
+def _make_importable(folders: Any) -> None:
     """Make the modules that a configuration names importable from these folders."""
-    sys.path.extend(folder for folder in folders if folder not in sys.path)
+    if isinstance(folders, Sequence) and not isinstance(folders, str):
+        sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
 
 
 def to_yaml(config: Config) -> str:
@@ -265,10 +245,11 @@ def from_dict(tree: dict[str, Any]) -> Config:
     Raises:
         ConfigError: as `load`.
     """
-    given = OmegaConf.create(tree)
+    given = _spelled_out(OmegaConf.create(tree))
+    _make_importable(OmegaConf.select(given, "run.search_path"))
+    _refuse_renamed(given, "the configuration")
     try:
-        merged = OmegaConf.merge(_defaults(given), given)
-        config = cast(Config, OmegaConf.to_object(merged))
+        config = cast(Config, OmegaConf.to_object(_over_defaults(OmegaConf.create(), given)))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise ConfigError(_type_message(given) or _first_line(error)) from error
     config.validate()
@@ -276,11 +257,27 @@ def from_dict(tree: dict[str, Any]) -> Config:
     return config
 
 
+def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
+    """The settings of an algorithm: its defaults, and those given; sections are mappings.
+
+    Example:
+        ```python
+        algorithm_config("dapo", epochs=2, loss={"clip_low": 0.1})
+        ```
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    return from_dict({"algorithm": {"name": name, **settings}}).algorithm
+
+
 def _first_line(error: Exception) -> str:
     key = getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    section = getattr(error, "object_type", None)
-    if re.fullmatch(r"Key '.*' not in '\w+'", text) and dataclasses.is_dataclass(section):
+    section: Any = getattr(error, "object_type", None)
+    is_unknown = re.fullmatch(r"Key '.*' not in '\w+'", text) is not None
+    if is_unknown and section is not None:
+        text = text.rpartition("'")[0].rpartition("'")[0] + f"'{section.__qualname__}'"
         text += f"; there are {', '.join(field.name for field in dataclasses.fields(section))}"
     elif isinstance(error, MarkedYAMLError):
         text = error.problem or text

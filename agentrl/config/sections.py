@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import check_floats, check_lists, check_positive, path_of
 from agentrl.config.device_settings import DevicesConfig
@@ -16,12 +16,8 @@ from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
-from agentrl.extension_points import LOGGER
+from agentrl.extension_points import ALGORITHM, LOGGER
 from agentrl.text import quoted
-
-_COMPARES_SIBLINGS = (
-    "grpo", "dr_grpo", "rloo", "state_grpo", "gigpo", "reinforce_pp_baseline", "prime",
-)  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +81,7 @@ class Config:
     rewards: list[RewardConfig] = field(default_factory=list)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     warm_start: WarmStartConfig | None = None
-    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    algorithm: AlgorithmConfig = field(default_factory=algorithm_defaults)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -136,16 +132,17 @@ class Config:
         Raises:
             ConfigError: settings from which nothing can be learned, or that contradict each other.
         """
-        estimator, rollout = self.algorithm.estimator, self.rollout
-        if rollout.group_size == 1 and estimator in _COMPARES_SIBLINGS and self.train.steps > 0:
+        algorithm, rollout = self.algorithm, self.rollout
+        requires = ALGORITHM.resolve(algorithm.name)(algorithm).requires
+        if rollout.group_size == 1 and requires.siblings and self.train.steps > 0:
             raise ConfigError(
-                f"rollout.group_size=1: algorithm.estimator={estimator} compares siblings, so "
+                f"rollout.group_size=1: algorithm.name={algorithm.name} compares siblings, so "
                 "nothing can be learned; use at least 2, typically 8"
             )
-        if estimator == "remax" and rollout.seed_per == "episode":
+        if requires.greedy and rollout.seed_per == "episode":
             raise ConfigError(
-                "algorithm.estimator=remax: compares each episode with a greedy one on the group's "
-                "seed; set rollout.seed_per=group"
+                f"algorithm.name={algorithm.name}: compares each episode with a greedy one on the "
+                "group's seed; set rollout.seed_per=group"
             )
         self.algorithm.validate_for_training()
         self.model.lora.validate_for_training()
@@ -169,33 +166,3 @@ class Config:
             rollout=replace(self.rollout, sleep=False),
             model=replace(self.model, lora=replace(self.model.lora, serve="merged")),
         )
-
-
-RENAMED = {
-    "algorithm.correction": "importance_correction",
-    "algorithm.correction_high": "importance_high",
-    "algorithm.correction_low": "importance_low",
-    "env.player": "player_kwargs",
-    "env.translator": "translator_kwargs",
-    "env.words": "translator_class",
-    "eval.seeds": "first_seed",
-    "train.transfer": "weight_transfer",
-    "warm_start.again": "repeat",
-    "warm_start.recorded_where": "recorded_filter",
-    "warm_start.recorded_filter.least": "min_reward",
-    "warm_start.recorded_filter.most": "max_reward",
-    "warm_start.recorded_filter.won": "success",
-    "warm_start.weights": "phase_weights",
-}
-"""Dotted old key, and the new name in the same section."""
-
-
-def renamed_in(tree: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Dotted old key, new name, and the section that has it, of every renamed key in a tree."""
-    for key, new in RENAMED.items():
-        *path, old = key.split(".")
-        section: Any = tree
-        for name in path:
-            section = section.get(name) if isinstance(section, dict) else None
-        if isinstance(section, dict) and old in section:
-            yield key, new, section

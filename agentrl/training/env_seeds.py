@@ -6,8 +6,7 @@ demonstrations, the second for training. No seed is ever both evaluated and trai
 
 from collections.abc import Sequence
 
-from agentrl.algorithms.episode_selection import has_group_filter
-from agentrl.config import AlgorithmConfig, EvalConfig, RolloutConfig
+from agentrl.config import EvalConfig, RolloutConfig
 from agentrl.errors import ConfigError
 
 _FIRST = 100_000_000
@@ -27,18 +26,18 @@ def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
 
 
 def training_seeds(
-    run_seed: int, rollout: RolloutConfig, algorithm: AlgorithmConfig, step: int, attempt: int = 0
+    run_seed: int, rollout: RolloutConfig, attempts: int, step: int, attempt: int = 0
 ) -> Sequence[int | Sequence[int]]:
     """One seed per group of this step, or one per member (`rollout.seed_per`).
 
     Args:
         run_seed: of the whole run.
         rollout: the numbers of groups and of their members.
-        algorithm: how often groups may be replaced.
+        attempts: how many times a step's groups are played at most; see `Algorithm.attempts`.
         step: from 1.
         attempt: how many times groups of this step have been replaced.
     """
-    count, attempts = _seeds_of_attempt(rollout), _attempts(algorithm)
+    count = _seeds_of_attempt(rollout)
     begun = ((step - 1) * attempts + attempt) * count
     first = _FIRST + run_seed * _RANGE + _HALF + begun
     seeds = range(first, first + count)
@@ -51,10 +50,6 @@ def training_seeds(
 def _seeds_of_attempt(rollout: RolloutConfig) -> int:
     groups, size = rollout.groups, rollout.group_size
     return groups if rollout.seed_per == "group" else groups * size
-
-
-def _attempts(algorithm: AlgorithmConfig) -> int:
-    return 1 + (algorithm.filter_refills if has_group_filter(algorithm) else 0)
 
 
 def check_evaluation_seeds(settings: EvalConfig) -> None:
@@ -73,7 +68,7 @@ def check_evaluation_seeds(settings: EvalConfig) -> None:
 def check_run_seeds(
     run_seed: int,
     rollout: RolloutConfig,
-    algorithm: AlgorithmConfig,
+    attempts: int,
     *,
     steps: int,
     demonstrations: int,
@@ -83,7 +78,7 @@ def check_run_seeds(
     Args:
         run_seed: of the whole run.
         rollout: the numbers of groups and of their members.
-        algorithm: how often groups may be replaced.
+        attempts: how many times a step's groups are played at most; see `Algorithm.attempts`.
         steps: number of training steps.
         demonstrations: number of demonstrations.
 
@@ -92,7 +87,7 @@ def check_run_seeds(
     """
     if not 0 <= run_seed < 1000:
         raise ConfigError(f"seed={run_seed}: must lie in [0, 999]")
-    if max(demonstrations, steps * _attempts(algorithm) * _seeds_of_attempt(rollout)) > _HALF:
+    if max(demonstrations, steps * attempts * _seeds_of_attempt(rollout)) > _HALF:
         raise ConfigError(
             f"more than {_HALF} seeds of one kind are needed: lower train.steps or rollout.groups"
         )

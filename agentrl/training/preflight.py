@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from agentrl import devices, extras
+from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
@@ -215,7 +216,7 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
     check_run_seeds(
         config.seed,
         config.rollout,
-        config.algorithm,
+        load_algorithm(config.algorithm).attempts,
         steps=config.train.steps,
         demonstrations=config.warm_start.episodes if config.warm_start else 0,
     )

@@ -38,7 +38,7 @@ class RunState:
     best: float | None = None
     """The best mean reward of an evaluation during training."""
     kl_coefficient: float | None = None
-    """The adapted KL coefficient; None without `algorithm.kl_target`."""
+    """The adapted KL coefficient; None without `algorithm.kl.target`."""
 
 
 def _already_exists(path: Path) -> ConfigError:

@@ -1,5 +1,6 @@
 """Losses and divergences on worked examples, and what holds for all of them."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,37 +8,43 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import kl, losses
-from agentrl.algorithms.kl import ESTIMATES, MAX_K3, k3
-from agentrl.algorithms.losses import LOSSES, cispo, gspo, ppo, sapo, token_weights
-from agentrl.config import AlgorithmConfig
+from agentrl.algorithms.core import kl
+from agentrl.algorithms.core.aggregation import token_weights
+from agentrl.algorithms.core.importance import importance_weights, is_fresh
+from agentrl.algorithms.core.kl import ESTIMATES, MAX_K3, k3
+from agentrl.algorithms.core.policy_loss import LossInputs, load_loss
+from agentrl.algorithms.core.statistics import turn_means
+from agentrl.config import ImportanceConfig, algorithm_config
+from agentrl.extension_points import LOSS
 
-DAPO = AlgorithmConfig(name="dapo")
+LOSSES = [extension.name for extension in LOSS.extensions()]
 TURN = torch.zeros(5, dtype=torch.long)
-ANY = st.sampled_from(sorted(LOSSES))
+CONFIGS = {name: algorithm_config("grpo", loss=name).loss for name in LOSSES}
+ANY = st.sampled_from(LOSSES)
 
 
-def loss_of(name, logprobs, old, advantages, turn=None):
+def loss_of(name, logprobs, old, advantages, turn=None, **settings):
+    loss = load_loss(dataclasses.replace(CONFIGS[name], **settings))
     turn = torch.arange(len(logprobs)) if turn is None else turn
-    return LOSSES[name](logprobs, old, advantages, turn, AlgorithmConfig(name=_PRESET[name]))
-
-
-_PRESET = {"ppo": "dapo", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
+    return loss(LossInputs(logprobs=logprobs, old_logprobs=old, advantages=advantages, turn=turn))
 
 
 def test_ppo_of_worked_examples():
     ratios = torch.tensor([1.5, 0.5, 1.5, 0.5, 10.0])
     advantages = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0])
-    result = ppo(ratios.log(), torch.zeros(5), advantages, TURN, DAPO)
+    result = loss_of("ppo", ratios.log(), torch.zeros(5), advantages, clip_high=0.28)
     # bounded above at 1.28, free below, free above, bounded below at 0.8, dual clip at 3
     torch.testing.assert_close(result.loss, torch.tensor([-1.28, -0.5, 1.5, 0.8, 3.0]))
     assert result.clipped.tolist() == [True, False, False, True, True]
+    free = loss_of("ppo", ratios.log(), torch.zeros(5), advantages, clip_high=0.28, clip_dual=None)
+    torch.testing.assert_close(free.loss, torch.tensor([-1.28, -0.5, 1.5, 0.8, 10.0]))
+    assert free.clipped.tolist() == [True, False, False, True, False]
 
 
 def test_clipped_tokens_receive_no_gradient():
     logprobs = torch.tensor([1.5, 0.5, 10.0]).log().requires_grad_()
     advantages = torch.tensor([1.0, -1.0, -1.0])
-    ppo(logprobs, torch.zeros(3), advantages, TURN[:3], DAPO).loss.sum().backward()
+    loss_of("ppo", logprobs, torch.zeros(3), advantages).loss.sum().backward()
     assert logprobs.grad.tolist() == [0.0, 0.0, 0.0]
 
 
@@ -45,13 +52,8 @@ def test_gspo_has_one_ratio_per_reply():
     # two replies: log-ratios 1e-4, 3e-4 of mean 2e-4, and 1e-3, 3e-3 of mean 2e-3
     logprobs = torch.tensor([1e-4, 3e-4, 1e-3, 3e-3], dtype=torch.float64).requires_grad_()
     turn = torch.tensor([0, 0, 1, 1])
-    result = gspo(
-        logprobs,
-        torch.zeros(4).double(),
-        torch.ones(4).double(),
-        turn,
-        AlgorithmConfig(name="gspo"),
-    )
+    ones = torch.ones(4).double()
+    result = loss_of("gspo", logprobs, 0 * ones, ones, turn)
     expected = [-math.exp(2e-4)] * 2 + [-(1 + 4e-4)] * 2
     assert result.loss.tolist() == pytest.approx(expected, abs=1e-9)
     assert result.clipped.tolist() == [False, False, True, True]
@@ -59,13 +61,21 @@ def test_gspo_has_one_ratio_per_reply():
     assert logprobs.grad.tolist() == pytest.approx([-math.exp(2e-4)] * 2 + [0, 0], abs=1e-9)
 
 
+def test_log_ratios_are_bounded_after_the_mean_of_a_reply():
+    """One extreme token must count as much as it is, not as 20."""
+    old = torch.tensor([0.0, 0.0, 0.0]).double()
+    logprobs = torch.tensor([-60.0, 30.0, 29.4]).double()  # the mean is -0.2
+    found = loss_of("gspo", logprobs, old, torch.full((3,), -1.0).double(), 0 * TURN[:3])
+    # below the clipping range: bounded at 1 - 3e-4
+    assert found.loss.tolist() == pytest.approx([1 - 3e-4] * 3)
+    up = loss_of("gspo", -logprobs, old, torch.full((3,), -1.0).double(), 0 * TURN[:3])
+    assert up.loss.tolist() == pytest.approx([math.exp(0.2)] * 3)
+
+
 def test_cispo_clips_the_ratio_and_keeps_the_gradient():
     ratios = torch.tensor([0.5, 8.0])
     logprobs = (ratios.log() - 1).requires_grad_()
-    result = cispo(
-        logprobs, torch.full((2,), -1.0), torch.tensor([1.0, -2.0]), TURN[:2],
-        AlgorithmConfig(name="cispo"),
-    )  # fmt: skip
+    result = loss_of("cispo", logprobs, torch.full((2,), -1.0), torch.tensor([1.0, -2.0]))
     assert result.clipped.tolist() == [False, True]
     result.loss.sum().backward()
     # the weights are 0.5 and 1 + 4
@@ -74,15 +84,12 @@ def test_cispo_clips_the_ratio_and_keeps_the_gradient():
 
 def test_sapo_of_worked_examples():
     ratios = torch.tensor([1.0, 3.0, 3.0])
-    result = sapo(
-        ratios.log(), torch.zeros(3), torch.tensor([1.0, 1.0, -1.0]), TURN[:3],
-        AlgorithmConfig(name="sapo"),
-    )  # fmt: skip
+    result = loss_of("sapo", ratios.log(), torch.zeros(3), torch.tensor([1.0, 1.0, -1.0]))
     up, down = 1 / (1 + math.exp(-2.0)), 1 / (1 + math.exp(-2.1))
     assert result.loss.tolist() == pytest.approx([-2.0, -4 * up, 4 / 1.05 * down])
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", LOSSES)
 def test_the_first_step_is_the_plain_policy_gradient(name):
     logprobs = torch.tensor([-1.0, -2.0, -0.3], requires_grad=True)
     advantages = torch.tensor([0.7, -0.3, 0.0])
@@ -188,22 +195,32 @@ def test_the_weights_of_means_sum_to_one(counts, aggregate, data):
 )
 def test_corrections_of_worked_examples(kind, expected):
     ratios = torch.tensor([0.25, 2.0, 4.0, 1.0], dtype=torch.float64)
-    config = AlgorithmConfig(importance_correction=kind, importance_low=0.5, importance_high=2.0)
+    config = ImportanceConfig(kind=kind, low=0.5, high=2.0)
     turn = torch.tensor([0, 0, 1, 1])
-    found = losses.importance_weights(ratios.log(), torch.zeros(4).double(), turn, config)
+    found = importance_weights(ratios.log(), torch.zeros(4).double(), turn, config)
     assert found.tolist() == pytest.approx(expected)
+
+
+def test_log_ratios_are_bounded_after_the_sum_over_a_reply():
+    old = torch.tensor([-60.0, 30.0, 30.5]).double()
+    for kind in ("sequence_truncate", "sequence_mask"):
+        config = ImportanceConfig(kind=kind, low=0.5, high=2.0)
+        found = importance_weights(old, 0 * old, 0 * TURN[:3], config)
+        assert found.tolist() == pytest.approx([math.exp(0.5)] * 3)
+    far = importance_weights(10 * old.abs(), 0 * old, 0 * TURN[:3], config)
+    assert far.tolist() == [0.0, 0.0, 0.0]  # finite before it is masked
 
 
 def test_importance_weights_have_no_gradient():
     old = torch.zeros(2, requires_grad=True)
-    config = AlgorithmConfig(importance_correction="token_truncate")
-    found = losses.importance_weights(old, torch.zeros(2), torch.zeros(2).long(), config)
+    config = ImportanceConfig(kind="token_truncate")
+    found = importance_weights(old, torch.zeros(2), torch.zeros(2).long(), config)
     assert not found.requires_grad
 
 
 def test_tokens_older_than_the_bound_are_stale():
     versions = torch.tensor([7, 6, 5])
-    assert losses.is_fresh(versions, 7, 1).tolist() == [True, True, False]
-    assert losses.turn_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [
+    assert is_fresh(versions, 7, 1).tolist() == [True, True, False]
+    assert turn_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [
         2, 2, 5,
     ]  # fmt: skip

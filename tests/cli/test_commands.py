@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shlex
 import socket
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from agentrl import __version__, cli, replay
-from agentrl.config import PRESETS
+from agentrl.config import algorithm_defaults
 from agentrl.errors import ConfigError, DeviceError
+from agentrl.extension_points import ALGORITHM
 from agentrl.training.evaluation.evaluate import Evaluation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
@@ -22,13 +25,17 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 def test_algorithms_are_listed_with_their_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["algorithms"]) == 0
     listed = " ".join(capsys.readouterr().out.split())
-    for name in PRESETS:
-        assert name in listed
+    for extension in ALGORITHM.extensions():
+        assert extension.name in listed
     assert cli.run(["algorithms", "dapo"]) == 0
     output = capsys.readouterr().out
-    assert "clip_high: 0.28   # default 0.2\n" in output
+    assert "  loss:\n    name: ppo\n" in output
+    assert "    clip_high: 0.28   # default 0.2\n" in output
+    assert yaml.safe_load(output.partition("\n\n")[2].partition("Next: ")[0])["algorithm"] == (
+        dataclasses.asdict(algorithm_defaults("dapo"))
+    )
     assert cli.run(["algorithms", "dapo", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["filter_groups"] is True
+    assert json.loads(capsys.readouterr().out)["sampling"]["filter_groups"] is True
     assert cli.run(["algorithms", "dapp"]) == 2
     assert "did you mean 'dapo'?" in capsys.readouterr().err
 
@@ -39,10 +46,9 @@ def test_settings_of_algorithms_are_not_broken_at_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.run(["algorithms"]) == 0
     words = [word.strip(",()") for word in capsys.readouterr().out.split()]
-    for preset in PRESETS.values():
-        for key in preset.settings:
-            assert any(word.startswith(f"{key}=") for word in words), key
-    assert "estimator=reinforce_pp_baseline" in words
+    assert "overlong.buffer=0.2" in words
+    assert "implicit_reward.beta=0.05" in words
+    assert "critic.warmup_steps=0" in words
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.advantages import AdvantageResult
+from agentrl.algorithms.core.algorithm import AdvantageResult, load_algorithm
 from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.token_sequences import split_into_sequences
@@ -141,7 +141,7 @@ def step_samples(
     """`build_training_samples` with the settings of a configuration."""
     return build_training_samples(
         groups,
-        config.algorithm,
+        load_algorithm(config.algorithm),
         score_tokens,
         max_new_tokens=config.rollout.max_new_tokens,
         version=version,

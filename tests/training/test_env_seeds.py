@@ -1,6 +1,7 @@
 import pytest
 
 from agentrl import config as configuration
+from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.collector import requests_of_step
@@ -12,7 +13,8 @@ def made(*overrides: str) -> Config:
 
 
 def played(config: Config, step: int) -> list[list[int]]:
-    chosen = env_seeds.training_seeds(config.seed, config.rollout, config.algorithm, step)
+    attempts = load_algorithm(config.algorithm).attempts
+    chosen = env_seeds.training_seeds(config.seed, config.rollout, attempts, step)
     requests = requests_of_step("train", step, chosen, 4)
     assert [(t.group, t.member) for t in requests] == [(g, m) for g in range(3) for m in range(4)]
     return [[t.seed for t in requests if t.group == group] for group in range(3)]
@@ -42,9 +44,7 @@ def test_runs_and_splits_share_no_seed(per: str) -> None:
 def test_too_many_seeds_are_an_error() -> None:
     def check(*overrides: str) -> None:
         one = made(*overrides)
-        env_seeds.check_run_seeds(
-            one.seed, one.rollout, one.algorithm, steps=1_000_000, demonstrations=0
-        )
+        env_seeds.check_run_seeds(one.seed, one.rollout, 1, steps=1_000_000, demonstrations=0)
 
     check()
     with pytest.raises(ConfigError, match="more than"):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from agentrl.training.batching.packing import DistinctImages
 from agentrl.training.batching.prefix_tree import PrefixTree, Tokens
-from agentrl.types import Batch, Image, LossInputs, TokenSequence, TrainingSample
+from agentrl.types import Batch, Image, TokenSequence, TokenTargets, TrainingSample
 
 if TYPE_CHECKING:
     from agentrl.policies.models import ModelAdapter
@@ -129,16 +129,16 @@ def _images_after(
     return sequence.images[int(starts.sum()) :]
 
 
-def loss_inputs(
+def token_targets(
     samples: Sequence[TrainingSample], device: torch.device | str = "cpu"
-) -> LossInputs:
+) -> TokenTargets:
     """The tensors of the loss, for samples in the order of their batch; see `sequence_order`."""
 
     def column(values: Callable[[TrainingSample], Sequence[float] | None]) -> Tensor | None:
         columns = [own for sample in samples if (own := values(sample)) is not None]
         return _column(columns).to(device) if len(columns) == len(samples) else None
 
-    return LossInputs(
+    return TokenTargets(
         advantages=_column(sample.advantages for sample in samples).to(device),
         old_logprobs=_column(sample.old_logprobs for sample in samples).to(device),
         reference_logprobs=column(lambda sample: sample.reference_logprobs),

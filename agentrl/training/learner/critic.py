@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agentrl.config import AlgorithmConfig
+from agentrl.config import CriticConfig
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.collate import loss_inputs
+from agentrl.training.batching.collate import token_targets
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner_metrics import MetricAccumulator
@@ -53,13 +53,13 @@ class ValueModel(Backbone):
         ].clone()
 
 
-def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
     """[N] half the squared error, or that of the value clipped to `old` +- `clip` if it is larger.
 
-    Source: the clipping in the reference implementation of arXiv:1707.06347; 0 disables it.
+    Source: the clipping in the reference implementation of arXiv:1707.06347; None disables it.
     """
     error = (values - returns).square()
-    if clip > 0:
+    if clip is not None:
         clipped = old + (values - old).clamp(-clip, clip)
         error = torch.maximum(error, (clipped - returns).square())
     return error / 2
@@ -71,7 +71,7 @@ class Critic:
     Args:
         model: the sharded critic.
         optimizer: optimizer of the critic alone.
-        config: `critic_lr` and `critic_clip` are used.
+        config: of `algorithm.critic`.
         packing: how samples are laid out in micro-batches.
         model_adapter: adapter of the model family.
         rank: process group and device of this rank.
@@ -81,7 +81,7 @@ class Critic:
         self,
         model: ShardedModel[ValueModel],
         optimizer: Optimizer,
-        config: AlgorithmConfig,
+        config: CriticConfig,
         packing: Packing,
         model_adapter: ModelAdapter,
         rank: Rank,
@@ -114,18 +114,16 @@ class Critic:
         """
         total = torch.zeros((), device=self._rank.device)
         for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
-            inputs = loss_inputs(micro.samples, self._rank.device)
+            inputs = token_targets(micro.samples, self._rank.device)
             assert inputs.values is not None, "score_tokens computed them"
             assert inputs.returns is not None, "the algorithm's advantages have returns"
             values, _ = self._model.module(micro.batch)
-            loss = micro.loss(
-                value_loss(values, inputs.values, inputs.returns, self._config.critic_clip)
-            )
+            loss = micro.loss(value_loss(values, inputs.values, inputs.returns, self._config.clip))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * micro.counts_in_metrics
             error = (values.detach() - inputs.returns).square()
             metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
-        return self.optimizer.step(self._config.critic_lr, total)
+        return self.optimizer.step(self._config.lr, total)
 
     def copy_from(self, policy: ShardedModel[Any]) -> None:
         """Copy the policy's backbone; the value head keeps its zeros."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from agentrl.config import AlgorithmConfig
+from agentrl.config import ImplicitRewardConfig
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
@@ -44,7 +44,7 @@ class ImplicitReward:
     Args:
         model: the sharded reward model.
         optimizer: optimizer of the reward model alone.
-        config: `prime_lr` is used.
+        config: of `algorithm.implicit_reward`.
         packing: how samples are laid out in micro-batches.
         model_adapter: adapter of the model family.
         rank: process group and device of this rank.
@@ -55,7 +55,7 @@ class ImplicitReward:
         self,
         model: ShardedModel[LogprobModel],
         optimizer: Optimizer,
-        config: AlgorithmConfig,
+        config: ImplicitRewardConfig,
         packing: Packing,
         model_adapter: ModelAdapter,
         rank: Rank,
@@ -90,7 +90,7 @@ class ImplicitReward:
             loss = micro.loss(self._model.module(micro.batch, self._temperature).logprobs)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * micro.counts_in_metrics
-        return self.optimizer.step(self._config.prime_lr, total)
+        return self.optimizer.step(self._config.lr, total)
 
     def copy_from(self, policy: ShardedModel[LogprobModel]) -> None:
         """Copy the policy's weights."""

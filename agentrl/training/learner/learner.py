@@ -10,22 +10,22 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import losses
-from agentrl.algorithms.kl import ESTIMATES, k3
-from agentrl.algorithms.losses import LOSSES
+from agentrl.algorithms.core.importance import importance_weights
+from agentrl.algorithms.core.kl import ESTIMATES, k3
+from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import LearnerError
 from agentrl.extension_points import TRANSPORT
-from agentrl.training.batching.collate import loss_inputs
+from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import learner_state
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import (
     MicroBatch,
+    loss_weights,
     score_per_token,
     shard_microbatches,
-    with_loss_weights,
 )
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.process_group import join
@@ -69,6 +69,7 @@ class Learner:
         )
         self._models = LearnerModels(config, folder, self._rank)
         self._policy, self._model_adapter = self._models.policy, self._models.model_adapter
+        self._algorithm = self._models.algorithm
         self._packing = self._models.packing
         self._skips_in_a_row = 0
         self._sender: WeightSender | None = None
@@ -86,13 +87,13 @@ class Learner:
             One for each sequence.
         """
         self._models.prepare_rl()
-        models, settings = self._models, self._config.algorithm
+        models = self._models
         old: Sequence[tuple[float, ...] | None] = [None] * len(sequences)
         reference = implicit = values = old
         last_values = [0.0] * len(sequences)
         if models.critic is not None:
             values, last_values = models.critic.score_tokens(sequences)
-        if settings.needs_old_logprobs:
+        if self._algorithm.requirements().old_logprobs:
             old = self._logprobs(self._policy, sequences)
         if models.reference is not None:
             reference = self._logprobs(models.reference, sequences)
@@ -128,6 +129,9 @@ class Learner:
     ) -> dict[str, float]:
         """Train on one step's samples: `algorithm.epochs` passes of one or more optimizer steps.
 
+        The weight of a token belongs to the step: the mean of the losses of a pass's optimizer
+        steps is the loss over all samples, however these are divided among them.
+
         Samples whose advantages are all zero count in the loss but are not computed, unless another
         term needs them: the gradient is the same.
 
@@ -152,7 +156,7 @@ class Learner:
         started = time.perf_counter()
         settings = self._config.algorithm
         self._models.prepare_rl()
-        coefficient = settings.kl_coefficient if kl_coefficient is None else kl_coefficient
+        coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
         compared = {}
@@ -160,17 +164,24 @@ class Learner:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         self._implicit_step(samples, metrics)
         num_steps = self._steps_per_pass(samples)
+        of_policy = loss_weights(samples, settings.aggregate, self._max_episode_tokens())
+        of_critic = loss_weights(samples, "token_mean")
+        critic = self._algorithm.requires.critic
         for order in orders if samples else ():
             for part in order.tensor_split(num_steps):
-                chosen = [samples[i] for i in part.tolist()]
-                self._critic_step(chosen, metrics)
-                if self.version >= settings.critic_warmup_steps or self._models.critic is None:
+                indices = [i for i in part.tolist() if samples[i].num_sampled]
+                if critic is not None:
+                    self._critic_step(
+                        [(samples[i], of_critic[i] * num_steps) for i in indices], metrics
+                    )
+                if critic is None or self.version >= critic.warmup_steps:
+                    chosen = [(samples[i], of_policy[i] * num_steps) for i in indices]
                     self._policy_step(chosen, metrics, coefficient)
         self.version += 1
         result = compared | metrics.means()
         result["tokens"] = float(sum(sample.num_sampled for sample in samples))
         result["tokens_computed"] = result.pop("count") / settings.epochs
-        if settings.kl != "none":
+        if settings.kl.add_to != "none":
             result["kl_coefficient"] = coefficient
         result["version"] = float(self.version)
         result["seconds"] = time.perf_counter() - started
@@ -213,30 +224,28 @@ class Learner:
         metrics.note("implicit_grad_norm", grad_norm)
         self._check_finite(math.isfinite(loss) and math.isfinite(grad_norm))
 
-    def _critic_step(self, samples: Sequence[TrainingSample], metrics: MetricAccumulator) -> None:
-        if self._models.critic is None:
-            return
-        loss, grad_norm = self._models.critic.step(
-            with_loss_weights(samples, "token_mean"), metrics
-        )
+    def _critic_step(
+        self, samples: Sequence[tuple[TrainingSample, float]], metrics: MetricAccumulator
+    ) -> None:
+        assert self._models.critic is not None
+        loss, grad_norm = self._models.critic.step(samples, metrics)
         metrics.note("value_loss", loss)
         metrics.note("value_grad_norm", grad_norm)
         self._check_finite(math.isfinite(loss) and math.isfinite(grad_norm))
 
     def _policy_step(
         self,
-        samples: Sequence[TrainingSample],
+        samples: Sequence[tuple[TrainingSample, float]],
         metrics: MetricAccumulator,
         kl_coefficient: float,
     ) -> None:
         settings = self._config.algorithm
-        chosen = with_loss_weights(samples, settings.aggregate, self._max_episode_tokens())
-        if settings.kl != "loss" and not settings.entropy_coefficient:
-            chosen = [(sample, weight) for sample, weight in chosen if sample.has_advantage]
-        if not chosen:
+        if settings.kl.add_to != "loss" and not settings.entropy_coefficient:
+            samples = [(sample, weight) for sample, weight in samples if sample.has_advantage]
+        if not samples:
             return
         total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(chosen, self._packing, self._model_adapter, self._rank):
+        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
             loss = micro.loss(self._token_losses(micro, metrics, kl_coefficient))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach() * micro.counts_in_metrics
@@ -247,9 +256,10 @@ class Learner:
 
     def _max_episode_tokens(self) -> float:
         """Limit of an episode's sampled tokens; the divisor of `aggregate: constant`."""
-        config = self._config
-        constant = config.algorithm.aggregate_constant
-        return constant or float(config.env.max_turns * config.rollout.max_new_tokens)
+        config, constant = self._config, self._config.algorithm.aggregate_constant
+        if constant is not None:
+            return constant
+        return float(config.env.max_turns * config.rollout.max_new_tokens)
 
     def _token_losses(
         self,
@@ -259,24 +269,29 @@ class Learner:
     ) -> Tensor:
         """[N] the loss of every sampled token."""
         settings, batch = self._config.algorithm, micro.batch
-        inputs = loss_inputs(micro.samples, self._rank.device)
+        targets = token_targets(micro.samples, self._rank.device)
         needs_entropy = settings.entropy_coefficient > 0
         logprobs, entropy, _ = self._policy.module(
             batch, self._config.rollout.temperature, needs_entropy
         )
-        result = LOSSES[settings.loss](
-            logprobs, inputs.old_logprobs, inputs.advantages, batch.turns, settings
+        result = self._algorithm.loss(
+            LossInputs(
+                logprobs=logprobs,
+                old_logprobs=targets.old_logprobs,
+                advantages=targets.advantages,
+                turn=batch.turns,
+            )
         )
         loss, values = result.loss, {"clip_share": result.clipped, "entropy": entropy}
-        if settings.importance_correction != "none":
-            values["correction"] = losses.importance_weights(
-                inputs.old_logprobs, batch.logprobs, batch.turns, settings
+        if settings.importance_correction.kind != "none":
+            values["correction"] = importance_weights(
+                targets.old_logprobs, batch.logprobs, batch.turns, settings.importance_correction
             )
             loss = loss * values["correction"]
-        if settings.kl != "none":
-            assert inputs.reference_logprobs is not None, "algorithm.kl needs a reference"
-            values["kl"] = ESTIMATES[settings.kl_estimate](logprobs, inputs.reference_logprobs)
-            if settings.kl == "loss":
+        if settings.kl.add_to != "none":
+            assert targets.reference_logprobs is not None, "the KL penalty needs a reference"
+            values["kl"] = ESTIMATES[settings.kl.estimate](logprobs, targets.reference_logprobs)
+            if settings.kl.add_to == "loss":
                 loss = loss + kl_coefficient * values["kl"]
         if needs_entropy:
             loss = loss - settings.entropy_coefficient * entropy

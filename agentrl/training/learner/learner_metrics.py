@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.kl import k3, log_ratio
+from agentrl.algorithms.core.kl import k3, log_ratio
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel

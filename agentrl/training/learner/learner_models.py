@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.config import Config, OptimConfig, WarmStartConfig
+from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.config import (
+    Config,
+    CriticConfig,
+    ImplicitRewardConfig,
+    OptimConfig,
+    WarmStartConfig,
+)  # fmt: skip
 from agentrl.policies.models import adapter_for
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.critic import Critic, ValueModel
@@ -38,6 +45,7 @@ class LearnerModels:
     def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
         self.config, self.rank = config, rank
         self.model_adapter = adapter_for(folder, config.model.adapter)
+        self.algorithm = load_algorithm(config.algorithm)
         self._folder = folder
         self.policy = self._policy(frozen=False)
         self.packing = Packing(
@@ -51,7 +59,8 @@ class LearnerModels:
         self.optimizer_steps = 0
         self.supervised: SupervisedUpdate | None = None
         self.reference: ShardedModel[LogprobModel] | None = None
-        self.critic = self._make_critic() if config.algorithm.needs_critic else None
+        critic = self.algorithm.requires.critic
+        self.critic = None if critic is None else self._make_critic(critic)
         self.implicit_reward: ImplicitReward | None = None
 
     def prepare_rl(self) -> None:
@@ -59,12 +68,12 @@ class LearnerModels:
 
         Called before every step, so that they copy the policy after a warm start.
         """
-        settings = self.config.algorithm
-        if settings.needs_reference and self.reference is None:
+        requires = self.algorithm.requirements()
+        if requires.reference and self.reference is None:
             self.reference = self.make_reference()
             self.reference.load_full_weights(self.policy.master_weights())
-        if settings.needs_implicit_reward and self.implicit_reward is None:
-            self.implicit_reward = self.make_implicit_reward()
+        if requires.implicit_reward is not None and self.implicit_reward is None:
+            self.implicit_reward = self.make_implicit_reward(requires.implicit_reward)
             self.implicit_reward.copy_from(self.policy)
         if self.critic is not None and not self.critic.initialized:
             self.critic.copy_from(self.policy)
@@ -77,20 +86,20 @@ class LearnerModels:
         """A frozen policy, with the weights of the starting model."""
         return self._policy(frozen=True)
 
-    def make_implicit_reward(self) -> ImplicitReward:
+    def make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
         config, model = self.config, self._policy(frozen=False)
         return ImplicitReward(
             model,
             self._optimizer_of(model, config.optim),
-            config.algorithm,
+            settings,
             self.packing,
             self.model_adapter,
             self.rank,
             config.rollout.temperature,
         )
 
-    def _make_critic(self) -> Critic:
+    def _make_critic(self, settings: CriticConfig) -> Critic:
         config = self.config
         model = ShardedModel(
             ValueModel,
@@ -103,7 +112,7 @@ class LearnerModels:
         )
         optimizer = self._optimizer_of(model, config.optim)
         packing = replace(self.packing, read_last_tokens=True)
-        return Critic(model, optimizer, config.algorithm, packing, self.model_adapter, self.rank)
+        return Critic(model, optimizer, settings, packing, self.model_adapter, self.rank)
 
     def _policy(self, frozen: bool) -> ShardedModel[LogprobModel]:
         config = self.config

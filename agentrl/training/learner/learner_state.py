@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from agentrl.config import LoraConfig
+from agentrl.config import LoraConfig, estimator_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
 from agentrl.training.learner import lora_adapters, qlora, sharded_checkpoint
@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 POLICY = "policy/"
 """Prefix of the policy's weights."""
 _LORA = "model.lora"
+_ALGORITHM = "algorithm.name"
 
 
 def save(models: LearnerModels, version: int, folder: Path) -> None:
@@ -33,7 +34,7 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
         OSError: the disk is full.
     """
     plain = {
-        "job": _identity(models),
+        "job": _identity(models, {_ALGORITHM: ""}),
         "parts": sorted(models.optimizers()),
         "reference": models.reference is not None,
         "steps": {part: optimizer.steps for part, optimizer in models.optimizers().items()},
@@ -63,7 +64,7 @@ def restore(models: LearnerModels, folder: Path) -> int:
 
 
 def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
-    for key, value in _identity(models).items():
+    for key, value in _identity(models, plain["job"]).items():
         _check_same(plain, key, value)
     trained = set(plain["parts"])
     if "supervised" in trained and models.supervised is None:
@@ -72,14 +73,15 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
         )
     if plain["reference"] and models.reference is None:
         models.reference = models.make_reference()
-    if plain["version"] and models.config.algorithm.needs_reference and not plain["reference"]:
+    if plain["version"] and models.algorithm.requirements().reference and not plain["reference"]:
         _log.warning(
-            "%s: has no reference model, as it was saved with algorithm.kl=none: the KL is "
+            "%s: has no reference model, as it was saved with algorithm.kl.add_to=none: the KL is "
             "measured against the model as it is now",
             folder,
         )
-    if "implicit" in trained and models.implicit_reward is None:
-        models.implicit_reward = models.make_implicit_reward()
+    reward_model = models.algorithm.requires.implicit_reward
+    if "implicit" in trained and reward_model is not None and models.implicit_reward is None:
+        models.implicit_reward = models.make_implicit_reward(reward_model)
     rng = torch.get_rng_state()
     sharded_checkpoint.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
     for part, optimizer in models.optimizers().items():
@@ -144,16 +146,19 @@ def _count(value: Any) -> int:
     return value
 
 
-def _identity(models: LearnerModels) -> dict[str, str]:
+def _identity(models: LearnerModels, saved: Mapping[str, str]) -> dict[str, str]:
+    """What a checkpoint must have been saved with, by the keys of a saved one."""
     config = models.config
+    algorithm = {_ALGORITHM: config.algorithm.name}
+    if _ALGORITHM not in saved:  # that of an earlier version
+        algorithm = {"algorithm.estimator": estimator_of(config.algorithm.name)}
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
         _LORA: _lora_identity(config.model.lora),
         "train.master_dtype": config.train.master_dtype,
         "env.id": config.env.id,
-        "algorithm.estimator": config.algorithm.estimator,
-    }
+    } | algorithm
 
 
 def _lora_identity(lora: LoraConfig) -> str:

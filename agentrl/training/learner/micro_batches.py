@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from agentrl.algorithms.losses import token_weights
+from agentrl.algorithms.core.aggregation import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_micro_batches, pack_rows
@@ -42,12 +42,17 @@ class MicroBatch(Generic[S]):
         return (token_losses * self.batch.weights).sum() * self.is_real
 
 
-def with_loss_weights(
-    samples: Sequence[S], aggregate: str, constant: float = 1.0
-) -> list[tuple[S, float]]:
-    """The samples with sampled tokens, each with the loss weight of its tokens."""
+def loss_weights(
+    samples: Sequence[TokenSequence], aggregate: str, constant: float = 1.0
+) -> list[float]:
+    """The loss weight of each sample's tokens among all of a step's samples."""
     counts = [sample.num_sampled for sample in samples]
-    weights = token_weights(counts, [sample.episode for sample in samples], aggregate, constant)
+    return token_weights(counts, [sample.episode for sample in samples], aggregate, constant)
+
+
+def with_loss_weights(samples: Sequence[S], aggregate: str) -> list[tuple[S, float]]:
+    """The samples with sampled tokens, each with the loss weight of its tokens."""
+    weights = loss_weights(samples, aggregate)
     return [
         (sample, weight)
         for sample, weight in zip(samples, weights, strict=True)

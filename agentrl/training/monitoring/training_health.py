@@ -95,7 +95,7 @@ class HealthChecks:
         return (
             f"entropy collapse: from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token, while "
             "the reward did not rise. Try a lower optim.lr, algorithm.entropy_coefficient, or "
-            "algorithm.kl=loss"
+            "algorithm.kl.add_to=loss"
         )
 
     def _repetition(self) -> str | None:
@@ -104,8 +104,8 @@ class HealthChecks:
             return None
         return (
             f"repetition: {share[1]:.0%} of the replies' 4-grams are repeated (at first "
-            f"{share[0]:.0%}). Try a lower optim.lr, algorithm.kl=loss, or a penalty on long "
-            "replies (algorithm.overlong_buffer)"
+            f"{share[0]:.0%}). Try a lower optim.lr, algorithm.kl.add_to=loss, or a penalty on "
+            "long replies (algorithm.overlong.buffer)"
         )
 
     def _hacking(self) -> str | None:
@@ -158,7 +158,8 @@ class HealthChecks:
             return None
         return (
             f"engine and learner drift apart: {nats[0]:.2g} to {nats[1]:.2g} nats per token. "
-            "algorithm.importance_correction=token_truncate corrects for it by importance weights"
+            "algorithm.importance_correction.kind=token_truncate corrects for it by importance "
+            "weights"
         )
 
     def _zero_advantage_groups(self) -> str | None:
@@ -167,8 +168,8 @@ class HealthChecks:
             return None
         return (
             f"{fmean(shares):.0%} of the groups have equal returns and give no learning signal: "
-            "the tasks are too easy or too hard for this policy. algorithm.filter_groups=true "
-            "replaces such groups"
+            "the tasks are too easy or too hard for this policy. "
+            "algorithm.sampling.filter_groups=true replaces such groups"
         )
 
 

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agentrl.algorithms import episode_selection
-from agentrl.config import AlgorithmConfig, RolloutConfig
+from agentrl.algorithms.core.algorithm import Algorithm
+from agentrl.config import RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.training import env_seeds
@@ -51,7 +51,7 @@ class StepCollector:
         self,
         run_seed: int,
         rollout: RolloutConfig,
-        algorithm: AlgorithmConfig,
+        algorithm: Algorithm,
         rollouts: AnyRollouts,
         show_progress: ShowProgress,
     ) -> None:
@@ -64,23 +64,27 @@ class StepCollector:
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
         """
-        started, settings = time.perf_counter(), self._algorithm
+        started, algorithm = time.perf_counter(), self._algorithm
         wanted, progress = self._rollout.groups, CollectionProgress()
         played: list[list[ScoredEpisode]] = []
         kept: list[list[ScoredEpisode]] = []
-        for attempt in range(settings.filter_refills + 1):
-            seeds = env_seeds.training_seeds(self._run_seed, self._rollout, settings, step, attempt)
+        for attempt in range(algorithm.attempts):
+            seeds = env_seeds.training_seeds(
+                self._run_seed, self._rollout, algorithm.attempts, step, attempt
+            )
             seeds = seeds[: wanted - len(kept)]
             played += await self._groups(step, attempt, seeds)
             progress += await self._rollouts.get_progress()
-            kept = [g for g in played if episode_selection.has_learning_signal(g, settings)]
-            if not episode_selection.has_group_filter(settings) or len(kept) >= wanted:
+            kept = [group for group in played if algorithm.keep_group(group)]
+            if len(kept) >= wanted:
                 break
         # Out of refills: groups without a learning signal make an empty step, not an error.
-        groups = (kept or played)[:wanted]
+        groups, greedy = (kept or played)[:wanted], None
+        if algorithm.requires.greedy:
+            greedy = await self._greedy_returns(step, groups)
         return StepEpisodes(
             groups=groups,
-            greedy=await self._greedy_returns(step, groups) if settings.needs_greedy else None,
+            greedy=greedy,
             progress=progress,
             dropped=len(played) - len(kept),
             seconds=time.perf_counter() - started,

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentrl.algorithms.advantages import check_state_keys
-from agentrl.algorithms.kl import adapt_coefficient
+from agentrl.algorithms.core.advantages import check_state_keys
+from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.kl import adapt_coefficient
 from agentrl.config import Config, WarmStartConfig
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
@@ -83,8 +84,9 @@ class Trainer:
         self._pruner = pruner
         choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
         self._publisher = Publisher(choice, learner, rollouts)
+        self._algorithm = load_algorithm(config.algorithm)
         self._player = StepCollector(
-            config.seed, config.rollout, config.algorithm, rollouts, self._watched
+            config.seed, config.rollout, self._algorithm, rollouts, self._watched
         )
         self._prefetcher: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()
@@ -293,7 +295,7 @@ class Trainer:
     ) -> StepSamples:
         built = build_training_samples(
             groups,
-            self.config.algorithm,
+            self._algorithm,
             self._learner.score_tokens,
             max_new_tokens=self.config.rollout.max_new_tokens,
             version=self.state.step,
@@ -307,17 +309,17 @@ class Trainer:
         return built
 
     def _adapt_kl(self, learned: Mapping[str, float]) -> None:
-        """Adapt the KL coefficient to `algorithm.kl_target`, if that is set."""
-        settings = self.config.algorithm
-        if settings.kl != "none" and settings.kl_target > 0 and "kl" in learned:
+        """Adapt the KL coefficient to `algorithm.kl.target`, if that is set."""
+        settings = self.config.algorithm.kl
+        if settings.target is not None and "kl" in learned:
             self.state.kl_coefficient = adapt_coefficient(
-                self._kl_coefficient, learned["kl"], settings.kl_target, settings.kl_horizon
+                self._kl_coefficient, learned["kl"], settings.target, settings.horizon
             )
 
     @property
     def _kl_coefficient(self) -> float:
         own = self.state.kl_coefficient
-        return self.config.algorithm.kl_coefficient if own is None else own
+        return self.config.algorithm.kl.coefficient if own is None else own
 
     async def _publish(self) -> None:
         await self._publisher.publish(self.state.step)
@@ -366,7 +368,7 @@ class Trainer:
                 player=player,
                 greedy=greedy,
                 # Fails in the first evaluation instead of after the first training step.
-                check=lambda played: check_state_keys([played], self.config.algorithm),
+                check=lambda played: check_state_keys([played], self._algorithm),
             )
         self._folder.add_evaluation(found.record(name, self.state.step))
         return found

@@ -7,17 +7,16 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from agentrl.algorithms import episode_selection, losses
-from agentrl.algorithms.advantages import (
-    AdvantageResult,
+from agentrl.algorithms.core.advantages import (
     check_state_keys,
     compute_advantages,
     state_match_fraction,
     zero_advantage_groups,
 )
-from agentrl.algorithms.kl import ESTIMATES
-from agentrl.algorithms.trajectories import EpisodeScores, build_trajectories, split_by_turn
-from agentrl.config import AlgorithmConfig
+from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
+from agentrl.algorithms.core.importance import is_fresh
+from agentrl.algorithms.core.kl import ESTIMATES
+from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
@@ -37,7 +36,7 @@ class StepSamples:
 
 def build_training_samples(
     groups: Sequence[Sequence[ScoredEpisode]],
-    settings: AlgorithmConfig,
+    algorithm: Algorithm,
     score_tokens: ScoreTokens,
     *,
     max_new_tokens: int,
@@ -50,29 +49,28 @@ def build_training_samples(
 
     Args:
         groups: scored episodes, by group.
-        settings: algorithm settings.
+        algorithm: computes the advantages.
         score_tokens: `Learner.score_tokens`; called only if the algorithm requires scores.
         max_new_tokens: limit of a reply.
         version: version of the weights to be updated.
         seed: seed of random draws.
         greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
-        kl_coefficient: of the KL in the reward, if `algorithm.kl` is `reward`.
+        kl_coefficient: of the KL in the reward, if `algorithm.kl.add_to` is `reward`.
 
     Raises:
         ConfigError: the algorithm requires state keys, and there are none.
     """
-    check_state_keys(groups, settings)
-    groups = [
-        episode_selection.penalize_overlong(group, settings, max_new_tokens) for group in groups
-    ]
+    check_state_keys(groups, algorithm)
+    settings = algorithm.config
+    groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
     sequences = _sequences(episodes)
     scores = [TokenScores()] * len(sequences)
-    if sequences and settings.needs_token_scores:
+    if sequences and algorithm.requirements().token_scores:
         scores = score_tokens(sequences)
-    own = _by_episode(sequences, scores, len(episodes), settings)
+    own = _by_episode(sequences, scores, len(episodes), algorithm)
     played = build_trajectories(groups, own, greedy, kl_coefficient)
-    result = compute_advantages(played, settings)
+    result = compute_advantages(played, algorithm)
     versions = _versions(episodes, played.token_mask, version)
     fresh = _fresh(versions, version, settings.max_staleness)
     advantages = torch.where(fresh, result.advantages, 0.0)  # stale tokens count with 0
@@ -82,16 +80,17 @@ def build_training_samples(
         "stale": _mean(~fresh[played.token_mask]),
         "lag": _mean(version - versions[played.token_mask]),
     }
-    gradients, loss = _episode_gradients(groups, sequences, scores, settings)
+    gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
     samples = build_samples(
         sequences,
         scores,
         AdvantageResult(advantages=advantages, returns=result.returns),
         fresh=fresh,
-        use_old_logprobs=settings.importance_correction != "none",
+        use_old_logprobs=settings.importance_correction.kind != "none",
         gradients=gradients,
     )
-    samples = _resampled(samples, played.returns.tolist(), settings.resample_power, seed)
+    drawn = algorithm.resample(played.returns.tolist(), played.valid.tolist(), seed)
+    samples = samples if drawn is None else _resampled(samples, drawn)
     metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
     by_turn = split_by_turn(advantages, groups)
     return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
@@ -166,26 +165,27 @@ def _by_episode(
     sequences: Sequence[TokenSequence],
     scores: Sequence[TokenScores],
     num_episodes: int,
-    settings: AlgorithmConfig,
+    algorithm: Algorithm,
 ) -> list[EpisodeScores]:
     """The scores that advantages depend on, of each episode's tokens in order."""
     own: list[list[TokenScores]] = [[] for _ in range(num_episodes)]
     for sequence, score in zip(sequences, scores, strict=True):
         own[sequence.episode].append(score)
-    return [_episode_scores(scores, settings) if scores else EpisodeScores() for scores in own]
+    return [_episode_scores(scores, algorithm) if scores else EpisodeScores() for scores in own]
 
 
-def _episode_scores(scores: Sequence[TokenScores], settings: AlgorithmConfig) -> EpisodeScores:
+def _episode_scores(scores: Sequence[TokenScores], algorithm: Algorithm) -> EpisodeScores:
     def joined(values: Callable[[TokenScores], Sequence[float] | None]) -> Tensor:
         return torch.tensor([value for score in scores for value in values(score) or ()])
 
     reference = joined(lambda score: score.reference_logprobs)
     kl = implicit = torch.zeros(0)
-    if settings.kl == "reward":
-        kl = ESTIMATES[settings.kl_estimate](joined(lambda score: score.old_logprobs), reference)
-    if settings.needs_implicit_reward:
+    penalty, reward_model = algorithm.config.kl, algorithm.requires.implicit_reward
+    if penalty.add_to == "reward":
+        kl = ESTIMATES[penalty.estimate](joined(lambda score: score.old_logprobs), reference)
+    if reward_model is not None:
         implicit_logprobs = joined(lambda score: score.implicit_logprobs)
-        implicit = settings.prime_beta * (implicit_logprobs - reference)
+        implicit = reward_model.beta * (implicit_logprobs - reference)
     return EpisodeScores(
         values=tuple(joined(lambda score: score.values).tolist()),
         last_value=scores[-1].last_value,
@@ -207,7 +207,7 @@ def _episode_gradients(
     groups: Sequence[Sequence[ScoredEpisode]],
     sequences: Sequence[TokenSequence],
     scores: Sequence[TokenScores],
-    settings: AlgorithmConfig,
+    algorithm: Algorithm,
 ) -> tuple[dict[int, float] | None, dict[str, float]]:
     """The gradient of the implicit reward's loss by episode, and the loss as a metric.
 
@@ -216,7 +216,8 @@ def _episode_gradients(
     Returns:
         None and no metric if the algorithm has no implicit reward.
     """
-    if not settings.needs_implicit_reward:
+    reward_model = algorithm.requires.implicit_reward
+    if reward_model is None:
         return None, {}
     labels: dict[int, float] = {}
     index = 0
@@ -233,31 +234,27 @@ def _episode_gradients(
             pairs = zip(score.implicit_logprobs or (), score.reference_logprobs or (), strict=True)
             ratios[sequence.episode] += sum(implicit - reference for implicit, reference in pairs)
     outcomes = list(labels.values())
-    gradients, loss = bce_gradients(list(ratios.values()), outcomes, settings.prime_beta)
+    gradients, loss = bce_gradients(list(ratios.values()), outcomes, reward_model.beta)
     by_episode = zip(labels, gradients, strict=True)
     scaled = {episode: gradient / len(labels) for episode, gradient in by_episode}
     return scaled, {"implicit_loss": loss}
 
 
-def _resampled(
-    samples: list[TrainingSample], returns: Sequence[float], power: float, seed: int
-) -> list[TrainingSample]:
-    """The samples of episodes drawn by their return; an episode drawn twice counts as two."""
-    if power <= 0:
-        return samples
+def _resampled(samples: Sequence[TrainingSample], drawn: Sequence[int]) -> list[TrainingSample]:
+    """The samples of the drawn episodes; an episode drawn twice counts as two."""
     return [
         replace(sample, episode=index)
-        for index, episode in enumerate(episode_selection.resample(returns, power, seed))
+        for index, episode in enumerate(drawn)
         for sample in samples
         if sample.episode == episode
     ]
 
 
-def _fresh(versions: Tensor, version: int, max_staleness: int) -> Tensor:
+def _fresh(versions: Tensor, version: int, max_staleness: int | None) -> Tensor:
     """bool[E, N], False for stale tokens; see `algorithm.max_staleness`."""
-    if max_staleness < 0:
+    if max_staleness is None:
         return torch.ones_like(versions, dtype=torch.bool)
-    return losses.is_fresh(versions, version, max_staleness)
+    return is_fresh(versions, version, max_staleness)
 
 
 def _nonzero_fraction(samples: Sequence[TrainingSample]) -> float:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.batching.collate import build_batch, loss_inputs, sequence_order
+from agentrl.training.batching.collate import build_batch, sequence_order, token_targets
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches
 from agentrl.training.learner.learner import Learner
@@ -74,7 +74,7 @@ def scored(scorer, batches, items):
     found = {}
     for batch, samples in batches:
         logprobs = scorer(batch, 1.0).logprobs
-        (logprobs * loss_inputs([items[i] for i, _ in samples]).advantages).sum().backward()
+        (logprobs * token_targets([items[i] for i, _ in samples]).advantages).sum().backward()
         at = 0
         for index, count in samples:
             found[index] = logprobs[at : at + count].detach()

@@ -248,7 +248,7 @@ def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, model_
 
 
 def test_kl_to_the_reference_restrains_the_policy(make_learner, config, model_adapter, tmp_path):
-    config.algorithm.kl, config.algorithm.kl_coefficient = "loss", 10.0
+    config.algorithm.kl.add_to, config.algorithm.kl.coefficient = "loss", 10.0
     config.algorithm.epochs = 3
     learner = make_learner(config)
     items = on_policy(learner, [sample(model_adapter, k) for k in range(2)])
@@ -364,7 +364,7 @@ def test_a_reference_that_starts_with_a_resumed_run_is_logged(
     learner.save_state(tmp_path / "before")
     learner.update([sample(model_adapter, 0)])
     learner.save_state(tmp_path / "after")
-    config.algorithm.kl = "loss"
+    config.algorithm.kl.add_to = "loss"
     make_learner(config).restore(tmp_path / "before")
     assert "as it is now" not in caplog.text
     make_learner(config).restore(tmp_path / "after")

@@ -139,7 +139,9 @@ def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
 
 
 def test_a_reference_model_is_the_policy_before_training(make_learner, lora, model_adapter):
-    config = configuration.resolve(lora, ["algorithm.kl=loss", "algorithm.kl_coefficient=0.1"])
+    config = configuration.resolve(
+        lora, ["algorithm.kl.add_to=loss", "algorithm.kl.coefficient=0.1"]
+    )
     learner = make_learner(config)
     [item] = with_scores(learner, [sample(model_adapter, 1)])
     assert learner.update([item])["kl"] == pytest.approx(0, abs=1e-6)

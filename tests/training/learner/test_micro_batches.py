@@ -9,19 +9,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.algorithms import losses
-from agentrl.algorithms.kl import ESTIMATES
-from agentrl.algorithms.losses import LOSSES
-from agentrl.config import AlgorithmConfig
-from agentrl.training.batching.collate import loss_inputs
+from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.importance import importance_weights
+from agentrl.algorithms.core.kl import ESTIMATES
+from agentrl.algorithms.core.policy_loss import LossInputs
+from agentrl.config import ImportanceConfig, KLConfig, algorithm_config
+from agentrl.extension_points import LOSS
+from agentrl.training.batching.collate import token_targets
 from agentrl.training.batching.packing import Packing
-from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
+from agentrl.training.learner.micro_batches import loss_weights, shard_microbatches
 from agentrl.training.learner.process_group import Rank
 from agentrl.types import TrainingSample
 
 WORDS = 6
 LOGPROB = st.integers(-30, -1).map(lambda n: n / 10)
-PRESETS = {"ppo": "dapo", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
+LOSSES = [extension.name for extension in LOSS.extensions()]
+CONFIGS = {name: algorithm_config("grpo", loss=name) for name in LOSSES}
 AGGREGATES = ("token_mean", "sequence_mean", "sequence_sum", "constant", "token_sum")
 CORRECTIONS = ("none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 KIT = SimpleNamespace(
@@ -71,7 +74,8 @@ def learned(items, config, packing, ranks=1):
     """The loss of a batch, and its gradient by word, added up over all passes of all ranks."""
     odds = torch.linspace(-1, 1, WORDS, dtype=torch.float64).requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
-    weighed = with_loss_weights(items, config.aggregate, 7.0)
+    weighed = list(zip(items, loss_weights(items, config.aggregate, 7.0), strict=True))
+    algorithm = load_algorithm(config)
     for number in range(ranks):
         rank = Rank(
             number=number, world_size=ranks, device=torch.device("cpu"), mesh=None, owner=False
@@ -79,20 +83,22 @@ def learned(items, config, packing, ranks=1):
         for part in shard_microbatches(weighed, packing, KIT, rank):
             batch = part.batch
             logprobs = odds.log_softmax(-1)[batch.targets]
-            inputs, turns = loss_inputs(part.samples), batch.turns
+            inputs, turns = token_targets(part.samples), batch.turns
             old, advantages = inputs.old_logprobs.double(), inputs.advantages.double()
-            token = LOSSES[config.loss](logprobs, old, advantages, turns, config).loss
+            token = algorithm.loss(
+                LossInputs(logprobs=logprobs, old_logprobs=old, advantages=advantages, turn=turns)
+            ).loss
             sampled = batch.logprobs.double()
-            token = token * losses.importance_weights(old, sampled, turns, config)
+            token = token * importance_weights(old, sampled, turns, config.importance_correction)
             reference = inputs.reference_logprobs.double()
-            divergence = ESTIMATES[config.kl_estimate](logprobs, reference)
+            divergence = ESTIMATES[config.kl.estimate](logprobs, reference)
             loss = part.loss(token + 0.1 * divergence)
             loss.backward()
             total += loss.detach()
     return total.item(), odds.grad.tolist()
 
 
-@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("loss", LOSSES)
 @given(
     items=samples(),
     aggregate=st.sampled_from(AGGREGATES),
@@ -106,11 +112,11 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
     loss, items, aggregate, corrected, estimate, most, ranks, layout
 ):
     """Into micro-batches of any size, over ranks, as trees, in rows or in one row."""
-    config = AlgorithmConfig(
-        name=PRESETS[loss],
+    config = dataclasses.replace(
+        CONFIGS[loss],
         aggregate=aggregate,
-        importance_correction=corrected,
-        kl_estimate=estimate,
+        importance_correction=ImportanceConfig(kind=corrected),
+        kl=KLConfig(estimate=estimate),
     )
     whole = Packing(max_tokens=10_000, attention_break_even=np.inf, share_prefixes=False)
     split = Packing(
@@ -124,10 +130,10 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
     assert found[1] == pytest.approx(expected[1], rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("loss", LOSSES)
 @given(items=samples(), aggregate=st.sampled_from(AGGREGATES))
 def test_one_sample_per_turn_has_the_loss_of_the_whole_conversation(loss, items, aggregate):
-    config = AlgorithmConfig(name=PRESETS[loss], aggregate=aggregate)
+    config = dataclasses.replace(CONFIGS[loss], aggregate=aggregate)
     packing = Packing(max_tokens=10_000, attention_break_even=np.inf)
     # Each conversation is an episode here.
     items = [dataclasses.replace(one, episode=number) for number, one in enumerate(items)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig
+from agentrl.config import Config, LoraConfig, ModelConfig, algorithm_config
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
@@ -19,9 +19,9 @@ FEW = 5
 """Algorithms that differ only in the loss."""
 CASES = {
     "grpo": {},
-    "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
-    "ppo": {"importance_correction": "token_truncate", "entropy_coefficient": 0.01},
-    "turn_ppo": {"kl": "reward", "kl_coefficient": 0.1},
+    "dapo": {"kl": {"add_to": "loss", "coefficient": 0.1}, "epochs": 2, "minibatch": 3},
+    "ppo": {"importance_correction": {"kind": "token_truncate"}, "entropy_coefficient": 0.01},
+    "turn_ppo": {"kl": {"add_to": "reward", "coefficient": 0.1}},
     "gspo": {"epochs": 2},
     "cispo": {"epochs": 2},
     "sapo": {"epochs": 2},
@@ -44,7 +44,7 @@ def steps(name: str) -> int:
 def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | None = None):
     """The losses of every step, as one of the ranks learns them."""
     plain = {"name": name, **CASES[name]} if name in CASES else {"name": "grpo"}
-    config = Config(algorithm=AlgorithmConfig(**plain), model=ModelConfig(**MODELS.get(name, {})))
+    config = Config(algorithm=algorithm_config(**plain), model=ModelConfig(**MODELS.get(name, {})))
     config.optim.lr, config.optim.grad_clip = 1e-4, 100.0
     config.rollout.max_new_tokens, config.train.micro_batch_tokens = 8, 110
     model_adapter = adapter_for(folder)

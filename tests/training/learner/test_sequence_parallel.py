@@ -9,12 +9,12 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from agentrl import config as configuration
-from agentrl.config import AlgorithmConfig, Config, LoraConfig, ModelConfig, WarmStartConfig
+from agentrl.config import Config, LoraConfig, ModelConfig, WarmStartConfig, algorithm_config
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training import preflight
-from agentrl.training.batching.collate import loss_inputs
+from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import sequence_parallel
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.micro_batches import single_batch
@@ -27,9 +27,9 @@ from tests.training.samples import sample, step_samples
 STEPS = 3
 ALGORITHMS = {
     "grpo": {},
-    "dapo": {"kl": "loss", "kl_coefficient": 0.1, "epochs": 2, "minibatch": 3},
-    "ppo": {"importance_correction": "token_truncate", "entropy_coefficient": 0.01},
-    "gspo": {"epochs": 2, "importance_correction": "sequence_truncate"},
+    "dapo": {"kl": {"add_to": "loss", "coefficient": 0.1}, "epochs": 2, "minibatch": 3},
+    "ppo": {"importance_correction": {"kind": "token_truncate"}, "entropy_coefficient": 0.01},
+    "gspo": {"epochs": 2, "importance_correction": {"kind": "sequence_truncate"}},
     "prime": {},
 }
 MODELS = {
@@ -49,7 +49,7 @@ EPISODES = (*ALGORITHMS, *MODELS, *LAYOUTS)
 
 def settings(name: str, world: int, sharing: int) -> Config:
     config = Config(
-        algorithm=AlgorithmConfig(
+        algorithm=algorithm_config(
             **({"name": name, **ALGORITHMS[name]} if name in ALGORITHMS else {"name": "grpo"})
         ),
         model=ModelConfig(**MODELS.get(name, {})),
@@ -116,7 +116,7 @@ def gradients(folder, open_learner):
     items = [sample(model_adapter, k, reply=3 + k, pictures=k % 3, side=side) for k in range(4)]
     batch = single_batch(items, model_adapter)
     scorer = learner._policy.module
-    (scorer(batch, 0.9).logprobs * loss_inputs(items).advantages).sum().backward()
+    (scorer(batch, 0.9).logprobs * token_targets(items).advantages).sum().backward()
     found = {name: p.grad.full_tensor() for name, p in scorer.named_parameters()}
     learner.close()
     return found

@@ -11,6 +11,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import replay
+from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import Config
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import CollectionProgress
@@ -41,13 +42,14 @@ class Groups:
 
 
 def player(rollouts, *overrides):
-    groups = ["rollout.groups=2", "rollout.group_size=2", "algorithm.filter_groups=true"]
+    groups = ["rollout.groups=2", "rollout.group_size=2", "algorithm.sampling.filter_groups=true"]
     config = configuration.resolve(Config(), ["env.id=Toy-v0", *groups, *overrides])
-    seeds_of = partial(training_seeds, config.seed, config.rollout, config.algorithm)
+    algorithm = load_algorithm(config.algorithm)
+    seeds_of = partial(training_seeds, config.seed, config.rollout, algorithm.attempts)
     steps = StepCollector(
         config.seed,
         config.rollout,
-        config.algorithm,
+        algorithm,
         rollouts,
         lambda total, note: nullcontext(),
     )
@@ -56,7 +58,7 @@ def player(rollouts, *overrides):
 
 async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
     rollouts = Groups(model_adapter, set())
-    steps, seeds_of = player(rollouts, "algorithm.filter_refills=1")
+    steps, seeds_of = player(rollouts, "algorithm.sampling.refills=1")
     first, again = seeds_of(1, 0), seeds_of(1, 1)
     rollouts.teaching = {first[1], again[0]}
     played = await steps.play(1)
@@ -68,7 +70,7 @@ async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
 
 async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):
     rollouts = Groups(model_adapter, set())
-    steps, seeds_of = player(rollouts, "algorithm.name=remax", "algorithm.filter_refills=1")
+    steps, seeds_of = player(rollouts, "algorithm.name=remax", "algorithm.sampling.refills=1")
     first, again = seeds_of(1, 0), seeds_of(1, 1)
     rollouts.teaching = {first[1], again[0]}
     played = await steps.play(1)

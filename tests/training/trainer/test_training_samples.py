@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl import config as configuration
-from agentrl.algorithms import episode_selection
-from agentrl.config import PRESETS, AlgorithmConfig, Config, algorithm_presets
-from agentrl.errors import ConfigError
+from agentrl.algorithms.core import episode_selection
+from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.config import Config, algorithm_config
+from agentrl.extension_points import ALGORITHM
 from agentrl.types import Outcome, TokenScores
 from tests.training.episodes import play
 from tests.training.samples import step_samples
 
+ALGORITHMS = [extension.name for extension in ALGORITHM.extensions()]
 NUMBERS = ("loss", "grad_norm", "entropy", "approx_kl", "kl", "value_loss", "implicit_grad_norm")
 
 
@@ -24,8 +25,8 @@ def groups(model_adapter):
     return [[play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)]
 
 
-def preset(name, **changes):
-    config = Config(algorithm=AlgorithmConfig(name=name, **changes))
+def job(name, **changes):
+    config = Config(algorithm=algorithm_config(name, **changes))
     config.optim.lr = 1e-3
     config.rollout.max_new_tokens = 8
     return config
@@ -40,15 +41,15 @@ def learn(make_learner, config, groups):
     learner = make_learner(config)
     built = step_samples(
         groups, config, learner.score_tokens, version=0, seed=1, greedy=[0.5] * len(groups),
-        kl_coefficient=config.algorithm.kl_coefficient,
+        kl_coefficient=config.algorithm.kl.coefficient,
     )  # fmt: skip
     metrics = learner.update(built.samples)
     return learner, built, metrics
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
-    config = preset(name)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_learns_at_its_defaults(make_learner, groups, name):
+    config = job(name)
     config.validate_for_training()
     before = make_learner(config).weights()
     learner, built, metrics = learn(make_learner, config, groups)
@@ -62,14 +63,14 @@ def test_every_preset_learns_at_its_defaults(make_learner, groups, name):
     assert not any(v for i in void for turn in built.advantages[i] for v in turn)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner, groups, name):
     """Law 2, and that nothing of the packing is an approximation."""
-    extra = {"kl": "loss", "kl_coefficient": 0.1, "entropy_coefficient": 0.01}
-    extra |= {"importance_correction": "sequence_truncate"}
+    extra = {"kl": {"add_to": "loss", "coefficient": 0.1}, "entropy_coefficient": 0.01}
+    extra |= {"importance_correction": {"kind": "sequence_truncate"}}
     found = []
     for budget, share in itertools.product((1, 150, 100_000), (False, True)):
-        config = preset(name, **extra)
+        config = job(name, **extra)
         config.train.micro_batch_tokens, config.train.share_prefixes = budget, share
         _, _, metrics = learn(make_learner, config, groups)
         found.append([metrics[k] for k in NUMBERS if k in metrics])
@@ -78,7 +79,8 @@ def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner
 
 
 def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner, groups):
-    config = preset("reinforce_pp", kl="reward", kl_estimate="k1", kl_coefficient=0.5, epochs=2)
+    penalty = {"add_to": "reward", "estimate": "k1", "coefficient": 0.5}
+    config = job("reinforce_pp", kl=penalty, epochs=2)
     learner, _, _ = learn(make_learner, config, groups)
     built = step_samples(
         groups, config, learner.score_tokens, version=1, seed=1, kl_coefficient=0.5
@@ -86,7 +88,7 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
     assert learner.update(built.samples)["kl"] != 0
     # the loss compares with what sampled the tokens, as it does without a divergence
     assert all(sample.old_logprobs == sample.logprobs for sample in built.samples)
-    free = preset("reinforce_pp")
+    free = job("reinforce_pp")
     plain = step_samples(groups, free, learner.score_tokens, version=1, seed=1)
     assert built.advantages[0] != plain.advantages[0]
 
@@ -99,12 +101,12 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
         {"name": "prime"},
         {"name": "pf_ppo"},
         {"name": "grpo", "entropy_coefficient": 0.1},
-        {"name": "grpo", "kl": "loss", "kl_coefficient": 0.1},
-        {"name": "grpo", "importance_correction": "token_mask"},
+        {"name": "grpo", "kl": {"add_to": "loss", "coefficient": 0.1}},
+        {"name": "grpo", "importance_correction": {"kind": "token_mask"}},
     ],
 )
 def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
-    learner = make_learner(preset(max_staleness=1, **changes))
+    learner = make_learner(job(max_staleness=1, **changes))
     for version, stale in ((1, 0.0), (2, 1.0)):
         built = step_samples(groups, learner._config, learner.score_tokens, version=version, seed=1)
         assert built.metrics["stale"] == stale
@@ -126,8 +128,8 @@ def test_only_the_fresh_part_of_a_reply_across_two_versions_is_trained_on(groups
 
     mixed = [list(map(aged, group)) for group in groups]
     whole, part = (
-        step_samples(mixed, preset("ppo", max_staleness=bound), scored, version=1, seed=1).samples
-        for bound in (-1, 0)
+        step_samples(mixed, job("ppo", max_staleness=bound), scored, version=1, seed=1).samples
+        for bound in (None, 0)
     )
     for sample, rest in zip(whole, part, strict=True):
         new = [place for place, version in enumerate(sample.versions) if version]
@@ -137,21 +139,59 @@ def test_only_the_fresh_part_of_a_reply_across_two_versions_is_trained_on(groups
         assert rest.token_ids == sample.token_ids
 
 
+def resample(returns, valid=None, seed=0, **settings):
+    algorithm = load_algorithm(algorithm_config("pf_ppo", **settings))
+    return algorithm.resample(returns, valid or [True] * len(returns), seed)
+
+
 def test_episodes_are_resampled_by_the_size_of_their_return():
-    drawn = episode_selection.resample([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
+    drawn = resample([0.0, 1.0, -3.0, 0.0])
     assert len(drawn) == 4
     assert set(drawn) <= {1, 2}
-    assert drawn == episode_selection.resample([0.0, 1.0, -3.0, 0.0], 1.0, seed=0)
-    many = episode_selection.resample([1.0, -3.0] * 2000, 1.0, seed=0)
+    assert drawn == resample([0.0, 1.0, -3.0, 0.0])
+    many = resample([1.0, -3.0] * 2000)
     assert sum(index % 2 for index in many) / 4000 == pytest.approx(0.75, abs=0.03)
-    assert episode_selection.resample([0.0, 0.0], 1.0, seed=0) == [0, 1]
-    assert episode_selection.resample([1.0, 2.0], 0.0, seed=0) == [0, 1]
+    assert resample([0.0, 0.0]) == [0, 1]
+
+
+def test_void_episodes_are_never_drawn():
+    valid = [False, True, True, False]
+    assert set(resample([-9.0, 1.0, -3.0, 7.0] * 50, valid * 50)) <= {
+        k for k in range(200) if valid[k % 4]
+    }
+    assert len(resample([-9.0, 1.0, -3.0, 7.0], valid)) == 2
+    assert resample([5.0, 0.0, 0.0, 5.0], valid) == [1, 2]
+    assert resample([5.0], [False]) == []
+
+
+def test_void_episodes_are_not_learned_from_by_resampling(make_learner, groups):
+    """Void episodes with large returns are neither scored as samples nor in any loss."""
+    groups = [
+        [
+            dataclasses.replace(one, rewards=(9.0,) * len(one.rewards))
+            if one.episode.outcome.void
+            else one
+            for one in group
+        ]
+        for group in groups
+    ]
+    config = job("pf_ppo")
+    learner = make_learner(config)
+    built = step_samples(groups, config, learner.score_tokens, version=0, seed=1)
+    void = {
+        turn.prompt_ids + turn.reply_ids
+        for group in groups
+        for one in group
+        if one.episode.outcome.void
+        for turn in one.episode.turns
+    }
+    assert built.samples
+    assert all(sample.token_ids[: len(ids)] != ids for sample in built.samples for ids in void)
+    assert learner.update(built.samples)["optimizer_steps"] == 1
 
 
 def test_an_episode_drawn_twice_counts_twice(make_learner, groups):
-    built = step_samples(
-        groups, preset("grpo", resample_power=3.0), lambda samples: [], version=0, seed=3
-    )
+    built = step_samples(groups, job("pf_ppo", resample_power=3.0), scored, version=0, seed=3)
     names = [sample.episode for sample in built.samples]
     assert len(set(names)) == len(names)  # one sample to an episode, and each a name of its own
     assert len({sample.token_ids for sample in built.samples}) < len(names)
@@ -166,107 +206,22 @@ def test_overlong_replies_are_penalized(length, penalty):
 
 
 def test_groups_with_different_returns_have_a_learning_signal(groups):
-    config = preset("dapo")
+    def kept(group, name, **sampling):
+        return load_algorithm(algorithm_config(name, sampling=sampling)).keep_group(group)
+
     closed = [dataclasses.replace(one, rewards=(1.0, 0.0, 0.0)) for one in groups[0]]
-    assert episode_selection.has_learning_signal(groups[0], config.algorithm)
-    assert not episode_selection.has_learning_signal(closed, config.algorithm)
-    assert episode_selection.has_learning_signal(closed, preset("grpo").algorithm)
-    assert episode_selection.has_learning_signal(
-        closed, preset("grpo", filter_means=[0.5, 1.5]).algorithm
-    )
-    assert not episode_selection.has_learning_signal(
-        closed, preset("grpo", filter_means=[1.5, 2.0]).algorithm
-    )
+    assert kept(groups[0], "dapo")
+    assert not kept(closed, "dapo")
+    assert kept(closed, "grpo")
+    assert kept(closed, "grpo", filter_means=[0.5, 1.5])
+    assert not kept(closed, "grpo", filter_means=[1.5, 2.0])
 
 
-def test_a_preset_sets_only_what_the_user_did_not():
-    config = configuration.from_dict({"algorithm": {"name": "dapo", "clip_low": 0.1}})
-    assert (config.algorithm.clip_low, config.algorithm.clip_high) == (0.1, 0.28)
-    assert config.algorithm.filter_groups
-    assert AlgorithmConfig(name="gspo").loss == "gspo"
-    assert configuration.from_dict(config.to_dict()) == config
+def test_only_algorithms_that_filter_groups_play_a_step_again():
+    class Picky(type(load_algorithm(algorithm_config("grpo")))):
+        def keep_group(self, group):
+            return len(group) > 2
 
-
-@pytest.mark.parametrize(
-    ("tree", "said"),
-    [
-        ({"name": "dappo"}, "algorithm.name='dappo': no such algorithm (did you mean 'dapo'?)"),
-        ({"estimator": "grp"}, "algorithm.estimator: must be one of 'grpo', "),
-        ({"clip_low": -1}, "algorithm.clip_low=-1.0: must not be below 0"),
-        ({"gae_lambda": 2}, "algorithm.gae_lambda=2.0: must be at most 1"),
-        ({"epochs": 0}, "algorithm.epochs=0: must be above 0"),
-    ],
-)
-def test_contradictory_settings_are_rejected(tree, said):
-    with pytest.raises(ConfigError) as error:
-        configuration.from_dict({"algorithm": tree})
-    assert said in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "rollout", "said"),
-    [
-        ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.estimator=rloo"),
-        ({"name": "remax"}, {"seed_per": "episode"}, "set rollout.seed_per=group"),
-        ({"kl": "loss", "kl_coefficient": 0.0}, {}, "kl_coefficient=0 loads a reference"),
-        (
-            {"kl_coefficient": 0.1},
-            {},
-            "kl_coefficient=0.1: has no effect with algorithm.kl=none",
-        ),
-        ({"kl_target": 0.1}, {}, "set algorithm.kl=loss or reward, or leave it at 0.0"),
-        ({"filter_means": [1.0]}, {}, "must be [lowest, highest]"),
-        ({"importance_low": 3.0}, {}, "must not be above algorithm.importance_high=2.0"),
-        ({"max_staleness": -2}, {}, "must be at least 0, or -1 for no limit"),
-        ({"clip_dual": 0.0}, {}, "algorithm.clip_dual=0.0: must be at least 1"),
-    ],
-)
-def test_settings_that_cannot_learn_are_rejected(settings, rollout, said):
-    config = Config(algorithm=AlgorithmConfig(**settings))
-    for name, value in rollout.items():
-        setattr(config.rollout, name, value)
-    with pytest.raises(ConfigError) as error:
-        config.validate_for_training()
-    assert said in str(error.value)
-
-
-def test_the_kl_coefficient_of_a_preset_may_stay_if_kl_is_none(monkeypatch):
-    held = dataclasses.replace(PRESETS["grpo"], settings={"kl": "loss", "kl_coefficient": 0.04})
-    monkeypatch.setattr(algorithm_presets, "PRESETS", {**PRESETS, "grpo": held})
-    configuration.load("number_game", ["algorithm.name=grpo"]).validate_for_training()
-    switched_off = configuration.load("number_game", ["algorithm={name: grpo, kl: none}"])
-    assert switched_off.algorithm.kl_coefficient == 0.04
-    switched_off.validate_for_training()
-
-
-def test_setting_kl_none_overrides_the_kl_coefficient_of_a_file(tmp_path):
-    file = tmp_path / "job.yaml"
-    file.write_text("algorithm: {kl: loss, kl_coefficient: 0.04, kl_target: 0.1, clip_low: 0.1}")
-    held = configuration.load(file).algorithm
-    assert (held.kl, held.kl_coefficient, held.kl_target) == ("loss", 0.04, 0.1)
-    config = configuration.load(file, ["algorithm.kl=none"])
-    assert (config.algorithm.kl_coefficient, config.algorithm.kl_target) == (0.001, 0.0)
-    assert config.algorithm.clip_low == 0.1
-    config.validate_for_training()
-    contradicts = configuration.load(file, ["algorithm.kl=none", "algorithm.kl_target=0.2"])
-    with pytest.raises(ConfigError, match=r"kl_target=0\.2"):
-        contradicts.validate_for_training()
-
-
-def test_a_single_episode_suffices_if_no_siblings_are_compared():
-    for name in ("ppo", "turn_ppo", "reinforce_pp", "remax", "turn_grpo"):
-        config = Config(algorithm=AlgorithmConfig(name=name))
-        config.rollout.group_size = 1
-        config.validate_for_training()
-
-
-def test_the_algorithm_of_a_written_configuration_can_be_overridden(tmp_path):
-    mine = configuration.load("number_game", ["algorithm.name=dapo", "algorithm.clip_high=0.5"])
-    (tmp_path / "config.yaml").write_text(configuration.to_yaml(mine))
-    same = configuration.load(tmp_path / "config.yaml").algorithm
-    assert same == mine.algorithm
-    found = configuration.load(tmp_path / "config.yaml", ["algorithm.name=ppo"]).algorithm
-    plain = configuration.load("number_game", ["algorithm.name=ppo"]).algorithm
-    assert found.estimator == plain.estimator != mine.algorithm.estimator
-    assert found == dataclasses.replace(plain, clip_high=0.5)  # it was not dapo's own
-    assert configuration.resolve(mine, ["algorithm.name=ppo"]).algorithm == found
+    assert load_algorithm(algorithm_config("grpo")).attempts == 1
+    assert load_algorithm(algorithm_config("dapo", sampling={"refills": 5})).attempts == 6
+    assert Picky(algorithm_config("grpo", sampling={"refills": 2})).attempts == 3

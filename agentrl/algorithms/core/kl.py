@@ -4,10 +4,13 @@ Shapes: N sampled tokens. Everywhere d = logp - logp_ref, clamped to +-20. Sourc
 J. Schulman, "Approximating KL Divergence", 2020, http://joschu.net/blog/kl-approx.html.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to [-20, 20]: exp(20) is still finite in float32."""
@@ -16,9 +19,14 @@ MAX_K3 = 10.0
 """The k3 estimate is clamped to this, lest one token outweigh a whole batch."""
 
 
+def bounded(log_ratios: Tensor) -> Tensor:
+    """Log-ratios, of tokens or of whole replies, clamped."""
+    return log_ratios.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
 def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
     """[N] log of the probability ratio between two policies, clamped."""
-    return (logprobs - other).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return bounded(logprobs - other)
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
@@ -51,7 +59,7 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     Clamped to `MAX_K3`, beyond which it has no gradient. Source: Schulman's note.
     """
     difference = log_ratio(logprobs, reference)
-    return (torch.expm1(-difference) + difference).clamp(0.0, MAX_K3)
+    return ((-difference).expm1() + difference).clamp(0.0, MAX_K3)
 
 
 def k3_plus(logprobs: Tensor, reference: Tensor) -> Tensor:

@@ -1,16 +1,14 @@
-"""Which groups and episodes a training step uses, and the penalty for overlong replies."""
+"""Which groups a training step uses, and the penalty for overlong replies."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from agentrl.config import AlgorithmConfig
+from agentrl.config import OverlongConfig, SamplingConfig
 from agentrl.types import ScoredEpisode
 
 
-def has_learning_signal(group: Sequence[ScoredEpisode], settings: AlgorithmConfig) -> bool:
-    """Whether a group passes `algorithm.filter_*` (DAPO, arXiv:2503.14476).
+def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig) -> bool:
+    """Whether a group passes the filters of `algorithm.sampling` (DAPO, arXiv:2503.14476).
 
     Args:
         group: members of one group; void ones are ignored.
@@ -20,15 +18,10 @@ def has_learning_signal(group: Sequence[ScoredEpisode], settings: AlgorithmConfi
     returns = [scored.total for scored in group if not scored.episode.outcome.void]
     if settings.filter_groups and len(set(returns)) < 2:
         return False
-    if settings.filter_means and returns:
+    if settings.filter_means is not None and returns:
         low, high = settings.filter_means
         return low <= sum(returns) / len(returns) <= high
     return True
-
-
-def has_group_filter(settings: AlgorithmConfig) -> bool:
-    """Whether any group filter is configured."""
-    return settings.filter_groups or bool(settings.filter_means)
 
 
 def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -> float:
@@ -48,10 +41,10 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
 
 
 def penalize_overlong(
-    group: Sequence[ScoredEpisode], settings: AlgorithmConfig, max_new_tokens: int
+    group: Sequence[ScoredEpisode], settings: OverlongConfig, max_new_tokens: int
 ) -> list[ScoredEpisode]:
     """A group with the penalty for overlong replies in its rewards; unchanged without a buffer."""
-    buffer = settings.overlong_buffer * max_new_tokens
+    buffer = settings.buffer * max_new_tokens
     if buffer <= 0:
         return list(group)
     return [
@@ -59,31 +52,9 @@ def penalize_overlong(
             scored,
             rewards=tuple(
                 reward
-                + overlong_penalty(
-                    len(turn.reply_ids), max_new_tokens, buffer, settings.overlong_penalty
-                )
+                + overlong_penalty(len(turn.reply_ids), max_new_tokens, buffer, settings.penalty)
                 for reward, turn in zip(scored.rewards, scored.episode.turns, strict=True)
             ),
         )
         for scored in group
     ]
-
-
-def resample(returns: Sequence[float], power: float, seed: int) -> list[int]:
-    """Episodes drawn with replacement in proportion to |R|^power (PF-PPO, arXiv:2409.06957).
-
-    Args:
-        returns: [E]
-        power: 0 keeps each episode once.
-        seed: random seed.
-
-    Returns:
-        [E] indices, ascending; each once if all returns are 0.
-
-    """
-    weights = np.abs(np.array(returns, dtype=np.float64)) ** power
-    if power == 0 or not weights.sum() > 0:
-        return list(range(len(returns)))
-    odds = weights / weights.sum()
-    drawn = np.random.default_rng(seed).choice(len(returns), size=len(returns), p=odds)
-    return sorted(map(int, drawn))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from agentrl.algorithms.estimators import last_of_turns
+from agentrl.algorithms.core.statistics import last_of_turns
 from agentrl.types import Outcome, ScoredEpisode
 
 

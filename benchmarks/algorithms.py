@@ -1,8 +1,8 @@
-"""Train every algorithm preset briefly from the same warm start (python benchmarks/presets.py).
+"""Train every algorithm briefly from the same warm start (python benchmarks/algorithms.py).
 
 The number game with ten rounds per game, where picking a card also confirms it (`mode: select`).
-All presets of `agentrl algorithms` start from one warm start and use their own settings with the
-same games, optimizer and number of steps. They are then evaluated on held-out seeds. Prints the
+All of `agentrl algorithms` start from one warm start and use their own settings with the same
+games, optimizer and number of steps. They are then evaluated on held-out seeds. Prints the
 accuracy when sampling, one column per seed.
 
 Finished work is kept below --out and skipped: stop at any time and continue with the same command.
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from rich.table import Table
 
 import agentrl
 from agentrl import config as configuration
-from agentrl.config import PRESETS, AlgorithmConfig, Config
+from agentrl.config import Config, algorithm_config
+from agentrl.extension_points import ALGORITHM
 from agentrl.files import write_durably
 
 _CONFIG = Path(__file__).parents[1] / "configs" / "number_game.yaml"
@@ -34,7 +35,7 @@ _SETTINGS = [
     "eval.baselines=[]", "eval.every=0", "eval.episodes=1", "eval.episodes_during=1",
     "run.frames=none", "logging=[file]",
 ]  # fmt: skip
-_TINY: Mapping[str, Any] = {"critic_lr": 1e-3, "prime_lr": 1e-4}
+_TINY: Mapping[str, Any] = {"critic": {"lr": 1e-3}, "implicit_reward": {"lr": 1e-4}}
 """A hundred times the defaults, like the policy's learning rate: the tiny model needs it."""
 _OTHERS: Mapping[str, Mapping[str, Any]] = {
     # As in `configs/number_game.yaml`: each pick is rewarded immediately.
@@ -46,7 +47,7 @@ _OTHERS: Mapping[str, Mapping[str, Any]] = {
 def main() -> None:
     """Train the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/presets"))
+    parser.add_argument("--out", type=Path, default=Path("runs/algorithms"))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--games", type=int, default=64, help="games per evaluation")
@@ -62,7 +63,7 @@ def main() -> None:
     out: Path = options.out
     base = configuration.load(_CONFIG, [*_SETTINGS, f"run.dir={out}", *options.set])
     warm = _warm(base, options.warm_steps)
-    asked = options.only or [*PRESETS, *_OTHERS]
+    asked = options.only or [*(one.name for one in ALGORITHM.extensions()), *_OTHERS]
     before = _result(out, "warm", warm, options.games)
     print(f"warm start: {_shown(before)}\n")
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in asked}
@@ -89,7 +90,9 @@ def _warm(base: Config, steps: int) -> Config:
 
 def _job(base: Config, name: str, seed: int, steps: int, model: Path) -> Config:
     own = dict(_OTHERS.get(name, {"name": name}))
-    algorithm = AlgorithmConfig(**own, **_TINY, minibatch=base.algorithm.minibatch)
+    has = {field.name for field in fields(ALGORITHM.resolve(own["name"]).Config)}
+    tiny = {section: settings for section, settings in _TINY.items() if section in has}
+    algorithm = algorithm_config(**own, **tiny, minibatch=base.algorithm.minibatch)
     return replace(
         base,
         seed=seed,

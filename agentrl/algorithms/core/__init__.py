@@ -1,0 +1,1 @@
+"""What algorithms are made of: their base class, and the mathematics that several of them share."""

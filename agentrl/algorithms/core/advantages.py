@@ -1,0 +1,73 @@
+"""The advantages of a training step, and what is measured of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
+from agentrl.algorithms.core.statistics import distinct, whiten
+from agentrl.errors import ConfigError
+from agentrl.types import ScoredEpisode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentrl.algorithms.core.trajectories import Trajectories
+
+
+def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageResult:
+    """The algorithm's advantages, whitened if `algorithm.whiten`.
+
+    Raises:
+        ConfigError: it did not return one number for each token.
+    """
+    result = algorithm.advantages(played)
+    if not isinstance(result, AdvantageResult):
+        result = AdvantageResult(advantages=result)
+    shape, expected = list(result.advantages.shape), list(played.token_mask.shape)
+    if shape != expected:
+        raise ConfigError(
+            f"algorithm.name={algorithm.config.name}: advantages() returned shape {shape}, must be "
+            f"{expected}: one number for each sampled token (Trajectories.to_tokens expands "
+            "numbers of episodes or turns)"
+        )
+    if not algorithm.config.whiten:
+        return result
+    advantages = whiten(result.advantages, played.token_mask)
+    return AdvantageResult(advantages=advantages, returns=result.returns)
+
+
+def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algorithm) -> None:
+    """Check that turns can be compared at equal states if the algorithm requires it.
+
+    Raises:
+        ConfigError: it does, and no turn has a state key.
+    """
+    turns = [
+        turn for group in groups for s in group if not s.episode.outcome.void
+        for turn in s.episode.turns
+    ]  # fmt: skip
+    if algorithm.requires.state_keys and turns and all(turn.state_key is None for turn in turns):
+        raise ConfigError(
+            f"algorithm.name={algorithm.config.name}: {groups[0][0].episode.env_id} provides no "
+            "state keys (info['state_key']); set env.state_key=screen to compare screens instead"
+        )
+
+
+def state_match_fraction(played: Trajectories) -> float:
+    """Fraction of valid turns whose state another turn of the group has, too; 0 without turns."""
+    valid = played.turn_mask & played.valid[:, None]
+    has_state = valid & (played.states >= 0)
+    if not has_state.any():
+        return 0.0
+    state = played.group[:, None] * (played.states.max() + 1) + played.states
+    _, counts = state[has_state].unique(return_counts=True)  # type: ignore[no-untyped-call]
+    return float(counts[counts > 1].sum() / valid.sum())
+
+
+def zero_advantage_groups(advantages: Tensor, group: Tensor) -> float:
+    """Fraction of the groups in which all advantages are 0."""
+    names = distinct(group)
+    zero = sum(not bool(advantages[group == name].any()) for name in names)
+    return zero / max(1, len(names))

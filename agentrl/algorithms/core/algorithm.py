@@ -1,0 +1,172 @@
+"""The base class of algorithms, and what one can require of the trainer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from agentrl.algorithms.core import episode_selection
+from agentrl.algorithms.core.policy_loss import LossInputs, TokenLoss, load_loss
+from agentrl.config import AlgorithmConfig, CriticConfig, ImplicitRewardConfig, SamplingConfig
+from agentrl.extension_points import ALGORITHM
+from agentrl.types import ScoredEpisode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentrl.algorithms.core.trajectories import Trajectories
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Requires:
+    """What an algorithm requires besides the episodes themselves."""
+
+    siblings: bool = False
+    """At least two episodes per group, without which nothing can be learned."""
+    critic: CriticConfig | None = None
+    """A critic: `Trajectories.values` and `last_values`; `advantages` returns its targets."""
+    implicit_reward: ImplicitRewardConfig | None = None
+    """A reward model that is trained online on outcomes: `Trajectories.implicit`."""
+    reference: bool = False
+    """A frozen copy of the policy, as it was when reinforcement began."""
+    old_logprobs: bool = False
+    """The learner's log-probabilities before the update."""
+    greedy: bool = False
+    """The greedy policy's return on each group's seed: `Trajectories.greedy`."""
+    state_keys: bool = False
+    """State keys from the environment: `Trajectories.states`."""
+
+    @property
+    def token_scores(self) -> bool:
+        """Whether any model has to score the sampled tokens before the update."""
+        return bool(self.critic or self.implicit_reward or self.reference or self.old_logprobs)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class AdvantageResult:
+    """Advantages, and the targets of the critic."""
+
+    advantages: Tensor
+    """float64[E, N]"""
+    returns: Tensor | None = None
+    """float64[E, N], the critic's targets; None without a critic."""
+
+
+class Algorithm(ABC):
+    """One algorithm: its settings, its advantages, its loss, and what both require.
+
+    Example:
+        ```python
+        class MeanBaseline(Algorithm):
+            about = "returns minus the group's mean"
+            source = "a textbook"
+            requires = Requires(siblings=True)
+
+            def advantages(self, played: Trajectories) -> Tensor:
+                return played.to_tokens(
+                    per_group(center, played.returns, played.group, played.valid)
+                )
+        ```
+
+    Args:
+        config: the settings of this algorithm.
+    """
+
+    about: ClassVar[str]
+    """What it does, in a line."""
+    source: ClassVar[str]
+    """The papers that it is from."""
+    formula: ClassVar[str] = ""
+    """The advantage of an episode, turn or token."""
+    differs: ClassVar[str] = ""
+    """How other implementations differ."""
+    compares: ClassVar[Literal["episodes", "turns"] | None] = None
+    """What is compared with siblings: then adding a constant to the last reward of every episode of
+    a group changes no advantage (`turns`: at `discount` 1)."""
+    Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    """A dataclass of its settings, each with a default; those of `AlgorithmConfig` come first."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.policy_loss = load_loss(config.loss)
+
+    @property
+    def requires(self) -> Requires:
+        """What it requires; a plain attribute of the class unless that depends on the settings."""
+        return Requires()
+
+    @abstractmethod
+    def advantages(self, played: Trajectories) -> Tensor | AdvantageResult:
+        """The advantage of every sampled token, float64[E, N]; 0 outside `played.token_mask`.
+
+        Void episodes (False in `played.valid`) must not influence others and get 0. The layout of
+        prompts is not visible here, so that it cannot matter. `algorithm.whiten` is applied
+        afterwards.
+
+        Args:
+            played: the episodes of a step, group after group.
+
+        Returns:
+            The advantages alone, or with the critic's targets if `requires` has a critic.
+        """
+
+    def loss(self, inputs: LossInputs) -> TokenLoss:
+        """The policy loss of every token: that of `algorithm.loss`."""
+        return self.policy_loss(inputs)
+
+    def keep_group(self, group: Sequence[ScoredEpisode]) -> bool:
+        """Whether a group is trained on, not replaced: by `algorithm.sampling`."""
+        return episode_selection.has_learning_signal(group, self.config.sampling)
+
+    def shape_rewards(
+        self, group: Sequence[ScoredEpisode], max_new_tokens: int
+    ) -> list[ScoredEpisode]:
+        """A group with the rewards that advantages are computed from: by `algorithm.overlong`."""
+        return episode_selection.penalize_overlong(group, self.config.overlong, max_new_tokens)
+
+    def resample(
+        self, returns: Sequence[float], valid: Sequence[bool], seed: int
+    ) -> list[int] | None:
+        """Which episodes are trained on, once advantages are computed.
+
+        Args:
+            returns: [E]
+            valid: [E], False for void episodes.
+            seed: of random draws.
+
+        Returns:
+            Ascending indices, possibly repeated; None for each episode once.
+        """
+        return None
+
+    @property
+    def attempts(self) -> int:
+        """How many times a step's groups are played at most, replaced ones included."""
+        sampling: SamplingConfig = self.config.sampling
+        has_filter = sampling.filters or type(self).keep_group is not Algorithm.keep_group
+        return 1 + (sampling.refills if has_filter else 0)
+
+    def requirements(self) -> Requires:
+        """`requires`, and what the settings require that all algorithms share."""
+        own, config = self.requires, self.config
+        return replace(
+            own,
+            reference=own.reference
+            or own.implicit_reward is not None
+            or config.kl.add_to != "none",
+            old_logprobs=own.old_logprobs
+            or config.kl.add_to == "reward"
+            or config.importance_correction.kind != "none",
+        )
+
+
+def load_algorithm(config: AlgorithmConfig) -> Algorithm:
+    """The algorithm that a configuration names.
+
+    Raises:
+        ConfigError: there is no such algorithm.
+    """
+    algorithm: Algorithm = ALGORITHM.resolve(config.name)(config)
+    return algorithm

@@ -1,0 +1,119 @@
+"""Statistics that estimators share, as pure functions of tensors.
+
+Shapes: E episodes of a training step; N sampled tokens of the longest. Inputs outside a mask have
+no influence, and outputs outside it are 0. `group`, equal for group members, and `valid` go
+together: values that are not valid, such as those of episodes that a fault ended, are left out of
+all statistics and get 0. With nothing to compare with, the result is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EPSILON = 1e-6
+"""Added to standard deviations."""
+
+
+def standardize(values: Tensor) -> Tensor:
+    """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for one value, or for equal ones."""
+    # Compared exactly: the mean of equal numbers may be off by an ulp, and 0 must stay 0.
+    if len(values) < 2 or bool((values == values[0]).all()):
+        return values.new_zeros(values.shape)
+    return (values - values.mean()) / (values.std() + EPSILON)
+
+
+def center(values: Tensor) -> Tensor:
+    """[G] x - mean; all 0 for equal values."""
+    if not len(values) or bool((values == values[0]).all()):
+        return values.new_zeros(values.shape)
+    return values - values.mean()
+
+
+def leave_one_out(values: Tensor) -> Tensor:
+    """[G] x - mean of the others, which is n / (n - 1) (x - mean); 0 for a single value."""
+    n = len(values)
+    return center(values) * (n / (n - 1)) if n > 1 else values.new_zeros(values.shape)
+
+
+def per_group(
+    compare: Callable[[Tensor], Tensor], values: Tensor, group: Tensor, valid: Tensor
+) -> Tensor:
+    """`compare` applied to the valid values of each group; 0 elsewhere.
+
+    Args:
+        compare: [G] to [G].
+        values: any shape.
+        group: same shape, equal for group members.
+        valid: bool, same shape.
+    """
+    result = values.new_zeros(values.shape)
+    for name in distinct(group[valid]):
+        members = (group == name) & valid
+        result[members] = compare(values[members])
+    return result
+
+
+def distinct(names: Tensor) -> Tensor:
+    """The distinct values of a tensor, ascending."""
+    found: Tensor = names.unique()  # type: ignore[no-untyped-call]
+    return found
+
+
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """`values` at mean 0 and standard deviation 1 (ddof 1) over the mask of the whole batch."""
+    result = values.new_zeros(values.shape)
+    result[mask] = standardize(values[mask])
+    return result
+
+
+def returns_to_go(rewards: Tensor, mask: Tensor, discount: Tensor | float = 1.0) -> Tensor:
+    """[E, N] G_t = r_t + discount_t G_(t+1), over the mask.
+
+    Positions outside the mask neither reset nor discount the return carried across them.
+
+    Args:
+        rewards: [E, N]
+        mask: bool[E, N]
+        discount: one number, or [E, N]: the factor applied to everything after a position.
+    """
+    discount = rewards.new_ones(rewards.shape) * discount
+    result = rewards.new_zeros(rewards.shape)
+    carried = rewards.new_zeros(len(rewards))
+    for t in reversed(range(rewards.shape[1])):
+        here = mask[:, t]
+        carried = (rewards[:, t] + discount[:, t] * carried).where(here, carried)
+        result[:, t] = carried.where(here, result[:, t])
+    return result
+
+
+def last_of_turns(mask: Tensor, turn: Tensor) -> Tensor:
+    """bool[E, N], True on the last sampled token of each turn.
+
+    Args:
+        mask: bool[E, N]
+        turn: int64[E, N], the turn of each token, increasing along an episode.
+    """
+    result = mask.new_zeros(mask.shape)
+    later = turn.new_full((len(turn),), -1)
+    for t in reversed(range(mask.shape[1])):
+        result[:, t] = mask[:, t] & (turn[:, t] != later)
+        later = turn[:, t].where(mask[:, t], later)
+    return result
+
+
+def turn_means(values: Tensor, turn: Tensor) -> Tensor:
+    """[N] the mean of `values` over the tokens of the same turn."""
+    sums, count = turn_sums(values, turn)
+    means: Tensor = sums / count
+    return means
+
+
+def turn_sums(values: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """[N] the sum of `values` over the tokens of the same turn, and their number."""
+    _, place, count = turn.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
+    sums = values.new_zeros(len(count)).index_add(0, place, values)
+    return sums[place], count[place]

@@ -1,0 +1,24 @@
+"""DAPO: Decoupled Clip and Dynamic Sampling Policy Optimization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentrl.algorithms.grpo import GRPO
+from agentrl.algorithms.losses.ppo import PPOLoss
+from agentrl.config import AlgorithmConfig, LossConfig, OverlongConfig, SamplingConfig
+
+
+class DAPO(GRPO):
+    """GRPO's advantages with DAPO's loss, dynamic sampling and soft penalty on long replies."""
+
+    about = "GRPO with a higher upper clip, dynamic sampling, a token mean and a length penalty"
+    source = "arXiv:2503.14476"
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(AlgorithmConfig):
+        """The paper's settings."""
+
+        loss: LossConfig = field(default_factory=lambda: PPOLoss.Config(name="ppo", clip_high=0.28))
+        sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(filter_groups=True))
+        overlong: OverlongConfig = field(default_factory=lambda: OverlongConfig(buffer=0.2))

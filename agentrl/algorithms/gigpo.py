@@ -1,0 +1,61 @@
+"""GiGPO: Group-in-Group Policy Optimization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentrl.algorithms.core.algorithm import Algorithm, Requires
+from agentrl.algorithms.core.statistics import per_group, standardize
+from agentrl.algorithms.grpo import GRPO
+from agentrl.algorithms.state_grpo import state_advantages
+from agentrl.config.bounds import check_not_negative
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentrl.algorithms.core.trajectories import Trajectories
+
+
+class GiGPO(Algorithm):
+    """A weighted sum of the episode's advantage and the turn's advantage at its state.
+
+    The turn's advantage is its discounted return to go, normalized among the turns of the group
+    that start from the same state; 0 if no other turn does. An episode's return counts once,
+    however many turns it has.
+    """
+
+    about = "GRPO over whole episodes plus GRPO over turns that start from the same state"
+    source = "arXiv:2505.10978"
+    formula = "`episode_weight` GRPO of R + `state_weight` GRPO of G at one state"
+    differs = (
+        "verl-agent by default divides by no standard deviation, takes means over all steps "
+        "instead of episodes, and compares states by exact pixels, which a status bar's clock "
+        "changes"
+    )
+    compares = "turns"
+    requires = Requires(siblings=True, state_keys=True)
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(GRPO.Config):
+        """Weights of the two terms, and the discount of the second."""
+
+        discount: float = 0.95
+        episode_weight: float = 1.0
+        """Weight of the whole episode's advantage."""
+        state_weight: float = 1.0
+        """Weight of the advantage among turns that start from the same state."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            GRPO.Config.validate(self)
+            check_not_negative("algorithm", self, "episode_weight", "state_weight")
+
+    config: Config
+
+    def advantages(self, played: Trajectories) -> Tensor:
+        """See the class."""
+        episodes = per_group(standardize, played.returns, played.group, played.valid)
+        states = state_advantages(played, self.config.discount)
+        both = self.config.episode_weight * episodes[:, None] + self.config.state_weight * states
+        return played.to_tokens(both * played.turn_mask)

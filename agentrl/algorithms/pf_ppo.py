@@ -1,0 +1,52 @@
+"""PF-PPO: Policy Filtration for PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentrl.algorithms.ppo import PPO
+from agentrl.config.bounds import check_positive
+
+
+class PFPPO(PPO):
+    """PPO on episodes drawn with replacement in proportion to |R|^power."""
+
+    about = "PPO on episodes resampled in proportion to their absolute return"
+    source = "arXiv:2409.06957"
+    formula = "that of `ppo`; episodes are drawn with probability abs(R)^power / sum"
+    differs = (
+        "the paper ranks the responses of one prompt; abs(R)^power is verl's, with power 2 and "
+        "1e-8 added: with rewards of 0 and 1, failures are never drawn here and next to never "
+        "there"
+    )
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(PPO.Config):
+        """How strongly returns decide what is drawn."""
+
+        resample_power: float = 1.0
+        """Episodes are resampled in proportion to this power of their absolute return."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            PPO.Config.validate(self)
+            check_positive("algorithm", self, "resample_power")
+
+    config: Config
+
+    def resample(
+        self, returns: Sequence[float], valid: Sequence[bool], seed: int
+    ) -> list[int] | None:
+        """As many as there are valid episodes; each of these once if all their returns are 0."""
+        candidates = np.flatnonzero(np.array(valid, dtype=bool))
+        weights = np.abs(np.array(returns, dtype=np.float64)[candidates])
+        weights **= self.config.resample_power
+        if not weights.sum() > 0:
+            return list(map(int, candidates))
+        drawn = np.random.default_rng(seed).choice(
+            candidates, size=len(candidates), p=weights / weights.sum()
+        )
+        return sorted(map(int, drawn))

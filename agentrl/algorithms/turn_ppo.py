@@ -1,0 +1,75 @@
+"""PPO with bi-level generalized advantage estimation: over turns, then within each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentrl.algorithms.core.algorithm import AdvantageResult
+from agentrl.algorithms.core.generalized_advantages import gae
+from agentrl.algorithms.core.statistics import last_of_turns
+from agentrl.algorithms.ppo import PPO
+from agentrl.config.bounds import check_at_most, check_not_negative
+
+if TYPE_CHECKING:
+    from agentrl.algorithms.core.trajectories import Trajectories
+
+
+class TurnPPO(PPO):
+    """Generalized advantage estimation over turns first, then over the tokens of each turn.
+
+    The first pass runs over the last tokens of the turns, with `discount` and `turn_gae_lambda`.
+    The last token of each turn takes its advantage from it; the second pass goes backwards from
+    there to the turn's first token with `token_discount` and `gae_lambda`, and never crosses a
+    turn's end.
+    """
+
+    about = "generalized advantage estimation over turns, then over the tokens of each"
+    source = "arXiv:2510.16907"
+    formula = "GAE over turns, then within each turn"
+    differs = (
+        "VAGEN's current code is simpler: one V per turn, GAE over turns, and the same "
+        "advantage for all tokens of a turn; V = 0 after a truncated episode"
+    )
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(PPO.Config):
+        """A lambda of its own from turn to turn."""
+
+        discount: float = 0.99
+        turn_gae_lambda: float = 0.95
+        """Lambda from turn to turn."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            PPO.Config.validate(self)
+            check_not_negative("algorithm", self, "turn_gae_lambda")
+            check_at_most("algorithm", self, 1, "turn_gae_lambda")
+
+    config: Config
+
+    def advantages(self, played: Trajectories) -> AdvantageResult:
+        """See the class."""
+        rewards, values, mask = played.rewards, played.values, played.token_mask
+        ends = last_of_turns(mask, played.turn_index)
+        # Rewards before a turn's last token belong to the return of the turn before it.
+        ahead, totals = rewards.new_zeros(len(rewards)), rewards.new_zeros(rewards.shape)
+        for t in reversed(range(rewards.shape[1])):
+            end = ends[:, t]
+            totals[:, t] = (rewards[:, t] + self.config.discount * ahead) * end
+            ahead = (ahead + rewards[:, t] * mask[:, t]).where(~end, 0.0)
+        of_turns, _ = gae(
+            totals, values, ends, played.last_values, self.config.discount,
+            self.config.turn_gae_lambda,
+        )  # fmt: skip
+        discount, lam = self.config.token_discount, self.config.gae_lambda
+        advantages = rewards.new_zeros(rewards.shape)
+        following = carried = rewards.new_zeros(len(rewards))
+        for t in reversed(range(rewards.shape[1])):
+            here = mask[:, t]
+            delta = rewards[:, t] + discount * following - values[:, t]
+            within = of_turns[:, t].where(ends[:, t], delta + discount * lam * carried)
+            carried = within.where(here, carried)
+            following = values[:, t].where(here, following)
+            advantages[:, t] = carried.where(here, advantages[:, t])
+        return AdvantageResult(advantages=advantages, returns=(advantages + values) * mask)

@@ -1,0 +1,130 @@
+"""The settings of the algorithm section, which depend on the algorithm and the loss it names."""
+
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from agentrl.config.algorithm_settings import AlgorithmConfig, LossConfig
+from agentrl.errors import ConfigError
+from agentrl.extension_points import ALGORITHM, LOSS
+from agentrl.registry import ExtensionPoint
+
+C = TypeVar("C", AlgorithmConfig, LossConfig)
+
+DEFAULT_ALGORITHM = "state_grpo"
+_FLAGS = "@dataclass(kw_only=True)"
+
+
+def algorithm_defaults(name: str = DEFAULT_ALGORITHM, loss: str | None = None) -> AlgorithmConfig:
+    """The default settings of an algorithm.
+
+    Args:
+        name: of the algorithm.
+        loss: of its policy loss; None takes the algorithm's own.
+
+    Raises:
+        ConfigError: there is no such algorithm or loss, or it has no usable `Config`.
+    """
+    config = _defaults(ALGORITHM, name, AlgorithmConfig)
+    if loss is not None and loss != config.loss.name:
+        config.loss = _defaults(LOSS, loss, LossConfig)
+    return config
+
+
+def _defaults(point: ExtensionPoint, name: str, base: type[C]) -> C:
+    settings = point.resolve(name).Config
+    if not (isinstance(settings, type) and issubclass(settings, base)):
+        raise ConfigError(
+            f"{point.setting}={name}: its Config must be a subclass of "
+            f"agentrl.config.{base.__name__}"
+        )
+    if "__dataclass_fields__" not in vars(settings):
+        raise ConfigError(f"{point.setting}={name}: its Config must be decorated with {_FLAGS}")
+    try:
+        return settings(name=name)
+    except TypeError as error:
+        raise ConfigError(
+            f"{point.setting}={name}: every setting of its Config needs a default: {error}"
+        ) from error
+
+
+def spell_out(tree: dict[str, Any]) -> None:
+    """Turn `algorithm: NAME` and `algorithm.loss: NAME` into sections."""
+    if isinstance(tree.get("algorithm"), str):
+        tree["algorithm"] = {"name": tree["algorithm"]}
+    section = tree.get("algorithm")
+    if isinstance(section, dict) and isinstance(section.get("loss"), str):
+        section["loss"] = {"name": section["loss"]}
+
+
+def select(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmConfig:
+    """The defaults of the algorithm that a tree selects, updated by overrides.
+
+    Drops from the tree what is another algorithm's or loss's, if overrides select a new one: of a
+    saved configuration, such as a run's, which spells out all settings, those that have their
+    default or that the new one does not have; and all settings of another loss.
+    """
+    section, overrides = _section(tree), _section(given)
+    before = _selected(section)
+    after = _selected(overrides, default=before[0])
+    old = algorithm_defaults(before[0])
+    if after[0] != before[0]:
+        section.pop("name", None)
+        new = algorithm_defaults(after[0])
+        _drop(section, asdict(old), {field.name for field in fields(new)})
+    else:
+        new = old
+    loss_before = before[1] or old.loss.name
+    loss = after[1] or _selected(section)[1] or new.loss.name
+    if loss != loss_before:
+        section.pop("loss", None)
+    return algorithm_defaults(after[0], loss)
+
+
+def _section(tree: dict[str, Any]) -> dict[str, Any]:
+    section = tree.get("algorithm")
+    return section if isinstance(section, dict) else {}
+
+
+def _selected(section: dict[str, Any], default: str = DEFAULT_ALGORITHM) -> tuple[str, str | None]:
+    name, loss = section.get("name"), section.get("loss")
+    loss = loss.get("name") if isinstance(loss, dict) else None
+    return (
+        name if isinstance(name, str) else default,
+        loss if isinstance(loss, str) else None,
+    )
+
+
+def _drop(tree: dict[str, Any], defaults: dict[str, Any], known: set[str]) -> None:
+    """Remove from a section what has its default, at any depth, and what is not known."""
+    for name in list(tree):
+        if name not in known or tree[name] == defaults.get(name, _NOTHING):
+            del tree[name]
+        elif isinstance(tree[name], dict) and isinstance(defaults.get(name), dict):
+            inner = defaults[name]
+            if inner.get("name") == tree[name].get("name", inner.get("name")):
+                _drop(tree[name], inner, set(inner))
+
+
+_NOTHING = object()
+
+
+def without_kl(tree: dict[str, Any], given: dict[str, Any]) -> None:
+    """Drop a tree's settings of the KL penalty, if an override switches the penalty off."""
+    kl, overrides = _section(tree).get("kl"), _section(given).get("kl")
+    if not (isinstance(kl, dict) and isinstance(overrides, dict)):
+        return
+    # If nothing is switched off, a coefficient without a penalty is an error.
+    if overrides.get("add_to") == "none" and kl.get("add_to", "none") != "none":
+        for name in ("coefficient", "target"):
+            kl.pop(name, None)
+
+
+def drop_unknown(tree: dict[str, Any]) -> None:
+    """Drop from a tree that an earlier version saved what its algorithm and loss do not have."""
+    section = _section(tree)
+    config = algorithm_defaults(*_selected(section))
+    known = asdict(config)
+    for own, names in ((section, known), (section.get("loss", {}), known["loss"])):
+        for name in list(own):
+            if name not in names and name != "resample_power":
+                del own[name]

@@ -1,0 +1,91 @@
+"""What holds for every policy loss, as assertions about given tokens."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from agentrl.algorithms.core.policy_loss import LossInputs, TokenLoss
+
+Loss = Callable[[LossInputs], TokenLoss]
+
+
+def sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
+    """Tokens of one to four replies, in the order of their replies."""
+    rng = np.random.default_rng(seed)
+    turn = np.repeat(np.arange(rng.integers(1, 5)), rng.integers(1, 5))
+    old = rng.uniform(-3, -0.1, len(turn))
+    return LossInputs(
+        logprobs=torch.tensor(old + rng.normal(0, spread, len(turn))).requires_grad_(),
+        old_logprobs=torch.tensor(old),
+        advantages=torch.tensor(rng.normal(size=len(turn)) * (rng.random(len(turn)) > 0.1)),
+        turn=torch.tensor(turn),
+    )
+
+
+def form_law(loss: Loss, tokens: LossInputs) -> None:
+    """A finite loss and gradient of each token, and a bool of each."""
+    result, gradient = _computed(loss, tokens)
+    shape = tuple(tokens.logprobs.shape)
+    for name, values in (("loss", result.loss), ("clipped", result.clipped)):
+        assert tuple(values.shape) == shape, (
+            f"{name} has shape {list(values.shape)}, must be {list(shape)}: one for each token"
+        )
+    assert result.clipped.dtype == torch.bool, f"clipped is {result.clipped.dtype}, must be bool"
+    assert bool(result.loss.isfinite().all()), f"the loss is not finite: {result.loss.tolist()}"
+    assert bool(gradient.isfinite().all()), f"the gradient is not finite: {gradient.tolist()}"
+
+
+def split_law(loss: Loss, tokens: LossInputs) -> None:
+    """2: splitting a batch between replies changes neither loss nor gradient."""
+    whole, gradient = _computed(loss, tokens)
+    for turn in set(tokens.turn.tolist()):
+        own = tokens.turn == turn
+        part, slope = _computed(loss, _taken(tokens, own.nonzero()[:, 0].tolist()))
+        for name, found, expected in (
+            ("loss", part.loss, whole.loss[own]),
+            ("gradient", slope, gradient[own]),
+        ):
+            difference = float((found - expected).abs().max())
+            assert difference < 1e-9, (
+                f"a reply's {name} depends on other replies of its batch, by {difference:.3g}"
+            )
+
+
+def order_law(loss: Loss, tokens: LossInputs, order: Sequence[int]) -> None:
+    """5: permuting tokens permutes their losses."""
+    whole, _ = _computed(loss, tokens)
+    mixed, _ = _computed(loss, _taken(tokens, order))
+    difference = float((mixed.loss - whole.loss[list(order)]).abs().max())
+    assert difference < 1e-9, f"losses depend on the order of tokens, by {difference:.3g}"
+
+
+def idle_law(loss: Loss, tokens: LossInputs) -> None:
+    """Tokens without advantage have no gradient: samples of such tokens are not computed."""
+    _, gradient = _computed(loss, tokens)
+    idle = gradient[tokens.advantages == 0]
+    assert not idle.any(), (
+        f"a token with advantage 0 has the gradient {float(idle.abs().max()):.3g}, but samples in "
+        "which all advantages are 0 are skipped"
+    )
+
+
+def _taken(tokens: LossInputs, indices: Sequence[int]) -> LossInputs:
+    at = list(indices)
+    return LossInputs(
+        logprobs=tokens.logprobs.detach()[at].requires_grad_(),
+        old_logprobs=tokens.old_logprobs[at],
+        advantages=tokens.advantages[at],
+        turn=tokens.turn[at],
+    )
+
+
+def _computed(loss: Loss, tokens: LossInputs) -> tuple[TokenLoss, torch.Tensor]:
+    result = loss(tokens)
+    assert isinstance(result, TokenLoss), (
+        f"it returned {type(result).__name__}, must be TokenLoss(loss=..., clipped=...)"
+    )
+    assert result.loss.requires_grad, "the loss has no gradient: logprobs are not part of it"
+    (gradient,) = torch.autograd.grad(result.loss.sum(), tokens.logprobs)
+    plain = TokenLoss(loss=result.loss.detach(), clipped=result.clipped)
+    return plain, gradient

@@ -1,0 +1,60 @@
+"""An algorithm in one file: Quantile Advantage Estimation (arXiv:2509.22611).
+
+GRPO compares each episode with the mean of its group, so that one lucky episode makes all ordinary
+ones look bad. Here the baseline is a quantile of the group's returns instead: with 0 and 1 for
+failure and success, a rare success is reinforced and everything else left alone, a rare failure is
+discouraged and everything else left alone.
+
+    agentrl check algorithm examples/extend/algorithm.py:QuantileAdvantage
+    agentrl train number_game algorithm=examples/extend/algorithm.py:QuantileAdvantage
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentrl.algorithms.core.algorithm import Algorithm, Requires
+from agentrl.algorithms.core.statistics import EPSILON, per_group
+from agentrl.config import AlgorithmConfig
+from agentrl.config.bounds import check_at_most, check_not_negative
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentrl.algorithms.core.trajectories import Trajectories
+
+
+class QuantileAdvantage(Algorithm):
+    """An episode's advantage is its return minus a quantile of its group's, over their std."""
+
+    about = "compares each episode's return with a quantile of its group's"
+    source = "arXiv:2509.22611"
+    formula = "(R - quantile) / (std + 1e-6)"
+    compares = "episodes"
+    requires = Requires(siblings=True)
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(AlgorithmConfig):
+        quantile: float = 0.4
+        """Which quantile is the baseline; 0.5 is the median."""
+
+        def validate(self) -> None:
+            AlgorithmConfig.validate(self)
+            check_not_negative("algorithm", self, "quantile")
+            check_at_most("algorithm", self, 1, "quantile")
+
+    config: Config
+
+    def advantages(self, played: Trajectories) -> Tensor:
+        def compare(returns: Tensor) -> Tensor:
+            """[G] of the valid episodes of one group."""
+            if len(returns) < 2:
+                return returns.new_zeros(returns.shape)
+            # The least return that at least this share of the group does not exceed.
+            rank = math.ceil(self.config.quantile * len(returns) - EPSILON)
+            baseline = returns.sort().values[max(0, rank - 1)]
+            return (returns - baseline) / (returns.std() + EPSILON)
+
+        return played.to_tokens(per_group(compare, played.returns, played.group, played.valid))

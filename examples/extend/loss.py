@@ -1,0 +1,41 @@
+"""A policy loss in one file: Simple Policy Optimization (arXiv:2401.16025).
+
+PPO ignores a token as soon as its probability ratio leaves the clipping range. Here a quadratic
+penalty pulls the ratio back instead: the loss of a token is least at r = 1 + epsilon sign(A).
+
+    agentrl check loss examples/extend/loss.py:SimplePolicyLoss
+    agentrl train number_game algorithm.loss=examples/extend/loss.py:SimplePolicyLoss
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentrl.algorithms.core.kl import log_ratio
+from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
+from agentrl.config import LossConfig
+from agentrl.config.bounds import check_positive
+
+
+class SimplePolicyLoss(PolicyLoss):
+    """-A r + |A| (r - 1)^2 / (2 epsilon)."""
+
+    about = "a quadratic penalty on the probability ratio instead of clipping"
+    source = "arXiv:2401.16025"
+    formula = "-A r + abs(A) (r - 1)^2 / (2 epsilon)"
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(LossConfig):
+        epsilon: float = 0.2
+        """How far from 1 the loss of a token is least."""
+
+        def validate(self) -> None:
+            check_positive("algorithm.loss", self, "epsilon")
+
+    config: Config
+
+    def __call__(self, inputs: LossInputs) -> TokenLoss:
+        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
+        penalty = inputs.advantages.abs() * (ratio - 1).square() / (2 * self.config.epsilon)
+        loss = penalty - inputs.advantages * ratio
+        return TokenLoss(loss=loss, clipped=loss.new_zeros(loss.shape).bool())

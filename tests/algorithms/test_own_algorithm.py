@@ -1,0 +1,169 @@
+"""The examples of a user's algorithm and loss: they pass the checks, broken copies do not."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from agentrl.extension_points import ALGORITHM, LOSS
+from tests.algorithms.played import advantages_of, numbers, played
+
+EXTEND = Path(__file__).parents[2] / "examples" / "extend"
+ALGORITHM_FILE = EXTEND / "algorithm.py"
+LOSS_FILE = EXTEND / "loss.py"
+
+
+def checks(kind):
+    module = importlib.import_module(f"agentrl.conformance.{kind}")
+    return [member for name, member in vars(module).items() if name.startswith("check_")]
+
+
+EXAMPLES = {
+    "algorithm": (ALGORITHM, ALGORITHM_FILE, "QuantileAdvantage"),
+    "loss": (LOSS, LOSS_FILE, "SimplePolicyLoss"),
+}
+
+
+@pytest.fixture(params=EXAMPLES)
+def example(request):
+    point, file, name = EXAMPLES[request.param]
+    return point.kind, point.resolve(f"{file}:{name}")
+
+
+def test_the_example_passes_every_check(example):
+    kind, target = example
+    for check in checks(kind):
+        check(target)
+
+
+@pytest.mark.parametrize("name", [extension.name for extension in LOSS.extensions()])
+def test_built_in_losses_pass_every_check(name):
+    for check in checks("loss"):
+        check(LOSS.resolve(name))
+
+
+def test_quantile_advantages_of_a_worked_example():
+    name = f"{ALGORITHM_FILE}:QuantileAdvantage"
+    hard = played(numbers([0], [0], [0], [1], [0]))  # one success of five: the baseline is 0
+    std = 0.2**0.5
+    found = advantages_of(hard, name)
+    torch.testing.assert_close(found, numbers([0], [0], [0], [1 / std], [0]), atol=1e-5, rtol=0)
+    easy = played(numbers([1], [1], [1], [1], [0]))  # four of five: the baseline is 1
+    found = advantages_of(easy, name)
+    torch.testing.assert_close(found, numbers([0], [0], [0], [0], [-1 / std]), atol=1e-5, rtol=0)
+    assert not advantages_of(played(numbers([3])), name).any()
+
+
+BROKEN = {
+    "one number per episode": (
+        ALGORITHM_FILE,
+        "return played.to_tokens(per_group(compare, played.returns, played.group, played.valid))",
+        "return per_group(compare, played.returns, played.group, played.valid)",
+        "one number for each sampled token (Trajectories.to_tokens expands",
+    ),
+    "void episodes count": (
+        ALGORITHM_FILE,
+        "played.group, played.valid))",
+        "played.group, played.valid | True))",
+        "void episodes influence the advantages of others",
+    ),
+    "no comparison": (
+        ALGORITHM_FILE,
+        "return (returns - baseline) /",
+        "return returns /",
+        "it compares episodes, but adding 3 to the last reward of every episode changes advantages",
+    ),
+    "divides by zero": (
+        ALGORITHM_FILE, "returns.std() + EPSILON", "returns.std()", "are not all finite",
+    ),
+    "changes its input": (
+        ALGORITHM_FILE,
+        "def compare(returns",
+        "played.rewards.zero_()\n\n        def compare(returns",
+        "advantages() changed its input rewards; work on a copy",
+    ),
+    "invalid default": (
+        ALGORITHM_FILE, "quantile: float = 0.4", "quantile: float = 4.0", "must be at most 1",
+    ),
+    "not a dataclass": (
+        ALGORITHM_FILE, "    @dataclass(slots=True, kw_only=True)\n", "", "must be decorated with",
+    ),
+    "unbounded ratio": (
+        LOSS_FILE,
+        "log_ratio(inputs.logprobs, inputs.old_logprobs).exp()",
+        "(inputs.logprobs - inputs.old_logprobs).exp()",
+        "the loss is not finite",
+    ),
+    "depends on the batch": (
+        LOSS_FILE, "loss = penalty", "loss = penalty.mean()", "depends on other replies",
+    ),
+    "no gradient": (LOSS_FILE, ").exp()", ").exp().detach()", "the loss has no gradient"),
+    "another shape": (LOSS_FILE, "loss=loss,", "loss=loss.sum(),", "must be [", ),
+    "idle tokens": (LOSS_FILE, "inputs.advantages.abs()", "1.0", "a token with advantage 0 has"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_copy_fails_with_a_useful_message(fault, tmp_path):
+    source, before, after, said = BROKEN[fault]
+    text = source.read_text()
+    assert before in text
+    name = f"broken_{source.stem}_{abs(hash(fault))}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(text.replace(before, after))
+    point = ALGORITHM if source == ALGORITHM_FILE else LOSS
+    found = {ALGORITHM: "QuantileAdvantage", LOSS: "SimplePolicyLoss"}
+    target = point.resolve(f"{file}:{found[point]}")
+    failures = []
+    for check in checks(point.kind):
+        try:
+            check(target)
+        except Exception as error:  # as `agentrl check` does
+            failures.append(str(error))
+    sys.modules.pop(name)
+    sys.path[:] = [folder for folder in sys.path if folder != str(tmp_path)]
+    assert any(said in failure for failure in failures), failures
+
+
+@pytest.mark.adb
+def test_a_users_algorithm_and_loss_train_on_the_number_game(tmp_path, adb_server):
+    """From a folder with nothing but the two files and a configuration."""
+    for file in (ALGORITHM_FILE, LOSS_FILE):
+        (tmp_path / f"own_{file.name}").write_text(file.read_text())
+    job = {
+        "model": {"path": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 1, "kv_heads": 1}},
+        "env": {"id": "NumberGame-v0", "max_turns": 4, "kwargs": {"rounds": 2, "mode": "select"}},
+        "devices": {"source": "virtual:4", "size": [252, 448]},
+        "rewards": [{"function": "agentrl.rewards.number_game:outcome"}],
+        "rollout": {"engine": "hf", "launcher": "local", "groups": 2, "group_size": 4,
+                    "concurrency": 4, "max_new_tokens": 16},
+        "algorithm": {
+            "name": "own_algorithm.py:QuantileAdvantage",
+            "quantile": 0.5,
+            "loss": {"name": "own_loss.py:SimplePolicyLoss", "epsilon": 0.3},
+            "entropy_coefficient": 0.01,
+            "minibatch": 4,
+        },
+        "train": {"steps": 1},
+        "eval": {"every": 0, "episodes": 1, "baselines": []},
+        "run": {"name": "own", "frames": "none"},
+        "logging": ["file"],
+    }  # fmt: skip
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "train", "job.yaml"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = tmp_path / "runs" / "own"
+    saved = yaml.safe_load((run / "config.yaml").read_text())["algorithm"]
+    assert (saved["quantile"], saved["loss"]["epsilon"]) == (0.5, 0.3)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (step,) = [line for line in lines if line["stage"] == "reinforcement"]
+    assert step["learner/optimizer_steps"] >= 1
+    assert step["learner/skipped"] == 0
