@@ -110,7 +110,7 @@ def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages,
 
 
 @pytest.mark.parametrize(
-    "learners", ["train.ranks=64", "algorithm.kl_coefficient=0.1", "model.lora.base=nf4"]
+    "learners", ["train.ranks=64", "algorithm.kl.coefficient=0.1", "model.lora.base=nf4"]
 )
 def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
