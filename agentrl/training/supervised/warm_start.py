@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import inspect
 import itertools
 import json
 import logging
@@ -18,6 +19,7 @@ from agentrl import env, registry
 from agentrl._version import __version__
 from agentrl.config import DevicesConfig, EnvConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import AgentRLError, ConfigError, EnvError
+from agentrl.extension_points import DIALECT
 from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
@@ -93,13 +95,15 @@ def _code_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(environment_class(game).__module__)
     files = {registry.import_module(module).__file__ for module in modules}
+    if config.dialect is not None:
+        files.add(inspect.getfile(DIALECT.resolve(config.dialect)))
     folders = {Path(file).parent for file in files if file}
     folders.add(Path(model.path).expanduser())
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
     beside += sorted(
         f
-        for name in ("algorithms", "policies", "training")
+        for name in ("actions", "algorithms", "policies", "training")
         for f in (_PACKAGE / name).rglob("*.py")
     )
     for file in (*beside, *_named_files(config.kwargs)):
