@@ -88,6 +88,22 @@ PARTS = (
         reason="'Turn' object has no attribute 'reply_idz' (reward.py:",
     ),
     Part(
+        kind="engine",
+        target="engine.py:PlainEngine",
+        settings=("device=cpu",),
+        old="check_header(self._model, path)",
+        new="pass",
+        reason="load_weights accepts a file that lacks a weight",
+    ),
+    Part(
+        kind="transport",
+        target="transport.py:DeltaTransport",
+        settings=(),
+        old="if rank > 0:",
+        new="if rank < 0:",
+        reason="a rank other than 0 sends to the engines",
+    ),
+    Part(
         kind="suite",
         target="suite.py:Lakes",
         settings=(),
@@ -110,7 +126,8 @@ devices:
 rewards:
   - {function: reward.py:brief, kwargs: {per_token: 0.01}}
 rollout:
-  engine: hf
+  engine: engine.py:PlainEngine
+  engine_kwargs: {device: cpu}
   launcher: local
   groups: 2
   group_size: 2
@@ -118,7 +135,7 @@ rollout:
   max_new_tokens: 12
   max_context: 2048
 algorithm: {name: grpo}
-train: {steps: 1}
+train: {steps: 1, weight_transfer: transport.py:DeltaTransport}
 eval: {every: 0, episodes: 1, baselines: [expert], suite: suite.py:Lakes}
 logging: [file, {name: logger.py:CsvLogger, kwargs: {digits: 3}}]
 """

@@ -94,7 +94,19 @@ async def _check_replies(target: type[TokenEngine], settings: Mapping[str, Any])
                 "capabilities.reproducible: the same prompts and seeds gave other tokens in "
                 "another order"
             )
+        await _check_stop(engine, prompts[0])
     return ok(_REPLIES, f"largest difference from transformers: {worst:.1g}")
+
+
+async def _check_stop(engine: TokenEngine, prompt: Prompt) -> None:
+    (whole,) = await ask(engine, [prompt], temperature=0)
+    stop = whole.token_ids[len(whole.token_ids) // 2]
+    (cut,) = await ask(engine, [prompt], temperature=0, stop=(stop,))
+    expected = whole.token_ids[: whole.token_ids.index(stop) + 1]
+    assert cut.token_ids == expected, (
+        f"a reply does not end at the first of sampling.stop_token_ids=({stop},): {cut.token_ids} "
+        f"instead of {expected}"
+    )
 
 
 def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
@@ -214,13 +226,15 @@ async def ask(
     *,
     temperature: float = 1.0,
     reverse: bool = False,
+    stop: tuple[int, ...] = (),
 ) -> list[Reply]:
     """The replies to all prompts, asked for at once, each with a seed of its own."""
     seeds = list(range(len(prompts)))
     if reverse:
         seeds.reverse()
     samplings = [
-        Sampling(seed=seed, temperature=temperature, max_new_tokens=_REPLY) for seed in seeds
+        Sampling(seed=seed, temperature=temperature, max_new_tokens=_REPLY, stop_token_ids=stop)
+        for seed in seeds
     ]
     for _ in prompts:
         engine.begin_episode()
