@@ -23,7 +23,7 @@ import torch
 from family_models import FAMILIES, build
 
 from agentrl import __version__
-from agentrl.config import AlgorithmConfig, Config
+from agentrl.config import Config, algorithm_config
 from agentrl.conformance.model_comparison import (
     REPLY_TOKENS,
     difference,
@@ -90,7 +90,7 @@ async def _vllm_replies(
 
 def trained(folder: Path, encoder: ChatEncoder) -> tuple[float, float]:
     """Mean log-probability of the better replies over the others', before and after GRPO steps."""
-    config = Config(algorithm=AlgorithmConfig(name="grpo"))
+    config = Config(algorithm=algorithm_config("grpo"))
     config.optim.lr, config.train.compare_engine = 3e-3, False
     learner = Learner(config, folder)
     try:
