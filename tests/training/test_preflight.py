@@ -13,7 +13,7 @@ from agentrl.weight_sync import transport_choice
 
 @pytest.mark.parametrize(
     ("overrides", "looked_at"),
-    [([], ["env.kwargs"]), (["eval.kwargs.size=5"], ["env.kwargs", "eval.kwargs"])],
+    [([], ["env.kwargs"]), (["eval.kwargs.pixels=140"], ["env.kwargs", "eval.kwargs"])],
 )
 def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, looked_at):
     """For a data set it is read whole."""
