@@ -60,6 +60,7 @@ def test_a_state_is_published_when_the_page_has_painted_it(host: PagedApp) -> No
     assert state is not None
     assert state == {
         "touches": 0, "launches": 1, "halves": [0, 1], "last": [], "keys": [], "text": "",
+        "centers": [], "hits": [],
         "extras": {"level": "2"},
     }  # fmt: skip
     assert host.touch(0.5, 0.25)

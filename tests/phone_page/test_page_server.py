@@ -222,6 +222,7 @@ def test_a_huge_message_is_refused_without_being_read(
 ) -> None:
     page = FakePage(dial(host.token))
     page.paint()
+    wait_for_sight(host, PageVisibility.VISIBLE)
     with contextlib.suppress(ConnectionClosed):
         page.socket.send("x" * 1_000_000)
     assert page.closing() in (1006, 1009)
