@@ -16,6 +16,10 @@ import pytest
 from agentrl.devices.adb import AdbServer
 from tests.wheel import ROOT, install, result, run
 
+sys.path.append(str(ROOT / "benchmarks"))
+
+from family_models import build
+
 EXTEND = ROOT / "examples" / "extend"
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(900)]
@@ -39,6 +43,30 @@ class Part:
 
 
 PARTS = (
+    Part(
+        kind="algorithm",
+        target="algorithm.py:QuantileAdvantage",
+        settings=(),
+        old="(returns - baseline) /",
+        new="returns /",
+        reason="a constant added to all of them changes nothing",
+    ),
+    Part(
+        kind="loss",
+        target="loss.py:SimplePolicyLoss",
+        settings=(),
+        old="log_ratio(inputs.logprobs, inputs.old_logprobs)",
+        new="(inputs.logprobs - inputs.old_logprobs)",
+        reason="bound the log-ratio",
+    ),
+    Part(
+        kind="model",
+        target="model_adapter.py:Llava",
+        settings=("path=llava",),
+        old='(self._side // vision["patch_size"]) ** 2',
+        new='(self._side // vision["patch_size"]) ** 2 - 1',
+        reason="but the model's own processor writes 16",
+    ),
     Part(
         kind="dialect",
         target="dialect.py:Lines",
@@ -113,7 +141,7 @@ PARTS = (
     ),
 )
 JOB = """
-model: {path: tiny, image_size: [84, 140]}
+model: {path: llava, adapter: "model_adapter.py:Llava", dtype: float32}
 env:
   id: environment.py:Lights-v0
   dialect: dialect.py:Lines
@@ -134,8 +162,8 @@ rollout:
   concurrency: 2
   max_new_tokens: 12
   max_context: 2048
-algorithm: {name: grpo}
-train: {steps: 1, weight_transfer: transport.py:DeltaTransport}
+algorithm: {name: "algorithm.py:QuantileAdvantage", loss: {name: "loss.py:SimplePolicyLoss"}}
+train: {steps: 1, weight_transfer: "transport.py:DeltaTransport"}
 eval: {every: 0, episodes: 1, baselines: [expert], suite: suite.py:Lakes}
 logging: [file, {name: logger.py:CsvLogger, kwargs: {digits: 3}}]
 """
@@ -154,9 +182,16 @@ def agentrl(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "agentrl"
 
 
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny model of a family that has no adapter in the package."""
+    return build("LLaVA (generic)", tmp_path_factory.mktemp("family") / "llava")
+
+
 @pytest.fixture
-def empty(tmp_path: Path) -> Path:
-    """A user's folder, with nothing but the files."""
+def empty(tmp_path: Path, llava: Path) -> Path:
+    """A user's folder, with nothing but the files and a model."""
+    (tmp_path / "llava").symlink_to(llava)
     for part in PARTS:
         shutil.copy(EXTEND / part.file, tmp_path)
     (tmp_path / "job.yaml").write_text(JOB)
