@@ -24,7 +24,7 @@ from family_models import FAMILIES, build
 
 from agentrl import __version__
 from agentrl.config import Config, algorithm_config
-from agentrl.conformance.model_comparison import (
+from agentrl.conformance.support.model_comparison import (
     REPLY_TOKENS,
     difference,
     episodes,

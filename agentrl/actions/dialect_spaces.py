@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agentrl.actions.screen_actions import Answer, Drag, ScreenAction, Swipe, Tap, Type
+from agentrl.actions.screen_actions import AnswerUser, Drag, ScreenAction, Swipe, Tap, Type
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import quoted
 
@@ -36,7 +36,7 @@ class DialectSpace:
         swipes = space.shape == (4,)
         self.accepts: tuple[type[Any], ...] = (Tap, Swipe) if swipes else (Tap,)
         if isinstance(space, spaces.Text):
-            self.accepts = (Type, Answer)
+            self.accepts = (Type, AnswerUser)
 
     def to_space(self, action: ScreenAction) -> Any:
         """The action of the space; one of `accepts` is given.
@@ -46,7 +46,7 @@ class DialectSpace:
         """
         space = self._space
         if isinstance(space, spaces.Text):
-            assert isinstance(action, Type | Answer), f"{action} is not a text"
+            assert isinstance(action, Type | AnswerUser), f"{action} is not a text"
             if not space.contains(action.text):
                 raise ActionError(f"{quoted(action.text)} is not a text of {space}")
             return action.text

@@ -6,6 +6,7 @@ argument `action` is one of a few verbs. Models differ in their verbs, prompts a
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from agentrl.actions.dialect import Dialect, Screen
 from agentrl.actions.mobile_use_schema import BUTTONS, TOOL, VERBS, Verb
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
-    Answer,
+    AnswerUser,
     AskUser,
     Done,
     Key,
@@ -43,13 +44,9 @@ class MobileUse(Dialect):
     def __init_subclass__(cls) -> None:
         cls.says = tuple(dict.fromkeys(verb.does for verb in cls.verbs.values()))
 
+    @abstractmethod
     def scale(self, screen: Screen) -> CoordinateScale:
         """The numbers of its coordinates."""
-        raise NotImplementedError
-
-    def stated_size(self, screen: Screen) -> tuple[int, int]:
-        """The screen's resolution as the prompt states it."""
-        raise NotImplementedError
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
@@ -168,7 +165,7 @@ def _without_position(verb: str, given: Mapping[str, Any], wait_s: float) -> Scr
     kinds: dict[str, type[Any]] = {
         "type": Type,
         "open": OpenApp,
-        "answer": Answer,
+        "answer": AnswerUser,
         "interact": AskUser,
     }
     action: ScreenAction = kinds[verb](text)
@@ -189,7 +186,7 @@ def _said_without_position(action: ScreenAction, has_keys: bool) -> dict[str, An
             return {"action": "open", "text": text}
         case Wait(seconds):
             return {"action": "wait", "time": seconds}
-        case Answer(text):
+        case AnswerUser(text):
             return {"action": "answer", "text": text}
         case AskUser(text):
             return {"action": "interact", "text": text}

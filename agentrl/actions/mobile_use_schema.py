@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.actions.screen_actions import (
-    Answer,
+    AnswerUser,
     AskUser,
     Done,
     Key,
@@ -81,7 +81,7 @@ VERBS: Mapping[str, Verb] = {
     ),
 }
 """The verbs of Qwen2.5-VL."""
-ANSWER = Verb(does=Answer, takes=("text",), description="Output the answer.")
+ANSWER = Verb(does=AnswerUser, takes=("text",), description="Output the answer.")
 INTERACT = Verb(
     does=AskUser,
     takes=("text",),

@@ -95,7 +95,7 @@ class OpenApp:
 
 
 @dataclass(slots=True, frozen=True)
-class Answer:
+class AnswerUser:
     """An answer to the question that the agent was asked."""
 
     text: str
@@ -108,7 +108,7 @@ class AskUser:
     text: str
 
 
-ScreenAction = Action | DoubleTap | OpenApp | Answer | AskUser
+ScreenAction = Action | DoubleTap | OpenApp | AnswerUser | AskUser
 """What a dialect can say: the actions of a device, and those that an environment carries out."""
 
 

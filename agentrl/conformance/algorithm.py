@@ -8,9 +8,9 @@ import numpy as np
 from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
 from agentrl.config import AlgorithmConfig, Config, algorithm_defaults
-from agentrl.conformance import advantage_laws, loss_laws
-from agentrl.conformance.loss_laws import sample_tokens
-from agentrl.conformance.sample_steps import Groups, sample_steps
+from agentrl.conformance.support import advantage_laws, loss_laws
+from agentrl.conformance.support.loss_laws import sample_tokens
+from agentrl.conformance.support.sample_steps import Groups, sample_steps
 
 _SPREADS = (0.0, 0.5, 1e4)
 """Of the log-ratios of tokens."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from agentrl.conformance.checking import reference
-from agentrl.conformance.probe_phone import probe_phone, set_fault
+from agentrl.conformance.support.probe_phone import probe_phone, set_fault
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import Capture

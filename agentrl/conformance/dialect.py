@@ -3,7 +3,7 @@
 from agentrl.actions.dialect import Dialect, Screen
 from agentrl.actions.open_dialect import SCREENS, check_positions
 from agentrl.actions.screen_actions import (
-    Answer,
+    AnswerUser,
     AskUser,
     Done,
     DoubleTap,
@@ -29,7 +29,7 @@ EXAMPLES: tuple[ScreenAction, ...] = (
     Type('it\'s "quoted", 5 < 6\nand \\ more: 漢'),
     Key("BACK"),
     OpenApp("Clock"),
-    Answer("42"),
+    AnswerUser("42"),
     AskUser("Which one?"),
     Wait(2.0),
     Done(),

@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 
 from agentrl.conformance.checking import reference
-from agentrl.conformance.probe_phone import PACKAGE, probe_phone
+from agentrl.conformance.support.probe_phone import PACKAGE, probe_phone
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport

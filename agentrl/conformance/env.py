@@ -5,7 +5,7 @@ from functools import partial
 
 from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check
-from agentrl.conformance.job_settings import env_config_of
+from agentrl.conformance.support.job_settings import env_config_of
 from agentrl.findings import Finding
 from agentrl.rollout.env_check import check_environment, environment_checks
 

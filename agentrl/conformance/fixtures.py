@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentrl.conformance.probe_phone import probe_phone
-from agentrl.conformance.sample_episode import sample_episode
+from agentrl.conformance.support.probe_phone import probe_phone
+from agentrl.conformance.support.sample_episode import sample_episode
 from agentrl.devices import Device
 from agentrl.types import Episode
 

@@ -5,8 +5,8 @@ import numpy as np
 from agentrl import config as configuration
 from agentrl.algorithms.core.policy_loss import PolicyLoss, load_loss
 from agentrl.config import Config, algorithm_defaults
-from agentrl.conformance import loss_laws
-from agentrl.conformance.loss_laws import sample_tokens
+from agentrl.conformance.support import loss_laws
+from agentrl.conformance.support.loss_laws import sample_tokens
 
 
 def check_description(target: type[PolicyLoss]) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.conformance import model_comparison
 from agentrl.conformance.checking import reference
+from agentrl.conformance.support import model_comparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models import ModelAdapter, load_model

@@ -10,7 +10,7 @@ import numpy as np
 
 from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check, reference
-from agentrl.conformance.job_settings import env_config_from
+from agentrl.conformance.support.job_settings import env_config_from
 from agentrl.extension_points import PLAYER
 from agentrl.rollout.env_check import checks as env_checks
 from agentrl.rollout.env_check.random_play import SEED

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl.config import RewardConfig
 from agentrl.conformance.checking import reference
-from agentrl.conformance.sample_episode import sample_episode, truncated
+from agentrl.conformance.support.sample_episode import sample_episode, truncated
 from agentrl.errors import ConfigError
 from agentrl.replay import open as open_run
 from agentrl.rollout.scoring import RewardFunctions

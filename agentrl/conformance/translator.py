@@ -10,7 +10,7 @@ import numpy as np
 
 from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check, reference
-from agentrl.conformance.job_settings import env_config_from
+from agentrl.conformance.support.job_settings import env_config_from
 from agentrl.env import Translator
 from agentrl.extension_points import TRANSLATOR
 from agentrl.findings import Finding

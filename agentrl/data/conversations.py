@@ -20,7 +20,7 @@ _IMAGES = ("images", "image")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Conversation:
+class ConversationRow:
     """A conversation to learn from: the replies of the assistant."""
 
     messages: tuple[ChatMessage, ...]
@@ -40,7 +40,7 @@ class Preference:
     """One for each `<image>` in the prompt, in order."""
 
 
-T = TypeVar("T", Conversation, Preference)
+T = TypeVar("T", ConversationRow, Preference)
 
 
 class ChatRows(Generic[T]):
@@ -104,7 +104,7 @@ def _check_columns(table: Table, name: str, compares: bool) -> None:
             )
 
 
-def read_chat(row: Row) -> Conversation:
+def read_chat(row: Row) -> ConversationRow:
     """A row with `messages` (TRL, ms-swift, LLaMA-Factory), or ShareGPT's `conversations`.
 
     Raises:
@@ -114,7 +114,7 @@ def read_chat(row: Row) -> Conversation:
     _check_roles(messages)
     if all(message.role != "assistant" for message in messages):
         raise BadRow("no message of the assistant to learn from")
-    return Conversation(**_with_images(messages, _column_images(row)))
+    return ConversationRow(**_with_images(messages, _column_images(row)))
 
 
 def read_preference(row: Row) -> Preference:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentrl.actions.dialect_spaces import DialectSpace
 from agentrl.actions.open_dialect import open_dialect
-from agentrl.actions.screen_actions import Answer, Drag, Swipe, Tap, Type
+from agentrl.actions.screen_actions import AnswerUser, Drag, Swipe, Tap, Type
 from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.errors import ActionError, ConfigError
 
@@ -36,7 +36,7 @@ def test_a_tap_is_a_swipe_that_ends_where_it_starts() -> None:
 
 def test_a_text_must_be_one_of_the_space() -> None:
     space = DialectSpace(spaces.Text(5, charset="ab"))
-    assert space.to_space(Type("ab")) == space.to_space(Answer("ab")) == "ab"
+    assert space.to_space(Type("ab")) == space.to_space(AnswerUser("ab")) == "ab"
     with pytest.raises(ActionError, match="'abc' is not a text of"):
         space.to_space(Type("abc"))
 

@@ -17,8 +17,8 @@ from agentrl.algorithms.core.advantages import (
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.config import algorithm_config
-from agentrl.conformance import advantage_laws
-from agentrl.conformance.sample_steps import (
+from agentrl.conformance.support import advantage_laws
+from agentrl.conformance.support.sample_steps import (
     layouts,
     model_scores,
     num_sequences,

@@ -10,7 +10,7 @@ from agentrl.actions import reply_values
 from agentrl.actions.dialect import Dialect, Screen
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
-    Answer,
+    AnswerUser,
     Done,
     DoubleTap,
     Key,
@@ -49,7 +49,7 @@ _SPACE: tuple[tuple[type[Any], str], ...] = (
         "- If you think the task is not feasible, finish by using the `status` action with "
         'infeasible as goal_status: `{"action_type": "status", "goal_status": "infeasible"}`',
     ),
-    (Answer, '- Answer user\'s question: `{"action_type": "answer", "text": "<answer_text>"}`'),
+    (AnswerUser, '- Answer user\'s question: `{"action_type": "answer", "text": "<answer_text>"}`'),
     (
         Tap,
         "- Click/tap on a point of the screen, in pixels from its top left corner: "
@@ -163,7 +163,7 @@ class AndroidWorldJSON(Dialect):
 _TEXTS: dict[str, tuple[str, type[Any]]] = {
     "input_text": ("text", Type),
     "open_app": ("app_name", OpenApp),
-    "answer": ("text", Answer),
+    "answer": ("text", AnswerUser),
 }
 
 
@@ -209,7 +209,7 @@ def _said(action: ScreenAction, screen: Screen) -> dict[str, Any]:
             return {"action_type": "input_text", "text": text}
         case OpenApp(name):
             return {"action_type": "open_app", "app_name": name}
-        case Answer(text):
+        case AnswerUser(text):
             return {"action_type": "answer", "text": text}
         case Wait():
             return {"action_type": "wait"}

@@ -8,7 +8,7 @@ from agentrl.actions.dialect import Dialect, Screen
 from agentrl.actions.mobile_use import arguments_in, tool_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
-    Answer,
+    AnswerUser,
     AskUser,
     Done,
     DoubleTap,
@@ -50,7 +50,7 @@ _SPACE: tuple[tuple[type[Any], str], ...] = (
     (Wait, '{"action": "wait"}'),
     (Done, '{"action": "terminate", "status": "success or fail"}'),
     (
-        Answer,
+        AnswerUser,
         '{"action": "answer", "text": "xxx"} # Use escape characters \\\', \\", and \\n in text '
         "part to ensure we can parse the text in normal python string format.",
     ),
@@ -226,7 +226,7 @@ def _without_position(verb: str, given: dict[str, Any]) -> ScreenAction:
     kinds: dict[str, type[Any]] = {
         "type": Type,
         "open": OpenApp,
-        "answer": Answer,
+        "answer": AnswerUser,
         "ask_user": AskUser,
     }
     action: ScreenAction = kinds[verb](text)
@@ -239,7 +239,7 @@ def _said_without_position(action: ScreenAction) -> dict[str, Any]:
             return {"action": "type", "text": text}
         case OpenApp(text):
             return {"action": "open", "text": text}
-        case Answer(text):
+        case AnswerUser(text):
             return {"action": "answer", "text": text}
         case AskUser(text):
             return {"action": "ask_user", "text": text}

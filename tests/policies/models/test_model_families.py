@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.conformance import model_comparison
+from agentrl.conformance.support import model_comparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_probe import check_template

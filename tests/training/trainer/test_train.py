@@ -1,5 +1,6 @@
 """Whole runs of the main loop, small but real."""
 
+import io
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,7 @@ from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
 SMALL = [
-    "warm_start.steps=100",
+    "warm_start.steps=40",
     "train.steps=4",
     "rollout.groups=4",
     "rollout.group_size=4",
@@ -152,15 +154,11 @@ def test_finished_run_continues_with_more_steps(tmp_path):
         assert not train._is_finished(folder, players, steps)
 
 
-def test_checkpoint_plays_as_it_did_in_the_run(whole_run):
+def test_checkpoint_plays_as_it_did_in_the_run(whole_run, capsys):
     run, _ = whole_run
     there = json.loads((run / "summary.json").read_text())["after"]["greedy"]
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl", "eval", run, "--checkpoint=last", "--greedy", "--json"],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    here = json.loads(done.stdout)
+    assert cli.run(["eval", str(run), "--checkpoint=last", "--greedy", "--json"]) == 0
+    here = json.loads(capsys.readouterr().out)
     assert Path(here["run"]).name.startswith("eval-step-4-whole-")
     assert json.loads((Path(here["run"]) / "summary.json").read_text())["checkpoint"] == 4
     played = replay.open(here["run"])
@@ -223,19 +221,18 @@ def taught_run(whole_run):
     whole, settings = whole_run
     model = shutil.copytree(whole / "model", whole.with_name("model"))
     more = [f"model.path={model}", "run.name=warm", "train.steps=1"]
-    done = subprocess.run(
-        command(EXAMPLE, *settings, *more), capture_output=True, text=True, timeout=170
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        assert cli.run(["train", str(EXAMPLE), *settings, *more]) == 0
     mark = (model / "agentrl.json").read_text()
     shutil.rmtree(model)
-    return whole.with_name("warm"), mark, done
+    return whole.with_name("warm"), mark, out.getvalue(), err.getvalue()
 
 
 def test_second_warm_start_of_a_model_is_skipped(taught_run):
-    run, mark, done = taught_run
-    assert "LitButton-v0 (warm_start.repeat=true repeats it)" in done.stderr
-    assert "demonstrations" not in done.stdout  # the budget
+    run, mark, out, err = taught_run
+    assert "LitButton-v0 (warm_start.repeat=true repeats it)" in err
+    assert "demonstrations" not in out  # the budget
     assert not any(e.split == "demo" for e in replay.open(run).episodes())
     assert (
         not {"demonstrations", "warm start"}
@@ -319,13 +316,13 @@ def test_missing_state_keys_are_an_error_before_any_update(tmp_path):
     assert [e.split for e in replay.open(run).episodes()] == ["eval"] * 2
 
 
-def test_run_in_use_by_another_process_is_not_touched(whole_run):
+def test_run_in_use_by_another_process_is_not_touched(whole_run, capsys):
     run, _ = whole_run
+    before = contents_of(run)
     with lock_folder(run):
-        done = subprocess.run(command("--resume", run), capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert "another process" in done.stderr
-    assert "Traceback" not in done.stderr
+        assert cli.run(["train", "--resume", str(run)]) == 2
+    assert "another process" in capsys.readouterr().err
+    assert contents_of(run) == before
 
 
 def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
@@ -337,19 +334,16 @@ def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
 
     monkeypatch.setattr(RolloutWorker, "load_weights", load_the_first_alone)
     settings = [*SMALL, f"run.dir={tmp_path}", "warm_start.cache=null", "eval.episodes=1"]
-    train.train(EXAMPLE, overrides=[*settings, "train.steps=2", "optim.lr=0.01"])
+    settings += ["warm_start.steps=100", "train.steps=2", "optim.lr=0.01"]
+    train.train(EXAMPLE, overrides=settings)
     assert "step 1: log-probabilities of engine and learner differ" not in caplog.text
     assert "step 2: log-probabilities of engine and learner differ" in caplog.text
 
 
-def test_name_of_an_existing_run_is_an_error(whole_run):
+def test_name_of_an_existing_run_is_an_error(whole_run, capsys):
     _, settings = whole_run
-    done = subprocess.run(
-        command(EXAMPLE, *settings, "run.name=whole"), capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2
-    assert "--resume" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert cli.run(["train", str(EXAMPLE), *settings, "run.name=whole"]) == 2
+    assert "--resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

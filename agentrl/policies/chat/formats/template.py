@@ -38,7 +38,7 @@ class _Slot:
 _Layout = tuple[Piece | _Slot, ...]
 
 
-class Template(ChatFormat):
+class TemplateFormat(ChatFormat):
     """The format of a model's own chat template.
 
     Args:

@@ -1,0 +1,1 @@
+"""What the checks work with: sample episodes and steps, a phone, laws, and comparisons."""
