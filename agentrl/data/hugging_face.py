@@ -59,11 +59,13 @@ def open_hugging_face(data: str, folder: Path | None, selection: Selection) -> T
         )
     if selection.streaming and selection.max_rows is None:
         raise ConfigError("streaming=true: set max_rows, the number of rows to fetch")
+    # Without a network, an id falls back to what is cached under its name: folders are kept apart.
+    cache = None if folder is None else str(Path(datasets.config.HF_DATASETS_CACHE) / "folders")
     try:
         loaded = (
             datasets.load_from_disk(data)
             if was_saved
-            else datasets.load_dataset(data, **selection.settings)
+            else datasets.load_dataset(data, cache_dir=cache, **selection.settings)
         )
         one = _one_split(loaded, data, selection.split)
         rows = _undecoded_rows(one, selection)

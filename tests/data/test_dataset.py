@@ -1,5 +1,6 @@
 import base64
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -610,11 +611,15 @@ def test_data_can_be_read_from_many_threads(tmp_path):
 
 
 def test_a_folder_of_an_installed_library_is_not_a_data_set(tmp_path, monkeypatch):
-    pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     with pytest.raises(ConfigError, match="data=numpy: not a file or folder"):
         open_table("numpy")
     (tmp_path / "numpy").mkdir()
     write_jsonl(tmp_path / "numpy" / "train.jsonl", sums(2))
     assert len(open_table("numpy")) == 2
+    shutil.rmtree(tmp_path / "numpy")  # its cached copy must not be taken for a data set of the hub
+    with pytest.raises(ConfigError, match="data=numpy: not a file or folder"):
+        open_table("numpy")
