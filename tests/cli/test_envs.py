@@ -82,7 +82,12 @@ def test_a_new_environment_passes_its_own_tests_and_a_dry_run(
     assert "2 passed" in tested.stdout
     monkeypatch.chdir(folder)
     monkeypatch.setattr("agentrl.training.length_check._BUDGET_S", 0.0)  # its tests have played
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    modules = set(sys.modules)
     assert run(["train", "config.yaml", "--dry-run"]) == 0
+    for name in set(sys.modules) - modules:
+        if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]  # such as rewards, a name that others look up
 
 
 @pytest.mark.slow
