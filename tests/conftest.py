@@ -78,7 +78,6 @@ def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _LONGEST_FIRST = (
-    "training/trainer/test_phone_run.py",
     "training/trainer/test_train.py",
     "test_examples.py",
     "policies/engines/test_vllm_engine.py",

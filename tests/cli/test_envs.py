@@ -67,6 +67,7 @@ def new(folder: Path) -> Path:
     return folder / "my_game"
 
 
+@pytest.mark.slow
 def test_a_new_environment_passes_its_own_tests_and_a_dry_run(
     tmp_path, capsys, monkeypatch
 ) -> None:

@@ -190,6 +190,7 @@ def assert_same(found, expected, name=""):
         assert other == pytest.approx(own, rel=rel, abs=abs), f"step {step}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [*EPISODES, *FAMILIES])
 def test_sequence_parallel_ranks_learn_what_one_does(name, two, folders):
@@ -202,6 +203,7 @@ def test_sequence_parallel_ranks_learn_what_one_does(name, two, folders):
     assert others[name] == found[name]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["tiny", "qwen3_vl"])
 def test_every_parameter_has_the_gradient_of_whole_rows(name, two, folders):
@@ -214,6 +216,7 @@ def test_every_parameter_has_the_gradient_of_whole_rows(name, two, folders):
         assert (found[parameter] - own).norm() < 1e-4 * own.norm() + 1e-7 * whole, parameter
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_one_rank_resumes_from_sequence_parallel_ranks(two, folders):
     _, out = two
@@ -227,6 +230,7 @@ def test_one_rank_resumes_from_sequence_parallel_ranks(two, folders):
     assert_same(found, expected[-1:])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ranks_hold_only_their_slice_of_a_long_row(two, folders):
     (found, _), _ = two

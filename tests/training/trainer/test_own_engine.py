@@ -28,7 +28,8 @@ SETTINGS = (
 )
 
 
-@pytest.mark.parametrize("launcher", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["local", "ray"])
 def test_an_engine_and_a_transport_in_the_users_folder_train(tmp_path, launcher):
     for name in ("own_environment.yaml", "own_environment.py"):
         shutil.copy(EXAMPLES / name, tmp_path)

@@ -24,7 +24,7 @@ from agentrl.training.learner.learner import Learner
 from agentrl.types import Outcome
 from tests.training.samples import training_samples
 
-pytestmark = [pytest.mark.vllm, pytest.mark.adb]
+pytestmark = [pytest.mark.vllm, pytest.mark.adb, pytest.mark.slow]
 
 SMALL = [
     "devices.source=virtual:8",
@@ -90,7 +90,6 @@ def killed_and_resumed(adb_server, tmp_path_factory):
     return run
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
     run = killed_and_resumed
@@ -106,7 +105,6 @@ def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
         assert played == set(env_seeds.training_seeds(config.seed, config.rollout, 1, step))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_run_resumes_with_its_weights_and_optimizer(killed_and_resumed):
     """The step after the kill, learned again here from what was recorded, ends where it did."""
@@ -183,7 +181,6 @@ def test_delayed_effects_are_waited_for(whole_run):
     assert max(waits) >= 0.2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_final_model_of_a_run_is_evaluated(killed_and_resumed):
     run = killed_and_resumed
@@ -260,7 +257,6 @@ def remembered(adb_server, tmp_path_factory):
     return folder / "memory"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
     recorded = replay.open(remembered)
@@ -282,7 +278,6 @@ def test_whole_conversation_is_trained_as_the_engine_saw_it(remembered):
         assert pads == len(turns) * 15  # one screen of 3 x 5 patches to a turn
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_engine_and_learner_agree_over_a_whole_conversation(remembered):
     lines = [json.loads(line) for line in (remembered / "metrics.jsonl").read_text().splitlines()]

@@ -127,6 +127,7 @@ async def test_prefetching_ends_with_the_job():
     assert ended.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_episodes_continue_with_new_weights(tmp_path):
     settings = [

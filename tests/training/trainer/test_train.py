@@ -325,6 +325,7 @@ def test_run_in_use_by_another_process_is_not_touched(whole_run, capsys):
     assert contents_of(run) == before
 
 
+@pytest.mark.slow
 def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
     load = RolloutWorker.load_weights
 
