@@ -13,7 +13,12 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
-from agentrl.policies.open_model import check_engine, check_packages, engine_class
+from agentrl.policies.open_model import (
+    check_engine,
+    check_engine_for,
+    check_packages,
+    engine_class,
+)
 from agentrl.rollout.load_translator_and_players import (
     history_of,
     instructions_for,
@@ -128,6 +133,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
     check_model(config.model)
+    if learns and not is_on_hub(config.model):
+        check_engine_for(config.model, config.rollout, transport_choice.num_gpus(config.rollout))
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
         from agentrl.training.learner import sequence_parallel
 

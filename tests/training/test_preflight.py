@@ -1,6 +1,8 @@
 """What is looked at before a job starts."""
 
+import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,10 @@ from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError
 from agentrl.training import preflight
 from agentrl.weight_sync import transport_choice
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from family_models import build
 
 
 @pytest.mark.parametrize(
@@ -107,6 +113,24 @@ def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages,
     machine(gpus=gpus, packages=packages)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
         preflight.resolve(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("Gemma 3", "is causal within images"),
+        ("Qwen3-MoE", "does not use the new weights"),
+        ("Qwen2.5", None),
+    ],
+)
+def test_models_that_vllm_computes_otherwise_on_cpus_are_refused(machine, tmp_path, family, said):
+    machine()
+    settings = job(f"model.path={build(family, tmp_path)}", "rollout.engine=vllm")
+    with pytest.raises(ConfigError, match=f"{said}.*engine=hf can") if said else nullcontext():
+        preflight.check(settings)
+    preflight.check(settings, learns=False)
+    machine(gpus=1)
+    preflight.check(settings)
 
 
 @pytest.mark.parametrize(

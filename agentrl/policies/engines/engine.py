@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentrl import extras
 from agentrl.config import EndpointConfig, RolloutConfig
@@ -20,6 +20,9 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.text import did_you_mean
 from agentrl.types import Prompt, Reply
+
+if TYPE_CHECKING:
+    from agentrl.policies.models.model_adapter import ModelAdapter
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -161,6 +164,17 @@ class Engine(ABC):
                     f"rollout.engine_kwargs.{name}: {rollout.engine} has no such argument"
                     f"{did_you_mean(name, known)}"
                 )
+
+    @classmethod
+    def why_not_train(cls, folder: Path, model_adapter: ModelAdapter, gpus: int) -> str | None:
+        """Why this engine samples with other probabilities than the learner computes, if it does.
+
+        Args:
+            folder: the model's folder.
+            model_adapter: the adapter of its family.
+            gpus: GPUs of the job.
+        """
+        return None
 
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
