@@ -107,6 +107,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("env.prompt=missing.jinja", ["missing.jinja", "no such template"]),
         ("env.translator_kwargs={mood: good}", ["env.translator_kwargs", "mood"]),
         ("env.kwargs={cards: 5}", ["env.kwargs.cards=5: must be 3 or 4"]),
+        ("eval.kwargs={cards: 5}", ["eval.kwargs.cards=5: must be 3 or 4"]),
         ("rewards=[{function: 'agentrl.rewards.number_game:outcom'}]", ["did you mean 'outcome'"]),
         ("rewards=[{function: 'nothing.py:reward'}]", ["nothing.py", "no such file"]),
         ("algorithm.name=gropo", ["gropo", "did you mean 'grpo'"]),

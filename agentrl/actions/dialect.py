@@ -53,7 +53,8 @@ class Dialect(ABC):
     history: ClassVar[str] = "concat"
     """The history that its models expect, as in `env.history`, which overrides it."""
     stop: ClassVar[tuple[str, ...]] = ()
-    """Texts that end a reply, where they are one token of the model, such as `</tool_call>`."""
+    """Texts that end a reply, such as `</tool_call>`: at a local model where they are one token of
+    it, and always behind a server."""
 
     def __init__(self, outside: str = "refuse") -> None:
         if outside not in OUTSIDE:

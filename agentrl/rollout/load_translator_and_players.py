@@ -85,7 +85,7 @@ def history_of(config: EnvConfig) -> History:
 
 
 def stop_texts_of(config: EnvConfig) -> tuple[str, ...]:
-    """Texts that end a reply in the configured dialect, where the model has them as tokens."""
+    """Texts that end a reply in the configured dialect."""
     return () if config.dialect is None else tuple(DIALECT.resolve(config.dialect).stop)
 
 

@@ -5,6 +5,7 @@ both, in whichever section it is set.
 """
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,8 +61,31 @@ def full_keys(config: EnvConfig) -> Iterator[None]:
     try:
         yield
     except InvalidArgument as error:
-        own = error.name in config.translator_kwargs and error.name not in config.kwargs
-        raise ConfigError(f"env.{'translator_' if own else ''}kwargs.{error}") from error
+        raise ConfigError(f"{_section_of(error.name, config)}.{error}") from error
+
+
+def _section_of(name: str, config: EnvConfig, section: str = "env.kwargs") -> str:
+    """The section that sets an argument; `section` unless it is the translator's."""
+    shared = name in config.translator_kwargs and name not in config.kwargs
+    return "env.translator_kwargs" if shared else section
+
+
+@contextmanager
+def eval_keys(evaluation: EvalConfig, split: Split = "eval") -> Iterator[None]:
+    """Name the keys of `eval.kwargs` in errors about an environment that is made with them.
+
+    Raises:
+        ConfigError: with these keys.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if split != "eval" or not evaluation.kwargs:
+            raise
+        names = "|".join(map(re.escape, evaluation.kwargs))
+        text, found = re.subn(rf"\benv\.kwargs\.({names})\b", r"eval.kwargs.\1", str(error))
+        more = "" if found else f" (with eval.kwargs={evaluation.kwargs})"
+        raise ConfigError(f"{text}{more}") from error
 
 
 def _wrap(instance: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
@@ -179,8 +203,9 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
     try:
         episodes = check(**own_kwargs(config))
     except ConfigError as error:
-        dot = "." if isinstance(error, InvalidArgument) else ": "
-        raise ConfigError(f"{section}{dot}{error}") from error
+        if isinstance(error, InvalidArgument):
+            raise ConfigError(f"{_section_of(error.name, config, section)}.{error}") from error
+        raise ConfigError(f"{section}: {error}") from error
     return episodes if type(episodes) is int else None
 
 

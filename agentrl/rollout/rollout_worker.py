@@ -29,7 +29,7 @@ from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.load_translator_and_players import history_of, load_player, stop_texts_of
-from agentrl.rollout.make_env import Split, env_config_for, env_registration
+from agentrl.rollout.make_env import Split, env_config_for, env_registration, eval_keys
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import SharedPhones, phone_states
@@ -281,7 +281,8 @@ class RolloutWorker:
                     on_end=on_end,
                 )
 
-        return await self.env_pool.run_in_env(play, request.split)
+        with eval_keys(self._config.eval, request.split):
+            return await self.env_pool.run_in_env(play, request.split)
 
     @contextmanager
     def _show_live(
@@ -337,6 +338,7 @@ class RolloutWorker:
             temperature=0.0 if greedy else rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
             stop_token_ids=self._encoder.single_tokens(stop) if self._encoder else (),
+            stop_texts=stop,
         )
         engine = await self._started_engine()
         if isinstance(engine, ChatEngine):

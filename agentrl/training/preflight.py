@@ -30,6 +30,7 @@ from agentrl.rollout.make_env import (
     check_env_kwargs,
     env_config_for,
     env_registration,
+    eval_keys,
     with_allowed_apps,
 )
 from agentrl.rollout.scoring import RewardFunctions
@@ -206,7 +207,10 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
     trained = check_env_kwargs(config.env)
     held_out = trained
     if config.eval.kwargs:
-        held_out = check_env_kwargs(env_config_for(config.env, config.eval, "eval"), "eval.kwargs")
+        evaluated = env_config_for(config.env, config.eval, "eval")
+        held_out = check_env_kwargs(evaluated, "eval.kwargs")
+        with eval_keys(config.eval):
+            open_translator(evaluated)
     if held_out is not None and config.eval.episodes > held_out:
         log.warning(
             "eval.episodes=%s: only %s distinct episodes are held out; they are played repeatedly",

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import gymnasium
@@ -95,6 +96,17 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self.facts: Facts = {}
         """The true state behind the last screen."""
         self._changed = True
+
+    @classmethod
+    def check_kwargs(cls, **kwargs: Any) -> None:
+        """Check the level before any phone is started.
+
+        Raises:
+            InvalidArgument: a setting has an invalid value.
+        """
+        level = cls.app.game.level
+        names = {setting.name for setting in fields(level)}
+        level.checked(**{name: value for name, value in kwargs.items() if name in names})
 
     @property
     def game(self) -> PhoneGame:

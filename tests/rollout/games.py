@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 import agentrl
-from agentrl.errors import DeviceOffline
+from agentrl.errors import DeviceOffline, InvalidArgument
 
 INFOS = {
     "no info": None,
@@ -28,6 +28,8 @@ class Countdown(gymnasium.Env):
     observation_space = gymnasium.spaces.Text(64, charset="0123456789 left")
 
     def __init__(self, fault=None, every=1, length=5, said="", phone="phone-1"):
+        if length < 0:
+            raise InvalidArgument("length", length, "at least 0")
         self.fault, self.every, self.length, self.said = fault, every, length, said
         self.phone = phone
 

@@ -188,6 +188,14 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
             assert scored.episode.reset_info["left"] == length
     finally:
         await rollouts.close()
+    config.eval.kwargs = {"length": -1}
+    rollouts = RolloutWorker(config, None, None)
+    await rollouts.start()
+    try:
+        with pytest.raises(ConfigError, match=r"^eval\.kwargs\.length=-1: must be at least 0"):
+            await rollouts.collect(requests_of_step("eval", 1, [3], 1), "player")
+    finally:
+        await rollouts.close()
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
         preflight.check_env_setup(config, ["player"])

@@ -37,6 +37,12 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
     assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
 
 
+def test_an_argument_of_evaluation_that_the_constructor_rejects_is_named_by_its_own_key():
+    config = configuration.load("frozen_lake", ["eval.kwargs.map_name=9x9"])
+    with pytest.raises(ConfigError, match=r"KeyError: '9x9'.*with eval\.kwargs=.*'map_name'"):
+        preflight.check_env_setup(config)
+
+
 def test_unavailable_weight_transport_is_an_error_before_any_work():
     overrides = ["rollout.engine=hf", "rollout.launcher=local", "train.weight_transfer=shared"]
     with pytest.raises(

@@ -47,16 +47,22 @@ def build_request(
         "temperature": sampling.temperature,
         "max_tokens": sampling.max_new_tokens,
         "seed": sampling.seed % _SEEDS,
+        "stop": list(sampling.stop_texts) or None,
         **(EXACT if exact else {}),
         **extra_body,
     }
     return json.dumps({k: v for k, v in body.items() if v is not None}).encode()
 
 
-def parse_completion(answer: Any) -> Completion:
+def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
     """Parse the reply in a server's answer.
 
     An empty reply, or one truncated at the maximum length, is valid: it is the model's own.
+
+    Args:
+        answer: JSON of the response.
+        stop_texts: the request's. As with a local model, the reply includes the first of them and
+            ends there.
 
     Raises:
         EngineError: the answer contains no reply, or one that the server cut off.
@@ -79,7 +85,27 @@ def parse_completion(answer: Any) -> Completion:
     if not isinstance(text, str) or (not text and end == "length"):
         hint = "; raise rollout.max_new_tokens if it reasons hidden" if end == "length" else ""
         raise EngineError(f"the reply has no text{hint}")
-    return Completion(text=encodable(text), **_tokens(prompt_ids, ids, logprobs))
+    text = encodable(text)
+    ended = _with_stop_text(text, choice, stop_texts)
+    if len(ended) < len(text):
+        ids = None  # they are those of the whole text
+    return Completion(text=ended, **_tokens(prompt_ids, ids, logprobs))
+
+
+def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[str]) -> str:
+    """The reply up to and with its first stop text, which most servers leave out."""
+    ends = [text.index(stop) + len(stop) for stop in stop_texts if stop in text]
+    if ends:
+        return text[: min(ends)]
+    for name in ("stop_reason", "matched_stop"):  # vLLM's, SGLang's
+        if name in choice:
+            stopped_at = choice[name]
+            return text + stopped_at if stopped_at in stop_texts else text
+    if choice.get("finish_reason") != "stop":
+        return text
+    # The API does not say whether a stop text or the model itself ended the reply.
+    unclosed = [tag for tag in stop_texts if tag[:2] == "</" and f"<{tag[2:]}" in text]
+    return text + (unclosed[0] if unclosed else "")
 
 
 def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class Endpoint:
                 return None
             raise
         try:
-            return chat_completions.parse_completion(answer)
+            return chat_completions.parse_completion(answer, sampling.stop_texts)
         except EngineError as error:
             raise EngineError(f"{self._url}: {error}") from None
 

@@ -36,6 +36,8 @@ class Sampling:
     """The same seed gives the same tokens if the engine is `reproducible`."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the reply besides the model's own."""
+    stop_texts: tuple[str, ...] = ()
+    """Texts that end the reply of a `ChatEngine`, which has no token ids."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -275,7 +277,8 @@ class ChatEngine(Engine):
 
         Args:
             messages: in the format of OpenAI's chat completions API.
-            sampling: parameters of the reply.
+            sampling: parameters of the reply, which includes the first of `stop_texts` if it ends
+                with one.
 
         Raises:
             EngineError: the server failed, did not answer in time, refused, or sent no reply.

@@ -17,6 +17,7 @@ from agentrl.policies.engines.engine import Completion, Sampling
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
 
 ASKED = [{"role": "user", "content": "hello"}]
+CALLS = Sampling(stop_texts=("</tool_call>",))
 KEY = "sk-not-to-be-leaked-1234"
 
 
@@ -67,6 +68,51 @@ async def test_requests_contain_the_configured_fields(server: Server) -> None:
     assert server.asked[0]["max_tokens"] == 1
     assert all(headers["X-Team"] == "games" for headers in server.headers)
     assert not any("Authorization" in headers for headers in server.headers)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        reply("<tool_call>{}</tool_call>"),
+        reply("<tool_call>{}</tool_call>\n<tool_call>{}</tool_call>"),
+        reply("<tool_call>{}"),
+        reply("<tool_call>{}", stop_reason="</tool_call>"),
+        reply("<tool_call>{}", matched_stop="</tool_call>"),
+    ],
+    ids=["kept", "ignored", "left out", "reported by vLLM", "reported by SGLang"],
+)
+async def test_a_reply_ends_with_the_stop_text_whatever_the_server_does_with_it(
+    server: Server, started: Endpoint, said: Any
+) -> None:
+    server.answers.append(ok(said))
+    found = await started.chat(ASKED, CALLS)
+    assert server.asked[-1]["stop"] == ["</tool_call>"]
+    assert found == Completion(text="<tool_call>{}</tool_call>")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        reply("I am done"),
+        reply("<tool_call>{}", "length"),
+        reply("<tool_call>{}", stop_reason=None),
+        reply("<tool_call>{}", stop_reason=151645),
+    ],
+)
+async def test_a_reply_that_ends_otherwise_gets_no_stop_text(
+    server: Server, started: Endpoint, said: Any
+) -> None:
+    server.answers.append(ok(said))
+    found = await started.chat(ASKED, CALLS)
+    assert found == Completion(text=said["choices"][0]["message"]["content"])
+
+
+async def test_tokens_of_a_reply_that_was_cut_are_not_used(server: Server) -> None:
+    server.usual = lambda body: ok(exact("<tool_call>{}</tool_call> and more", [7, 8]))
+    client = at(server)
+    await client.start()
+    assert await client.chat(ASKED, CALLS) == Completion(text="<tool_call>{}</tool_call>")
+    await client.close()
 
 
 async def test_seeds_fit_into_31_bits(server: Server, started: Endpoint) -> None:
@@ -354,7 +400,7 @@ def test_any_response_is_a_reply_or_an_engine_error(
     given_tokens = {**reply("a", token_ids=ids, logprobs={"content": logprobs})}
     for answer in (whole, {"choices": choice}, {**given_tokens, "prompt_token_ids": ids}):
         try:
-            found = chat_completions.parse_completion(answer)
+            found = chat_completions.parse_completion(answer, ("a",))
         except EngineError:
             continue
         assert len(found.reply_ids) == len(found.logprobs)

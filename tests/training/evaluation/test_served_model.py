@@ -188,11 +188,13 @@ def test_no_model_libraries_are_loaded(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.adb
-def test_phone_screenshots_are_sent_to_the_server(
+def test_phone_screenshots_and_stop_texts_of_the_dialect_are_sent_to_the_server(
     adb_server: Any, server: Server, tmp_path: Path
 ) -> None:
-    server.usual = lambda body: ok(reply("<action>tap(0.5, 0.5)</action>"))
+    click = {"name": "mobile_use", "arguments": {"action": "click", "coordinate": [500, 500]}}
+    server.usual = lambda body: ok(reply(f"<tool_call>{json.dumps(click)}"))
     phones = ["devices.source=virtual:2", "env.kwargs.rounds=1", "env.max_turns=2"]
+    phones.append("env.dialect=qwen3-vl-mobile-use")
     where = [f"rollout.endpoint.url={server.url}", f"run.dir={tmp_path}", "logging=[]"]
     code = agentrl(
         ["eval", "number_game", "rollout.engine=remote", *phones, *where, "--episodes=2"]
@@ -200,4 +202,9 @@ def test_phone_screenshots_are_sent_to_the_server(
     assert code == 0
     kinds = {part["type"] for part in server.asked[-1]["messages"][-1]["content"]}
     assert "image_url" in kinds
-    assert len(replay.open(recorded(tmp_path)).episodes()) == 2
+    assert server.asked[-1]["stop"] == ["</tool_call>"]
+    run = replay.open(recorded(tmp_path))
+    games = run.episodes()
+    assert len(games) == 2
+    turn = run.episode(games[0].id).episode.turns[0]
+    assert (turn.reply[-12:], turn.parse_error) == ("</tool_call>", None)
