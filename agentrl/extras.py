@@ -42,6 +42,15 @@ def missing(packages: Mapping[str, str]) -> list[str]:
     return [message for name, message in packages.items() if find_spec(name) is None]
 
 
+def advice_on_import(error: BaseException | None) -> str | None:
+    """What to install where an import failed because a library of models is missing."""
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__
+    if error is None or error.name not in _OF_MODELS:
+        return None
+    return f"needs {error.name}, not installed: {GET_MODELS}"
+
+
 def missing_for_models(launcher: str) -> tuple[list[str], list[str]]:
     """What running a local model needs and that is not installed, as messages.
 

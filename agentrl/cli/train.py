@@ -96,9 +96,11 @@ def _run_to_resume(target: str, overrides: list[str]) -> Path:
             f"--resume: {target}: no such run; give a folder such as runs/NAME, or the "
             "configuration whose newest run to resume"
         )
+    from agentrl.training.run_folder import runs_of
+
     run = configuration.load(target, overrides).run
-    pattern = run.name or f"{Path(target).stem}-*"
-    found = [path for path in Path(run.dir).glob(pattern) if (path / "config.yaml").is_file()]
+    found = runs_of(run, Path(target).stem)
     if not found:
-        raise ConfigError(f"--resume: {run.dir} contains no run {pattern!r}")
+        name = run.name or f"{Path(target).stem}-MMDD-HHMMSS"
+        raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; give the run's folder")
     return max(found, key=lambda path: path.stat().st_mtime)

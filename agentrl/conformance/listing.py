@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl import extension_points
+from agentrl import extension_points, extras
 from agentrl.errors import ConfigError
 from agentrl.registry import Extension, ExtensionPoint
 from agentrl.text import did_you_mean
@@ -59,7 +59,7 @@ def _listed(point: ExtensionPoint, one: Extension) -> Listed:
         description = description_of(point.resolve(one.name))
     except ConfigError as error:
         reason = str(error).removeprefix(f"{point.setting}={one.name}: ")
-        description = f"cannot be loaded: {reason}"
+        description = extras.advice_on_import(error) or f"cannot be loaded: {reason}"
     return Listed(name=one.name, origin=one.origin, description=description, target=one.target)
 
 

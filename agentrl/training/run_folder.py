@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -45,6 +46,14 @@ def _already_exists(path: Path) -> ConfigError:
     return ConfigError(
         f"{path} exists: resume it with agentrl train --resume {path}, or choose another run.name"
     )
+
+
+def runs_of(config: RunConfig, name: str) -> list[Path]:
+    """The folders of all runs that `RunFolder.create` has made with the same arguments."""
+    with_time = re.escape(name) + r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
+    own = re.compile(with_time if config.name is None else re.escape(config.name))
+    folders = (file.parent for file in Path(config.dir).glob("*/config.yaml"))
+    return [folder for folder in folders if own.fullmatch(folder.name)]
 
 
 def _fresh(parent: Path, name: str) -> Path:

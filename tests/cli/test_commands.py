@@ -106,8 +106,9 @@ def test_errors_become_one_line_and_an_exit_code(
 def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, capsys: Any) -> None:
     config = tmp_path / "job.yaml"
     config.write_text(f"run: {{dir: {tmp_path / 'runs'}}}\n")
-    old, new = (tmp_path / "runs" / f"job-{number}" for number in (1, 2))
-    for folder in (old, new):
+    old, new = (tmp_path / "runs" / f"job-1124-09300{second}" for second in (1, 2))
+    marked = tmp_path / "runs" / "a[1]*"
+    for folder in (old, new, marked, tmp_path / "runs" / "job-two-1124-093005"):
         folder.mkdir(parents=True)
         (folder / "config.yaml").write_text("seed: 1\n")
     for arguments in (
@@ -120,6 +121,9 @@ def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, caps
     assert loop.calls[-1][1]["resume"] == new
     assert f"resuming {new} with its own configuration" in capsys.readouterr().out
     assert cli.run(["train", str(config), "--resume", "run.name=other"]) == 2
+    assert cli.run(["train", str(config), "--resume", "run.name='a[1]*'"]) == 0
+    assert loop.calls[-1][1]["resume"] == marked
+    assert cli.run(["train", str(config), "--resume", "run.name='job-*'"]) == 2
 
 
 def test_a_missing_run_is_reported_as_a_run(

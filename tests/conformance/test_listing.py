@@ -1,6 +1,7 @@
 """`agentrl list`: what there is of each kind, and where it comes from."""
 
 import json
+import sys
 
 import pytest
 
@@ -50,6 +51,16 @@ def test_an_installed_package_is_listed_with_its_origin(
         "name": "kind", "origin": "lodge", "description": "Always one.", "target": "lodge:kind",
     }  # fmt: skip
     assert rows["lost"]["description"].startswith("cannot be loaded: lodge has no 'lost'")
+
+
+def test_what_needs_torch_is_listed_without_it_with_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "agentrl.policies.models.families.qwen_vl", raising=False)
+    found = {one.name: one.description for one in listed("model")}
+    assert found["qwen_vl"] == ("needs torch, not installed: pip install 'agentrl-screens[train]'")
+    assert not any("cannot be loaded" in description for description in found.values())
 
 
 def test_without_a_kind_all_kinds_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

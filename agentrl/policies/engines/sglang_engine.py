@@ -143,7 +143,7 @@ class SGLangEngine(TokenEngine):
     def _request(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
         adapter = self._encoder.model_adapter
         body: dict[str, Any] = {
-            "input_ids": list(adapter.collapse_image_tokens(prompt.token_ids, prompt.images)),
+            "input_ids": adapter.engine_prompt(prompt.token_ids, prompt.images),
             "sampling_params": {
                 "temperature": sampling.temperature,
                 "max_new_tokens": sampling.max_new_tokens,

@@ -83,7 +83,7 @@ class ModelAdapter:
         raise _no_vision()
 
     def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids with one image token per image, as engines expect them.
+        """The ids with one image token per image.
 
         Raises:
             ValueError: the runs of image tokens do not match the images.
@@ -104,7 +104,7 @@ class ModelAdapter:
         return collapsed
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids that vLLM expands to the prompt's, once it has seen the images."""
+        """The ids that vLLM and SGLang expand to the prompt's, once they have seen the images."""
         return self.collapse_image_tokens(token_ids, images)
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:

@@ -59,6 +59,8 @@ class Twin:
         self.asked: list[dict[str, Any]] = []
         self.names: set[str] = set()
         """Names of the weights that were loaded last, as on the hub."""
+        self.margins: tuple[list[int], list[int]] = ([], [])
+        """Tokens that it adds before and after each image, as for InternVL."""
         self.failure: tuple[int, Any] | None = None
         """The next answer, instead of the right one."""
         self._lock = Lock()
@@ -79,7 +81,8 @@ class Twin:
         prompt: list[int] = []
         for token in asked.input_ids:
             is_image = token == self.adapter.image_token_id
-            prompt += [token] * (counts.pop(0) if is_image else 1)
+            before, after = self.margins if is_image else ([], [])
+            prompt += [*before, *[token] * (counts.pop(0) if is_image else 1), *after]
         tokens, logprobs = self._sample(prompt, images, asked.sampling_params)
         rows = [[logprob, token, None] for logprob, token in zip(logprobs, tokens, strict=True)]
         about = {"weight_version": self.version, "output_token_logprobs": rows}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,16 @@ from agentrl.conformance import engine as checks
 from agentrl.errors import ConfigError, EngineError
 from agentrl.files import is_alive
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.sglang_engine import SGLangEngine
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
+from agentrl.policies.models.families.qwen_vl import QwenVL
 from agentrl.policies.open_model import check_packages
 from agentrl.policies.tiny import tiny_model
-from agentrl.types import Prompt
+from agentrl.types import Image, Prompt
 from tests.policies.engines.sglang_twin import Twin, serving
+from tests.policies.pictures import screen
 
 pytestmark = [pytest.mark.filterwarnings("default")]
 Server = tuple[str, Twin]
@@ -40,6 +43,29 @@ def server() -> Iterator[Server]:
 )  # fmt: skip
 def test_it_passes_the_checks_of_engines(server: Server, check) -> None:
     check(SGLangEngine, {"url": server[0]})
+
+
+class Unmarked(QwenVL):
+    """Leaves it to the engine to mark where images begin and end."""
+
+    def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
+        marks = (self.vision_start_id, self.vision_end_id)
+        return [id for id in super().engine_prompt(token_ids, images) if id not in marks]
+
+
+async def test_the_adapter_says_what_the_server_expands(server: Server, tiny_vlm: Path) -> None:
+    url, twin = server
+    adapter = f"{__name__}:Unmarked"
+    engine = SGLangEngine(EngineSettings(folder=tiny_vlm, adapter=adapter), url=url)
+    await engine.start()
+    encoder = ChatEncoder(tiny_vlm, adapter=adapter)
+    model_adapter = encoder.model_adapter
+    assert isinstance(model_adapter, Unmarked)
+    twin.margins = ([model_adapter.vision_start_id], [model_adapter.vision_end_id])
+    prompt = Conversation(encoder, "play").observe(screen(1))
+    reply = await engine.generate(prompt, Sampling(max_new_tokens=2))
+    assert len(reply.token_ids) == 2
+    await engine.close()
 
 
 async def test_weights_travel_under_their_names_on_the_hub(

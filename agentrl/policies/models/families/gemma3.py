@@ -26,7 +26,7 @@ class Gemma3(ProcessorAdapter):
         return resize_image(image, (size["width"], size["height"]))
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """One start token per image, without the two line breaks that vLLM adds on each side."""
+        """One start token per image, without the two line breaks that engines add on each side."""
         collapsed = self.collapse_image_tokens(token_ids, images)
         if not images:
             return collapsed

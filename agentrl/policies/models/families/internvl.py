@@ -20,7 +20,7 @@ class InternVL(ProcessorAdapter):
         return {"crop_to_patches": True}
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """One image token per image, without the start and end tokens that vLLM adds."""
+        """One image token per image, without the start and end tokens that engines add."""
         collapsed = self.collapse_image_tokens(token_ids, images)
         around = {markup[0] for markup in map(self.image_markup, images)}
         around |= {markup[-1] for markup in map(self.image_markup, images)}
