@@ -18,6 +18,7 @@ from agentrl.actions.screen_actions import (
     AnswerUser,
     AskUser,
     Done,
+    DoubleTap,
     Key,
     LongPress,
     OpenApp,
@@ -38,6 +39,13 @@ class MobileUse(Dialect):
     """A dialect whose replies call `mobile_use`; its models differ in `verbs`, prompt and scale."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
+    """Where several stand for one action, the last one is spelled."""
+    buttons: ClassVar[Mapping[str, str]] = BUTTONS
+    """System buttons and their keys."""
+    statuses: ClassVar[tuple[str, str]] = ("success", "failure")
+    """What `terminate` says of a success and of a failure."""
+    wait_s: ClassVar[float] = 2.0
+    """The pause of a `wait` without time."""
     history: ClassVar[str] = "window:1"
     stop: ClassVar[tuple[str, ...]] = ("</tool_call>",)
 
@@ -50,43 +58,72 @@ class MobileUse(Dialect):
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
-        verb, given = arguments_in(reply, self.verbs)
-        name = f"action={verb}"
+        verb, given = _call_in(reply, self.verbs)
         takes, may_lack = self.verbs[verb].takes, self.verbs[verb].may_lack
         required = [key for key in takes if key not in may_lack]
-        reply_values.check_keys(name, given, required, may_lack)
-        scale = self.scale(screen)
+        reply_values.check_keys(f"action={verb}", given, required, may_lack)
+        return self.action(verb, given, screen)
+
+    def action(self, verb: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
+        """The action of a verb with its arguments.
+
+        Raises:
+            ActionError: an argument has an invalid value.
+        """
+        name, does, takes = f"action={verb}", self.verbs[verb].does, self.verbs[verb].takes
+        time_s = reply_values.seconds(given.get("time", self.wait_s), f"{name}: time")
 
         def at(key: str) -> tuple[float, float]:
-            return scale.position(reply_values.point(given[key], f"{name}: {key}"), name)
+            numbers = reply_values.point(given[key], f"{name}: {key}")
+            return self.scale(screen).position(numbers, name)
 
-        if verb == "click":
-            return Tap(*at("coordinate"))
-        if verb == "long_press":
-            reply_values.seconds(given.get("time", LONG_PRESS_S), f"{name}: time")
-            return LongPress(*at("coordinate"))
-        if verb == "swipe":
-            return Swipe(*at("coordinate"), *at("coordinate2"))
-        return _without_position(verb, given, self.wait_s)
-
-    wait_s: ClassVar[float] = 2.0
-    """The pause of a `wait` without time."""
+        if does is Swipe:
+            return Swipe(*at(takes[0]), *at(takes[1]))
+        if does is Wait:
+            return Wait(time_s)
+        if does is Done:
+            status = reply_values.one_of(given["status"], f"{name}: status", self.statuses)
+            return Done(status=status)
+        if "button" in takes:
+            button = reply_values.one_of(given["button"], f"{name}: button", self.buttons)
+            return Key(self.buttons[button])
+        if does is Key:
+            return Key(reply_values.key_name(given["text"], f"{name}: text"))
+        if "coordinate" in takes:
+            touch: ScreenAction = does(*at("coordinate"))
+            return touch
+        said: ScreenAction = does(reply_values.typed_text(given["text"], f"{name}: text"))
+        return said
 
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
         """See Dialect.spell."""
-        at = self.scale(screen).numbers
-        match action:
-            case Tap(x, y):
-                said: dict[str, Any] = {"action": "click", "coordinate": at(x, y)}
-            case LongPress(x, y):
-                said = {"action": "long_press", "coordinate": at(x, y), "time": LONG_PRESS_S}
-            case Swipe(x1, y1, x2, y2):
-                said = {"action": "swipe", "coordinate": at(x1, y1), "coordinate2": at(x2, y2)}
-            case _:
-                said = _said_without_position(action, "key" in self.verbs)
-        if type(action) not in self.says:
+        verbs = {verb.does: name for name, verb in self.verbs.items()}
+        if type(action) not in verbs:
             raise ActionError(f"{type(self).__name__} cannot say {action}")
+        said: dict[str, Any] = {"action": verbs[type(action)]}
+        at, takes = self.scale(screen).numbers, self.verbs[said["action"]].takes
+        match action:
+            case Tap(x, y) | LongPress(x, y) | DoubleTap(x, y):
+                said["coordinate"] = at(x, y)
+            case Swipe(x1, y1, x2, y2):
+                said |= {takes[0]: at(x1, y1), takes[1]: at(x2, y2)}
+            case Type(text) | OpenApp(text) | AnswerUser(text) | AskUser(text):
+                said["text"] = text
+            case Done():
+                said["status"] = self.statuses[action.failed]
+            case Key(name):
+                said = self._key(name)
+        if "time" in takes:
+            said["time"] = action.seconds if isinstance(action, Wait) else LONG_PRESS_S
         return self.framed(said, thought)
+
+    def _key(self, name: str) -> dict[str, Any]:
+        button = {key: button for button, key in self.buttons.items()}.get(name)
+        if button is not None:
+            return {"action": "system_button", "button": button}
+        if "key" in self.verbs:
+            return {"action": "key", "text": name.lower()}
+        raise ActionError(f"{type(self).__name__} has no key {name}")
 
     def framed(self, said: Mapping[str, Any], thought: str) -> str:
         """The whole reply: what comes before the call, and the call."""
@@ -97,7 +134,7 @@ class MobileUse(Dialect):
         return {name: verb for name, verb in self.verbs.items() if verb.does in accepts}
 
 
-def arguments_in(reply: str, verbs: Collection[str]) -> tuple[str, dict[str, Any]]:
+def _call_in(reply: str, verbs: Collection[str]) -> tuple[str, dict[str, Any]]:
     """The verb and the other arguments of the only call in a reply.
 
     Raises:
@@ -148,48 +185,3 @@ def _call_text(reply: str) -> str:
         return tag_content(reply, "tool_call").strip()
     except ActionError:
         return reply.strip().replace("\n", " ")
-
-
-def _without_position(verb: str, given: Mapping[str, Any], wait_s: float) -> ScreenAction:
-    name = f"action={verb}"
-    if verb == "system_button":
-        return Key(BUTTONS[reply_values.one_of(given["button"], f"{name}: button", BUTTONS)])
-    if verb == "wait":
-        return Wait(reply_values.seconds(given.get("time", wait_s), f"{name}: time"))
-    if verb == "terminate":
-        known = ("success", "failure")
-        return Done(status=reply_values.one_of(given["status"], f"{name}: status", known))
-    if verb == "key":
-        return Key(reply_values.key_name(given["text"], f"{name}: text"))
-    text = reply_values.typed_text(given["text"], f"{name}: text")
-    kinds: dict[str, type[Any]] = {
-        "type": Type,
-        "open": OpenApp,
-        "answer": AnswerUser,
-        "interact": AskUser,
-    }
-    action: ScreenAction = kinds[verb](text)
-    return action
-
-
-def _said_without_position(action: ScreenAction, has_keys: bool) -> dict[str, Any]:
-    match action:
-        case Type(text):
-            return {"action": "type", "text": text}
-        case Key(name):
-            button = {key: button for button, key in BUTTONS.items()}.get(name)
-            if button is not None:
-                return {"action": "system_button", "button": button}
-            if has_keys:
-                return {"action": "key", "text": name.lower()}
-        case OpenApp(text):
-            return {"action": "open", "text": text}
-        case Wait(seconds):
-            return {"action": "wait", "time": seconds}
-        case AnswerUser(text):
-            return {"action": "answer", "text": text}
-        case AskUser(text):
-            return {"action": "interact", "text": text}
-        case Done(status):
-            return {"action": "terminate", "status": status or "success"}
-    raise ActionError(f"this dialect cannot say {action}")

@@ -74,6 +74,11 @@ class Done:
     """What the agent says of the outcome, such as `success`; None if it says nothing."""
     message: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the agent says that the task failed, or that it cannot be done."""
+        return self.status in ("failure", "fail", "infeasible")
+
 
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
 """What every device performs."""

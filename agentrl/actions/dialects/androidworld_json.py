@@ -29,6 +29,8 @@ _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _REASON = re.compile(r"^Reason: *(.*?) *$", re.MULTILINE)
 _POINTS: dict[str, type[Any]] = {"click": Tap, "double_tap": DoubleTap, "long_press": LongPress}
 _KEYS = {"keyboard_enter": "ENTER", "navigate_home": "HOME", "navigate_back": "BACK"}
+_STATUSES = ("complete", "infeasible")
+"""What `status` says of a success and of a failure."""
 _WAIT_S = 1.0
 _TOP, _LEFT, _MIDDLE, _RIGHT, _BOTTOM = (0.5, 0.0), (0.0, 0.5), (0.5, 0.5), (1.0, 0.5), (0.5, 1.0)
 _SCROLLS = {"down": _TOP, "up": _BOTTOM, "right": _LEFT, "left": _RIGHT}
@@ -180,8 +182,7 @@ def _without_position(name: str, given: dict[str, Any]) -> ScreenAction:
         return Swipe(*ends[0], *ends[1])
     if name == "status":
         reply_values.check_keys(name, given, ("goal_status",))
-        known = ("complete", "infeasible")
-        status = reply_values.one_of(given["goal_status"], f"{name}: goal_status", known)
+        status = reply_values.one_of(given["goal_status"], f"{name}: goal_status", _STATUSES)
         return Done(status=status)
     reply_values.check_keys(name, given, ())
     return Wait(_WAIT_S) if name == "wait" else Key(_KEYS[name])
@@ -213,8 +214,8 @@ def _said(action: ScreenAction, screen: Screen) -> dict[str, Any]:
             return {"action_type": "answer", "text": text}
         case Wait():
             return {"action_type": "wait"}
-        case Done(status):
-            return {"action_type": "status", "goal_status": status or "complete"}
+        case Done():
+            return {"action_type": "status", "goal_status": _STATUSES[action.failed]}
         case Key("ENTER" | "HOME" | "BACK" as key):
             return {"action_type": {key: name for name, key in _KEYS.items()}[key]}
     raise ActionError(f"androidworld-json cannot say {quoted(action)}")

@@ -1,11 +1,12 @@
 """MAI-UI's `mobile_use`: coordinates from 0 to 999, swipes by direction."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Dialect, Screen
-from agentrl.actions.mobile_use import arguments_in, tool_call
+from agentrl.actions.dialect import Screen
+from agentrl.actions.mobile_use import MobileUse, tool_call
+from agentrl.actions.mobile_use_schema import BUTTONS, Verb
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AnswerUser,
@@ -21,64 +22,13 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
-from agentrl.errors import ActionError, ConfigError
+from agentrl.errors import ConfigError
 
-_LAST = 999
-_BUTTONS = {"back": "BACK", "home": "HOME", "menu": "MENU", "enter": "ENTER"}
-_WAIT_S = 1.0
 _REACH = {"up": (0.0, -0.4), "down": (0.0, 0.4), "left": (-0.2, 0.0), "right": (0.2, 0.0)}
 """How far the finger moves, in widths of the screen, as in Tongyi-MAI/MobileWorld's controller."""
-_SPACE: tuple[tuple[type[Any], str], ...] = (
-    (Tap, '{"action": "click", "coordinate": [x, y]}'),
-    (LongPress, '{"action": "long_press", "coordinate": [x, y]}'),
-    (Type, '{"action": "type", "text": ""}'),
-    (
-        Swipe,
-        '{"action": "swipe", "direction": "up or down or left or right", "coordinate": [x, y]} '
-        '# "coordinate" is optional. Use the "coordinate" if you want to swipe a specific UI '
-        "element.",
-    ),
-    (OpenApp, '{"action": "open", "text": "app_name"}'),
-    (
-        Swipe,
-        '{"action": "drag", "start_coordinate": [x1, y1], "end_coordinate": [x2, y2]}',
-    ),
-    (
-        Key,
-        '{"action": "system_button", "button": "button_name"} # Options: back, home, menu, enter',
-    ),
-    (Wait, '{"action": "wait"}'),
-    (Done, '{"action": "terminate", "status": "success or fail"}'),
-    (
-        AnswerUser,
-        '{"action": "answer", "text": "xxx"} # Use escape characters \\\', \\", and \\n in text '
-        "part to ensure we can parse the text in normal python string format.",
-    ),
-    (
-        AskUser,
-        '{"action": "ask_user", "text": "xxx"} # you can ask user for more information to complete '
-        "the task.",
-    ),
-    (DoubleTap, '{"action": "double_click", "coordinate": [x, y]}'),
-)
-_ARGUMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "click": (("coordinate",), ()),
-    "long_press": (("coordinate",), ()),
-    "double_click": (("coordinate",), ()),
-    "type": (("text",), ()),
-    "swipe": (("direction",), ("coordinate",)),
-    "open": (("text",), ()),
-    "drag": (("start_coordinate", "end_coordinate"), ()),
-    "system_button": (("button",), ()),
-    "wait": ((), ()),
-    "terminate": (("status",), ()),
-    "answer": (("text",), ()),
-    "ask_user": (("text",), ()),
-}
-"""Required and optional arguments of each action."""
 
 
-class MAIUI(Dialect):
+class MAIUI(MobileUse):
     """The format of Tongyi-MAI/MAI-UI, `src/prompt.py` of January 2026.
 
     A `swipe` moves the finger in its direction, and a `drag` is a swipe between two points. The
@@ -94,9 +44,70 @@ class MAIUI(Dialect):
         ConfigError: `apps` is not a list.
     """
 
-    says: ClassVar[tuple[type[Any], ...]] = tuple(dict.fromkeys(kind for kind, _ in _SPACE))
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "click": Verb(
+            does=Tap,
+            takes=("coordinate",),
+            description='{"action": "click", "coordinate": [x, y]}',
+        ),
+        "long_press": Verb(
+            does=LongPress,
+            takes=("coordinate",),
+            description='{"action": "long_press", "coordinate": [x, y]}',
+        ),
+        "type": Verb(does=Type, takes=("text",), description='{"action": "type", "text": ""}'),
+        "swipe": Verb(
+            does=Swipe,
+            takes=("direction", "coordinate"),
+            may_lack=("coordinate",),
+            description='{"action": "swipe", "direction": "up or down or left or right", '
+            '"coordinate": [x, y]} # "coordinate" is optional. Use the "coordinate" if you want to '
+            "swipe a specific UI element.",
+        ),
+        "open": Verb(
+            does=OpenApp, takes=("text",), description='{"action": "open", "text": "app_name"}'
+        ),
+        "drag": Verb(
+            does=Swipe,
+            takes=("start_coordinate", "end_coordinate"),
+            description='{"action": "drag", "start_coordinate": [x1, y1], "end_coordinate": '
+            "[x2, y2]}",
+        ),
+        "system_button": Verb(
+            does=Key,
+            takes=("button",),
+            description='{"action": "system_button", "button": "button_name"} # Options: back, '
+            "home, menu, enter",
+        ),
+        "wait": Verb(does=Wait, description='{"action": "wait"}'),
+        "terminate": Verb(
+            does=Done,
+            takes=("status",),
+            description='{"action": "terminate", "status": "success or fail"}',
+        ),
+        "answer": Verb(
+            does=AnswerUser,
+            takes=("text",),
+            description='{"action": "answer", "text": "xxx"} # Use escape characters \\\', \\", '
+            "and \\n in text part to ensure we can parse the text in normal python string format.",
+        ),
+        "ask_user": Verb(
+            does=AskUser,
+            takes=("text",),
+            description='{"action": "ask_user", "text": "xxx"} # you can ask user for more '
+            "information to complete the task.",
+        ),
+        "double_click": Verb(
+            does=DoubleTap,
+            takes=("coordinate",),
+            description='{"action": "double_click", "coordinate": [x, y]}',
+        ),
+    }
+    """Each described by its line in the prompt."""
+    buttons: ClassVar[Mapping[str, str]] = {name.lower(): key for name, key in BUTTONS.items()}
+    statuses: ClassVar[tuple[str, str]] = ("success", "fail")
+    wait_s: ClassVar[float] = 1.0
     history: ClassVar[str] = "screens:3"
-    stop: ClassVar[tuple[str, ...]] = ("</tool_call>",)
 
     def __init__(
         self,
@@ -110,50 +121,25 @@ class MAIUI(Dialect):
             raise ConfigError(f"env.dialect_kwargs.apps={apps!r} must be a list of names")
         self._thinking, self._ask_user, self._apps = thinking, ask_user, tuple(apps)
 
-    def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """See Dialect.parse."""
-        verb, given = arguments_in(reply, _ARGUMENTS)
-        name = f"action={verb}"
-        reply_values.check_keys(name, given, *_ARGUMENTS[verb])
+    def scale(self, screen: Screen) -> CoordinateScale:
+        """0 to 999."""
+        return CoordinateScale(sides=(999, 999), clamp=self.clamp)
 
-        def at(key: str) -> tuple[float, float]:
-            numbers = reply_values.point(given[key], f"{name}: {key}")
-            return self._scale.position(numbers, name)
+    def action(self, verb: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
+        """See MobileUse.action; `swipe` moves the finger as far as the screen reaches."""
+        if verb != "swipe":
+            return super().action(verb, given, screen)
+        name, x, y = f"action={verb}", 0.5, 0.5
+        direction = reply_values.one_of(given["direction"], f"{name}: direction", _REACH)
+        if "coordinate" in given:
+            numbers = reply_values.point(given["coordinate"], f"{name}: coordinate")
+            x, y = self.scale(screen).position(numbers, name)
+        width, height = screen.size
+        x2, y2 = x + _REACH[direction][0], y + _REACH[direction][1] * width / height
+        return Swipe(x, y, min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0))
 
-        if verb == "click":
-            return Tap(*at("coordinate"))
-        if verb == "long_press":
-            return LongPress(*at("coordinate"))
-        if verb == "double_click":
-            return DoubleTap(*at("coordinate"))
-        if verb == "drag":
-            return Swipe(*at("start_coordinate"), *at("end_coordinate"))
-        if verb == "swipe":
-            direction = reply_values.one_of(given["direction"], f"{name}: direction", _REACH)
-            start = at("coordinate") if "coordinate" in given else (0.5, 0.5)
-            return _swipe(start, direction, screen)
-        return _without_position(verb, given)
-
-    @property
-    def _scale(self) -> CoordinateScale:
-        return CoordinateScale(sides=(_LAST, _LAST), clamp=self.clamp)
-
-    def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """See Dialect.spell; a swipe is a `drag`, which has two ends."""
-        at = self._scale.numbers
-        said: dict[str, Any]
-        match action:
-            case Tap(x, y):
-                said = {"action": "click", "coordinate": at(x, y)}
-            case LongPress(x, y):
-                said = {"action": "long_press", "coordinate": at(x, y)}
-            case DoubleTap(x, y):
-                said = {"action": "double_click", "coordinate": at(x, y)}
-            case Swipe(x1, y1, x2, y2):
-                said = {"start_coordinate": at(x1, y1), "end_coordinate": at(x2, y2)}
-                said = {"action": "drag", **said}
-            case _:
-                said = _said_without_position(action)
+    def framed(self, said: Mapping[str, Any], thought: str) -> str:
+        """Thought and call."""
         if not self._thinking:
             return tool_call(said)
         return f"<thinking>\n{thought}\n</thinking>\n{tool_call(said)}"
@@ -163,7 +149,8 @@ class MAIUI(Dialect):
         thinks = "the thinking process in <thinking> </thinking> tags, and " * self._thinking
         frame = "<thinking>\n...\n</thinking>\n" * self._thinking
         extras = (AskUser, DoubleTap) if not self._ask_user else ()
-        space = "\n".join(line for kind, line in _SPACE if kind in accepts and kind not in extras)
+        verbs = self.accepted([kind for kind in accepts if kind not in extras]).values()
+        space = "\n".join(verb.description for verb in verbs)
         return (
             "You are a GUI agent. You are given a task and your action history, with screenshots. "
             "You need to perform the next action to complete the task.\n\n"
@@ -203,50 +190,3 @@ class MAIUI(Dialect):
     ) -> str:
         """The task, and the screen."""
         return f"{task}{shown}"
-
-
-def _swipe(start: tuple[float, float], direction: str, screen: Screen) -> Swipe:
-    """A swipe of the finger from a point in a direction, as far as the screen reaches."""
-    width, height = screen.size
-    across, down = _REACH[direction]
-    x, y = start[0] + across, start[1] + down * width / height
-    return Swipe(*start, min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0))
-
-
-def _without_position(verb: str, given: dict[str, Any]) -> ScreenAction:
-    name = f"action={verb}"
-    if verb == "wait":
-        return Wait(_WAIT_S)
-    if verb == "system_button":
-        return Key(_BUTTONS[reply_values.one_of(given["button"], f"{name}: button", _BUTTONS)])
-    if verb == "terminate":
-        known = ("success", "fail")
-        return Done(status=reply_values.one_of(given["status"], f"{name}: status", known))
-    text = reply_values.typed_text(given["text"], f"{name}: text")
-    kinds: dict[str, type[Any]] = {
-        "type": Type,
-        "open": OpenApp,
-        "answer": AnswerUser,
-        "ask_user": AskUser,
-    }
-    action: ScreenAction = kinds[verb](text)
-    return action
-
-
-def _said_without_position(action: ScreenAction) -> dict[str, Any]:
-    match action:
-        case Type(text):
-            return {"action": "type", "text": text}
-        case OpenApp(text):
-            return {"action": "open", "text": text}
-        case AnswerUser(text):
-            return {"action": "answer", "text": text}
-        case AskUser(text):
-            return {"action": "ask_user", "text": text}
-        case Wait():
-            return {"action": "wait"}
-        case Done(status):
-            return {"action": "terminate", "status": "fail" if status == "fail" else "success"}
-        case Key(name) if name.lower() in _BUTTONS:
-            return {"action": "system_button", "button": name.lower()}
-    raise ActionError(f"mai-ui cannot say {action}")

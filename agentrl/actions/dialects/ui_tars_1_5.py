@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from agentrl.actions.dialect import Screen, Size
 from agentrl.actions.dialects.ui_tars import UITars
-from agentrl.actions.keyword_calls import encode_text
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     Done,
@@ -90,8 +89,6 @@ class UITars15(UITars):
             start = self.box(action.x1, action.y1, screen)
             end = self.box(action.x2, action.y2, screen)
             return f"drag(start_point='{start}', end_point='{end}')"
-        if isinstance(action, OpenApp):
-            return f"open_app(app_name='{encode_text(action.name, chr(39))}')"
         said = super().spell_call(action, screen)
         touches = isinstance(action, Tap | LongPress)
         return said.replace("start_box=", "point=") if touches else said

@@ -149,6 +149,19 @@ def test_each_dialect_has_its_own_words(name: str, reply: str, action: ScreenAct
     assert open_dialect(name).parse(reply, SCREEN) == action
 
 
+@pytest.mark.parametrize("name", ["androidworld-json", "gui-owl", "mai-ui"])
+@pytest.mark.parametrize(
+    ("status", "failed"), [("success", False), ("infeasible", True), ("fail", True)]
+)
+def test_the_outcome_of_another_dialect_is_said_in_its_own_words(
+    name: str, status: str, failed: bool
+) -> None:
+    dialect = open_dialect(name)
+    parsed = dialect.parse(dialect.spell(Done(status=status), SCREEN), SCREEN)
+    assert isinstance(parsed, Done)
+    assert parsed.failed == failed
+
+
 @pytest.mark.parametrize(
     ("name", "reply", "reason"),
     [
