@@ -8,6 +8,7 @@ import numpy as np
 from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
 from agentrl.config import AlgorithmConfig, Config, algorithm_defaults
+from agentrl.conformance.checking import reference
 from agentrl.conformance.support import advantage_laws, loss_laws
 from agentrl.conformance.support.loss_laws import sample_tokens
 from agentrl.conformance.support.sample_steps import Groups, sample_steps
@@ -143,6 +144,6 @@ def _made(target: type[Algorithm]) -> Algorithm:
 
 
 def _defaults(target: type[Algorithm]) -> AlgorithmConfig:
-    config = algorithm_defaults(f"{target.__module__}:{target.__qualname__}")
+    config = algorithm_defaults(reference(target))
     assert {field.name for field in fields(AlgorithmConfig)} <= {f.name for f in fields(config)}
     return config

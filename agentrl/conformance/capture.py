@@ -28,7 +28,7 @@ def check_installed(target: type[Capture]) -> None:
 def check_picture(target: type[Capture]) -> None:
     """Its picture is uint8[H, W, 3], RGB, and what the screen shows."""
     with _phone(target) as phone:
-        picture, expected = _frame(phone.capture), _reference(phone)
+        picture, expected = _frame(phone.capture), _screencap(phone)
         assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"
         got = f"{picture.dtype}{list(picture.shape)}"
         screen = f"uint8{list(expected.shape)}"
@@ -64,7 +64,7 @@ def check_fresh(target: type[Capture]) -> None:
 def check_failures(target: type[Capture]) -> None:
     """A capture that fails on the phone raises DeviceError; it never returns a picture."""
     with _phone(target) as phone:
-        expected = _reference(phone)
+        expected = _screencap(phone)
         for fault in _FAULTS:
             set_fault(phone, "capture", fault)
             try:
@@ -112,7 +112,7 @@ def check_close(target: type[Capture]) -> None:
         _frame(phone.capture)
         phone.capture.close()
         phone.capture.close()
-        assert images_match(_frame(phone.capture), _reference(phone))
+        assert images_match(_frame(phone.capture), _screencap(phone))
 
 
 @contextmanager
@@ -125,5 +125,5 @@ def _frame(capture: Capture) -> Image:
     return capture.frame(Deadline(_FRAME_S))
 
 
-def _reference(phone: AdbPhone) -> Image:
+def _screencap(phone: AdbPhone) -> Image:
     return RawCapture(phone.transport).frame(Deadline(_FRAME_S))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.config import RolloutConfig
+from agentrl.conformance.checking import reference
 from agentrl.errors import ConfigError, EngineError
 from agentrl.findings import Finding, ok
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -28,19 +29,20 @@ from agentrl.policies.engines.engine import (
 from agentrl.types import Message, Prompt, Reply
 
 _REPLY = 8
-_TOLERANCE = 2e-3
+TOLERANCE = 2e-3
+"""Largest accepted difference of a log-probability from that of transformers."""
 _REPLIES = "Its replies are complete, and their log-probabilities right"
 _CHAT = "not run: the model of a ChatEngine is behind a server; play with it by `agentrl eval`"
 
 
 def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
     """It accepts these arguments, and its packages are installed."""
-    rollout = RolloutConfig(engine=_name(target), engine_kwargs=dict(settings))
+    rollout = RolloutConfig(engine=reference(target), engine_kwargs=dict(settings))
     target.check(rollout)
     if lacking := target.missing_packages(rollout):
         raise ConfigError(". ".join(lacking))
     if (known := target.known_kwargs()) is not None and "no_such_argument" not in known:
-        wrong = RolloutConfig(engine=_name(target), engine_kwargs={"no_such_argument": 1})
+        wrong = RolloutConfig(engine=reference(target), engine_kwargs={"no_such_argument": 1})
         try:
             target.check(wrong)
         except ConfigError:
@@ -75,18 +77,18 @@ def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
 
 async def _check_replies(target: type[TokenEngine], settings: Mapping[str, Any]) -> Finding:
     worst = 0.0
-    async with _opened(target, settings) as (engine, folder):
+    async with started(target, **settings) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
         for temperature in (1.0, 2.0):
             replies = await ask(engine, prompts, temperature=temperature)
             for prompt, reply in zip(prompts, replies, strict=True):
                 _check_reply(encoder, reply)
-                expected = expected_logprobs(folder, encoder, prompt, reply, temperature)
-                worst = max(worst, float(np.abs(np.subtract(reply.logprobs, expected)).max()))
-        assert worst <= _TOLERANCE, (
+                found = logprob_difference(folder, encoder, prompt, reply, temperature)
+                worst = max(worst, found)
+        assert worst <= TOLERANCE, (
             f"log-probabilities differ by up to {worst:.3g} from those of transformers, after "
-            f"temperature and with banned tokens masked (expected: at most {_TOLERANCE})"
+            f"temperature and with banned tokens masked (expected: at most {TOLERANCE})"
         )
         if target.capabilities.reproducible:
             again = await ask(engine, list(reversed(prompts)), reverse=True, temperature=2.0)
@@ -135,7 +137,7 @@ async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any])
 
     from agentrl.policies.tiny import tiny_model
 
-    async with _opened(target, settings) as (engine, folder):
+    async with started(target, **settings) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
         await ask(engine, prompts)  # fills the caches that the new weights make stale
@@ -143,9 +145,8 @@ async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any])
         await engine.load_weights(other / "model.safetensors", 7)
         for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
             assert reply.version == 7, f"replies report version {reply.version} of the weights"
-            expected = expected_logprobs(other, encoder, prompt, reply, 1.0)
-            worst = float(np.abs(np.subtract(reply.logprobs, expected)).max())
-            assert worst <= _TOLERANCE, (
+            worst = logprob_difference(other, encoder, prompt, reply)
+            assert worst <= TOLERANCE, (
                 f"after load_weights its log-probabilities differ by up to {worst:.3g} from those "
                 "of the new weights"
             )
@@ -171,7 +172,7 @@ def check_close(target: type[Engine], settings: Mapping[str, Any]) -> Finding | 
 
 
 async def _check_close(target: type[TokenEngine], settings: Mapping[str, Any]) -> None:
-    async with _opened(target, settings) as (engine, folder):
+    async with started(target, **settings) as (engine, folder):
         unused = target(EngineSettings(folder=folder, max_context=1024), **settings)
         await unused.close()
         await engine.close()
@@ -187,17 +188,24 @@ async def _check_close(target: type[TokenEngine], settings: Mapping[str, Any]) -
 
 
 @asynccontextmanager
-async def _opened(
-    target: type[TokenEngine], settings: Mapping[str, Any]
+async def started(
+    target: type[TokenEngine], *, backend: str | None = None, **engine_kwargs: Any
 ) -> AsyncIterator[tuple[TokenEngine, Path]]:
-    """A started engine, and the folder of its tiny model."""
+    """An engine from `start` to `close`, and the folder of its tiny model.
+
+    Args:
+        target: class of the engine.
+        backend: see `EngineSettings`.
+        engine_kwargs: as `rollout.engine_kwargs`.
+    """
     from agentrl.policies import torch_companions
     from agentrl.policies.tiny import tiny_model
 
     torch_companions.patch_broken_imports()
     with TemporaryDirectory(prefix="agentrl-check-") as scratch:
         folder = tiny_model.build(Path(scratch) / "tiny", 0)
-        engine = target(EngineSettings(folder=folder, max_context=1024), **settings)
+        settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
+        engine = target(settings, **engine_kwargs)
         try:
             await engine.start()
             yield engine, folder
@@ -246,10 +254,18 @@ async def ask(
             engine.end_episode()
 
 
-def expected_logprobs(
-    folder: Path, encoder: ChatEncoder, prompt: Prompt, reply: Reply, temperature: float
-) -> list[float]:
-    """The log-probabilities of a reply's tokens, by transformers in one forward pass."""
+def logprob_difference(
+    folder: Path, encoder: ChatEncoder, prompt: Prompt, reply: Reply, temperature: float = 1.0
+) -> float:
+    """Largest difference of a reply's log-probabilities from those of transformers.
+
+    Args:
+        folder: of the model that should have sampled it.
+        encoder: of that model.
+        prompt: as the engine got it.
+        reply: the engine's.
+        temperature: that the engine sampled with.
+    """
     import torch
 
     ids = torch.tensor([[*prompt.token_ids, *reply.token_ids]])
@@ -260,7 +276,8 @@ def expected_logprobs(
     logits[:, list(adapter.banned_token_ids)] = -torch.inf
     table = torch.log_softmax(logits / temperature, dim=-1)
     start = len(prompt.token_ids) - 1
-    return [float(table[start + k, token]) for k, token in enumerate(reply.token_ids)]
+    expected = [float(table[start + k, token]) for k, token in enumerate(reply.token_ids)]
+    return float(np.abs(np.subtract(reply.logprobs, expected)).max())
 
 
 @lru_cache(maxsize=2)
@@ -268,7 +285,3 @@ def _model(folder: Path) -> Any:
     from agentrl.policies.models import load_model
 
     return load_model(folder).eval()
-
-
-def _name(target: type[Engine]) -> str:
-    return f"{target.__module__}:{target.__qualname__}"

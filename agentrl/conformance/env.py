@@ -1,9 +1,7 @@
 """Checks of an environment with its translator and players; settings are those of a job."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
-from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check
 from agentrl.conformance.support.job_settings import env_config_of
 from agentrl.findings import Finding
@@ -14,15 +12,13 @@ def checks_of(target: str, settings: Sequence[str]) -> list[Check]:
     """The checks of an environment, which is named as `env.id` or by a YAML file."""
     found = environment_checks(env_config_of(target, settings))
     return [
-        Check(name=name.replace(" ", "_"), description=name, run=partial(run))
-        for name, run in found.items()
+        Check(name=name.replace(" ", "_"), description=name, run=run) for name, run in found.items()
     ]
 
 
 def findings(target: str, settings: Sequence[str], deadline_s: float) -> Iterator[Finding]:
     """Run them; those after the construction only if it works."""
-    config: EnvConfig = env_config_of(target, settings)
-    yield from check_environment(config, deadline_s=deadline_s)
+    yield from check_environment(env_config_of(target, settings), deadline_s=deadline_s)
 
 
 def usage(target: str) -> str:

@@ -5,6 +5,7 @@ import numpy as np
 from agentrl import config as configuration
 from agentrl.algorithms.core.policy_loss import PolicyLoss, load_loss
 from agentrl.config import Config, algorithm_defaults
+from agentrl.conformance.checking import reference
 from agentrl.conformance.support import loss_laws
 from agentrl.conformance.support.loss_laws import sample_tokens
 
@@ -66,8 +67,7 @@ def check_without_advantage(target: type[PolicyLoss]) -> None:
 
 
 def _config(target: type[PolicyLoss]) -> Config:
-    name = f"{target.__module__}:{target.__qualname__}"
-    return Config(algorithm=algorithm_defaults("grpo", name))
+    return Config(algorithm=algorithm_defaults("grpo", reference(target)))
 
 
 def _made(target: type[PolicyLoss]) -> PolicyLoss:

@@ -11,7 +11,6 @@ import numpy as np
 from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check, reference
 from agentrl.conformance.support.job_settings import env_config_from
-from agentrl.env import Translator
 from agentrl.extension_points import TRANSLATOR
 from agentrl.findings import Finding
 from agentrl.rollout.env_check import checks as env_checks
@@ -93,12 +92,8 @@ def _check_no_action(config: EnvConfig) -> None:
 def _check_memory(config: EnvConfig) -> None:
     translator, other = open_translator(config), open_translator(config)
     for reply in _replies(config):
-        first = _action(translator, reply)
-        assert equal_values(first, _action(translator, reply)), (
+        first = translator.to_action(reply)
+        assert equal_values(first, translator.to_action(reply)), (
             f"{reply[:60]!r} changes its meaning"
         )
-        assert equal_values(first, _action(other, reply)), f"{reply[:60]!r} differs by instance"
-
-
-def _action(translator: Translator, reply: str) -> Any:
-    return translator.to_action(reply)
+        assert equal_values(first, other.to_action(reply)), f"{reply[:60]!r} differs by instance"

@@ -5,28 +5,30 @@ They bring the weights of a tiny model to an engine that the transport can reach
 
 import asyncio
 import pickle
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from agentrl.config import RolloutConfig
-from agentrl.conformance.engine import ask, example_prompts, expected_logprobs
+from agentrl.conformance.engine import (
+    TOLERANCE,
+    ask,
+    example_prompts,
+    logprob_difference,
+    started,
+)
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
 from agentrl.findings import Finding, ok
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.engines.engine import EngineSettings, TokenEngine
+from agentrl.policies.engines.engine import TokenEngine
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.weight_sender import WeightSender
 from agentrl.weight_sync.weight_transport import StreamedTransport, Update, WeightTransport
 
 _DEADLINE_S = 120.0
-_TOLERANCE = 2e-3
 
 
 def check_needs(target: type[WeightTransport]) -> Finding:
@@ -59,9 +61,8 @@ async def _check_weights_arrive(target: type[WeightTransport]) -> None:
             update = Update(version=version, transport="checked", checked=checked)
             await asyncio.wait_for(transport.publish(learner, engines, update), _DEADLINE_S)
             for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
-                expected = expected_logprobs(new, encoder, prompt, reply, 1.0)
-                worst = float(np.abs(np.subtract(reply.logprobs, expected)).max())
-                assert worst <= _TOLERANCE, (
+                worst = logprob_difference(new, encoder, prompt, reply)
+                assert worst <= TOLERANCE, (
                     f"after version {version} the engine's log-probabilities differ by up to "
                     f"{worst:.3g} from those of the published weights"
                 )
@@ -219,19 +220,7 @@ def _engine_for(target: type[WeightTransport]) -> type[TokenEngine]:
     raise ConfigError(f"no engine of class {target.needs.engine.__name__} is installed")
 
 
-@asynccontextmanager
-async def _opened(target: type[WeightTransport]) -> AsyncIterator[tuple[TokenEngine, Path]]:
-    from agentrl.policies import torch_companions
-    from agentrl.policies.tiny import tiny_model
-
-    torch_companions.patch_broken_imports()
-    with TemporaryDirectory(prefix="agentrl-check-") as scratch:
-        folder = tiny_model.build(Path(scratch) / "tiny", 0)
-        backend = target.needs.backend
-        settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
-        engine = _engine_for(target)(settings)
-        try:
-            await engine.start()
-            yield engine, folder
-        finally:
-            await engine.close()
+def _opened(
+    target: type[WeightTransport],
+) -> AbstractAsyncContextManager[tuple[TokenEngine, Path]]:
+    return started(_engine_for(target), backend=target.needs.backend)
