@@ -11,8 +11,6 @@ from agentrl.errors import ActionError
 _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
 """Virtual phones and emulators: their names identify no one."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
-
-
 _known_serials: set[str] = set()
 """Serials of phones that this process has opened."""
 

@@ -84,6 +84,20 @@ class Message:
     """The system message of a conversation that this message starts; None for the instructions of
     the environment."""
 
+    def split_at_images(self) -> list[str]:
+        """The texts around the images, one more than there are images.
+
+        Raises:
+            ValueError: the number of `<image>` placeholders and of images differ.
+        """
+        texts = self.text.split(IMAGE)
+        if len(texts) != 1 + len(self.images):
+            raise ValueError(
+                f"a message with {len(texts) - 1} {IMAGE} placeholders has {len(self.images)} "
+                "images"
+            )
+        return texts
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Prompt:

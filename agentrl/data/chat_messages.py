@@ -14,8 +14,6 @@ _ROLES = (
     ["system", "user"],
     ["system", "user", "assistant"],
 )
-
-
 _SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system"}
 
 

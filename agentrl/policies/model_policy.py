@@ -1,23 +1,18 @@
 """Policies that play with a model: in a local engine, or on a chat completions server."""
 
 import asyncio
-import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import cv2
-
 from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation, PromptHistory
+from agentrl.policies.engines.chat_completions import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine
 from agentrl.policies.policy import Answer
-from agentrl.types import IMAGE, Image, Message, Prompt, Reply
-
-Part = dict[str, Any]
-"""A message, or a part of one, in the API's format."""
+from agentrl.types import Image, Message, Prompt, Reply
 
 
 def turn_seed(episode: int, turn: int) -> int:
@@ -190,7 +185,7 @@ class ChatSession:
             shown = self._history.shown(exchange.message, position, len(exchanges))
             if shown is not None:
                 if shown.text not in exchange.encoded:
-                    exchange.encoded[shown.text] = to_api_message(shown)
+                    exchange.encoded[shown.text] = encode_message(shown)
                 messages.append(exchange.encoded[shown.text])
                 images += shown.images
             messages += [exchange.answer] if exchange.answer else []
@@ -198,30 +193,3 @@ class ChatSession:
 
     def close(self) -> None:
         """No-op: the server keeps no state between turns."""
-
-
-def to_api_message(message: Message) -> Part:
-    """A message in the API's format: text, with a PNG in place of each `<image>`.
-
-    Raises:
-        ValueError: the number of `<image>` placeholders and of images differ.
-    """
-    first, *pieces = message.text.split(IMAGE)
-    if len(pieces) != len(message.images):
-        raise ValueError(
-            f"a message with {len(pieces)} {IMAGE} placeholders has {len(message.images)} images"
-        )
-    if not pieces:
-        return {"role": message.role, "content": first}
-    parts: list[Part] = [{"type": "text", "text": first}]
-    for image, piece in zip(message.images, pieces, strict=True):
-        parts.append({"type": "image_url", "image_url": {"url": _png(image)}})
-        parts.append({"type": "text", "text": piece})
-    return {"role": message.role, "content": [p for p in parts if p.get("text") != ""]}
-
-
-def _png(image: Image) -> str:
-    """An image as a data URL."""
-    success, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-    assert success, f"OpenCV cannot encode {image.shape} as PNG"
-    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

@@ -14,9 +14,10 @@ from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines.chat_completions import encode_message
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
-from agentrl.policies.model_policy import ChatPolicy, ModelPolicy, to_api_message, turn_seed
+from agentrl.policies.model_policy import ChatPolicy, ModelPolicy, turn_seed
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.types import Message, Prompt, Reply
@@ -265,7 +266,7 @@ async def test_a_placeholder_without_an_image_is_an_error(client: RemoteEngine) 
 def test_text_and_images_keep_their_order(words: list[str]) -> None:
     words = [word.replace("<image>", "") for word in words]
     images = tuple(picture(n, 28, 28) for n in range(len(words) - 1))
-    sent = to_api_message(Message(role="user", text="<image>".join(words), images=images))[
+    sent = encode_message(Message(role="user", text="<image>".join(words), images=images))[
         "content"
     ]
     if not images:

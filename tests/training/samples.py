@@ -9,6 +9,7 @@ from torch import Tensor
 
 from agentrl.algorithms.core.algorithm import AdvantageResult, load_algorithm
 from agentrl.config import Config
+from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.learner import Learner
@@ -22,54 +23,14 @@ from agentrl.types import Episode, Image, Outcome, ScoredEpisode, TokenScores, T
 
 
 def turn(
-    prompt: Sequence[int] = (1,),
-    reply: Sequence[int] = (2,),
-    *,
-    images: tuple[Image, ...] = (),
-    state_key: str | None = None,
+    prompt: Sequence[int] = (1,), reply: Sequence[int] = (2,), *, images: tuple[Image, ...] = ()
 ) -> Turn:
-    return Turn(
-        prompt_ids=tuple(prompt),
-        reply_ids=tuple(reply),
-        reply_logprobs=tuple(-0.1 * (k + 1) for k in range(len(reply))),
-        reply_versions=(0,) * len(reply),
-        reply="",
-        images=images,
-        shown="",
-        frames=(),
-        action=None,
-        parse_error=None,
-        env_reward=0.0,
-        state_key=state_key,
-    )
+    sampled = sample_turn(len(reply), None)
+    return replace(sampled, prompt_ids=tuple(prompt), reply_ids=tuple(reply), images=images)
 
 
 def episode(turns: Sequence[Turn], outcome: Outcome = Outcome.TERMINATED) -> Episode:
-    return Episode(
-        id="e",
-        env_id="Toy-v0",
-        seed=0,
-        group="g",
-        member=0,
-        reset_info={},
-        instructions="",
-        turns=tuple(turns),
-        final_shown="",
-        final_frames=(),
-        outcome=outcome,
-        error=None,
-        device=None,
-    )
-
-
-def scored(
-    rewards: Sequence[float],
-    keys: Sequence[str | None] | None = None,
-    outcome: Outcome = Outcome.TERMINATED,
-) -> ScoredEpisode:
-    keys = keys or [None] * len(rewards)
-    played = episode([turn(state_key=key) for key in keys], outcome)
-    return ScoredEpisode(episode=played, components={}, rewards=tuple(rewards))
+    return scored_episode(turns, [0.0] * len(turns), outcome).episode
 
 
 def sample(

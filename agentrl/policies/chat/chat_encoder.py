@@ -17,7 +17,7 @@ from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
 from agentrl.policies.chat.template_rendering import chat_template
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.models.model_adapter import read_json
-from agentrl.types import IMAGE, Image, Message
+from agentrl.types import Image, Message
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -113,11 +113,7 @@ class ChatEncoder:
         Raises:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
-        first, *texts = message.text.split(IMAGE)
-        if len(texts) != len(message.images):
-            raise ValueError(
-                f"a message with {len(texts)} {IMAGE} placeholders has {len(message.images)} images"
-            )
+        first, *texts = message.split_at_images()
         adapter = self.model_adapter
         scaled = tuple(adapter.scale(i, self._image_size, self._max_pixels) for i in message.images)
         parts: list[Piece] = [first]

@@ -3,15 +3,22 @@
 Pure functions. A server's response is untrusted, and validated before use.
 """
 
+import base64
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import cv2
+
 from agentrl.errors import EngineError
 from agentrl.policies.engines.engine import Completion, Sampling
 from agentrl.text import encodable, quoted
+from agentrl.types import Image, Message
+
+Part = dict[str, Any]
+"""A message, or a part of one, in the API's format."""
 
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
 """Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
@@ -52,6 +59,29 @@ def build_request(
         **extra_body,
     }
     return json.dumps({k: v for k, v in body.items() if v is not None}).encode()
+
+
+def encode_message(message: Message) -> Part:
+    """A message in the API's format: text, with a PNG in place of each `<image>`.
+
+    Raises:
+        ValueError: the number of `<image>` placeholders and of images differ.
+    """
+    first, *texts = message.split_at_images()
+    if not texts:
+        return {"role": message.role, "content": first}
+    parts: list[Part] = [{"type": "text", "text": first}]
+    for image, text in zip(message.images, texts, strict=True):
+        parts.append({"type": "image_url", "image_url": {"url": data_url(image)}})
+        parts.append({"type": "text", "text": text})
+    return {"role": message.role, "content": [part for part in parts if part.get("text") != ""]}
+
+
+def data_url(image: Image) -> str:
+    """An image as the data URL of a PNG."""
+    success, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert success, f"OpenCV cannot encode {image.shape} as PNG"
+    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
 
 
 def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:

@@ -24,7 +24,7 @@ from agentrl.errors import (
 )
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import Completion, Sampling
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import did_you_mean, is_loopback, quoted
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Endpoint:
             headers={**settings.headers, **self._headers()},
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
             limits=httpx2.Limits(max_connections=in_flight),
-            trust_env=not _is_loopback(self._url),  # no proxy for this machine
+            trust_env=not is_loopback(urlsplit(self._url).hostname or ""),  # no proxy here
         )
 
     def _headers(self) -> dict[str, str]:
@@ -280,11 +280,6 @@ def read_api_key(settings: EndpointConfig) -> str:
             + ("contains characters that no HTTP header can hold" if key else "is not set")
         )
     return key
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _single_model(names: Sequence[str], at: str) -> str:

@@ -7,18 +7,16 @@ it must see the same files, as new weights reach it by `/update_weights_from_dis
 from __future__ import annotations
 
 import asyncio
-import base64
 import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cv2
-
 from agentrl import extras
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError, boundary
+from agentrl.policies.engines.chat_completions import data_url
 from agentrl.policies.engines.engine import (
     EngineCapabilities,
     EngineSettings,
@@ -29,7 +27,7 @@ from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
 from agentrl.policies.engines.sglang_weights import write_hub_folder
 from agentrl.policies.engines.weight_checks import check_header
 from agentrl.policies.models import load_on_meta
-from agentrl.types import Image, Prompt, Reply
+from agentrl.types import Prompt, Reply
 
 if TYPE_CHECKING:
     from torch import nn
@@ -156,7 +154,7 @@ class SGLangEngine(TokenEngine):
             "return_prompt_token_ids": True,
         }
         if prompt.images:
-            body["image_data"] = [_png(image) for image in prompt.images]
+            body["image_data"] = [data_url(image) for image in prompt.images]
         return body
 
     def _reply(self, prompt: Prompt, answer: Any) -> Reply:
@@ -235,10 +233,3 @@ class SGLangEngine(TokenEngine):
             await client.close()
         if server is not None:
             await asyncio.to_thread(server.close)
-
-
-def _png(image: Image) -> str:
-    """An image as a data URL."""
-    success, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-    assert success, f"OpenCV cannot encode {image.shape} as PNG"
-    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

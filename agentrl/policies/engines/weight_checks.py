@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,6 @@ from agentrl.errors import EngineError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-from collections.abc import Sequence
 
 DIGEST = "digest"
 """Key of the optional checksum in the header of a safetensors file."""
