@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agentrl import registry
-from agentrl.errors import ConfigError, describe_error
+from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean
 from agentrl.types import Message, Observation
@@ -288,16 +288,10 @@ def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Transla
     Raises:
         ConfigError: it does not exist, or rejects the arguments.
     """
-    try:
+    shown = {name: value for name, value in kwargs.items() if name != "action_space"}
+    what = f"env.translator_kwargs: the translator of {entry.id} rejects {shown}"
+    with boundary(ConfigError, what):
         translator: Translator = registry.load(entry.translator)(**kwargs)
-    except ConfigError:
-        raise
-    except Exception as error:
-        shown = {name: value for name, value in kwargs.items() if name != "action_space"}
-        raise ConfigError(
-            f"env.translator_kwargs: the translator of {entry.id} rejects {shown}: "
-            f"{describe_error(error)}"
-        ) from error
     return translator
 
 

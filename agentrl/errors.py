@@ -157,7 +157,7 @@ class RewardError(WorldError):
 
 
 @contextmanager
-def boundary(error: type[WorldError], what: str) -> Iterator[None]:
+def boundary(error: type[AgentRLError], what: str) -> Iterator[None]:
     """Convert any exception of foreign code into one typed error; our own errors pass unchanged.
 
     Args:
@@ -165,7 +165,7 @@ def boundary(error: type[WorldError], what: str) -> Iterator[None]:
         what: names the call, with its values, for the message.
 
     Raises:
-        WorldError: of the type given, with the foreign exception as its cause.
+        AgentRLError: of the type given, with the foreign exception as its cause.
     """
     try:
         yield

@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl.actions.dialect import Dialect, Resize, Screen, Size
 from agentrl.actions.screen_actions import Tap
-from agentrl.errors import ActionError, ConfigError, describe_error
+from agentrl.errors import ActionError, ConfigError, boundary, describe_error
 from agentrl.extension_points import DIALECT
 from agentrl.text import quoted
 
@@ -31,15 +31,9 @@ def open_dialect(
             screen.
     """
     cls = DIALECT.resolve(name)
-    try:
-        dialect: Dialect = cls(**(kwargs or {}))
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"env.dialect_kwargs={dict(kwargs or {})}: the dialect {name} rejects them: "
-            f"{describe_error(error)}"
-        ) from error
+    given = dict(kwargs or {})
+    with boundary(ConfigError, f"env.dialect_kwargs={given}: the dialect {name} rejects them"):
+        dialect: Dialect = cls(**given)
     if resize is not None:
         dialect.resize = resize
     try:

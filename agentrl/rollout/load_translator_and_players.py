@@ -13,7 +13,7 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.actions.open_dialect import open_dialect
 from agentrl.config import EnvConfig, History, parse_history
 from agentrl.data.prompt_templates import render_instructions
-from agentrl.errors import ConfigError, describe_error, must_propagate
+from agentrl.errors import ConfigError, boundary, describe_error, must_propagate
 from agentrl.extension_points import DIALECT
 from agentrl.rollout.env_processes import action_space_in_process
 from agentrl.rollout.make_env import (
@@ -95,12 +95,8 @@ def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
     Raises:
         ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
     """
-    try:
+    with boundary(ConfigError, "env.translator_kwargs: instructions() failed"):
         instructions = translator.instructions()
-    except Exception as error:
-        raise ConfigError(
-            f"env.translator_kwargs: instructions() failed: {describe_error(error)}"
-        ) from error
     return render_instructions(config.prompt, instructions)
 
 
@@ -137,15 +133,10 @@ def load_player(config: EnvConfig, name: str, resize_of: ResizeOf | None = None)
         **config.translator_kwargs,
         **config.player_kwargs,
     }
-    try:
+    what = f"the player {name!r} of {config.id}"
+    with boundary(ConfigError, f"{what} cannot be constructed"):
         player: env.Player = cls(**{k: given[k] for k in named_parameters(cls) if k in given})
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"the player {name!r} of {config.id} cannot be constructed: {describe_error(error)}"
-        ) from error
-    _set_dialect(player, config, resize_of, f"the player {name!r} of {config.id}")
+    _set_dialect(player, config, resize_of, what)
     return player
 
 

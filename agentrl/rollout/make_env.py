@@ -15,7 +15,7 @@ import gymnasium
 
 from agentrl import env, registry
 from agentrl.config import EnvConfig, EvalConfig, WrapperConfig
-from agentrl.errors import ConfigError, InvalidArgument, describe_error
+from agentrl.errors import ConfigError, InvalidArgument, boundary
 from agentrl.extension_points import PLAYER, TRANSLATOR
 from agentrl.text import did_you_mean
 
@@ -90,13 +90,9 @@ def eval_keys(evaluation: EvalConfig, split: Split = "eval") -> Iterator[None]:
 
 def _wrap(instance: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
     cls = registry.load(config.wrapper)
-    try:
+    what = f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}"
+    with boundary(ConfigError, what):
         wrapped: gymnasium.Env[Any, Any] = cls(instance, **config.kwargs)
-    except Exception as error:
-        raise ConfigError(
-            f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}: "
-            f"{describe_error(error)}"
-        ) from error
     return wrapped
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import env_reward
-from agentrl.errors import ConfigError, RewardError, boundary, describe_error
+from agentrl.errors import ConfigError, RewardError, boundary
 from agentrl.extension_points import REWARD
 from agentrl.rollout.reward_adapters import OVERALL, BatchReward, finite, inputs_of
 from agentrl.rollout.reward_signatures import (
@@ -114,14 +114,8 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
 
 def _construct(config: RewardConfig, kind: type) -> Any:
     _check_arguments(config, kind, 0)
-    try:
+    with boundary(ConfigError, f"rewards: {config.function} cannot be constructed"):
         return kind(**config.kwargs)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"rewards: {config.function} cannot be constructed: {describe_error(error)}"
-        ) from error
 
 
 def _per_batch(name: str, reward: BatchReward) -> Component:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.errors import ConfigError, describe_error
+from agentrl.errors import ConfigError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_rendering import TODAY, chat_template
@@ -101,11 +101,8 @@ def _open(path: Path, loader: str) -> Any:
     torch_companions.patch_broken_imports()
     import transformers
 
-    try:
+    with boundary(ConfigError, f"model.path={path}: {loader} cannot load it"):
         return getattr(transformers, loader).from_pretrained(path, local_files_only=True)
-    except Exception as error:  # of the processor's own code
-        reason = describe_error(error)
-        raise ConfigError(f"model.path={path}: {loader} cannot load it: {reason}") from error
 
 
 def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:

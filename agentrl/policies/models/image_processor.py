@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from agentrl.errors import ConfigError, describe_error
+from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models.model_adapter import (
     ModelAdapter,
     added_tokens,
@@ -46,15 +46,10 @@ class ProcessorAdapter(ModelAdapter):
         self._added = added_tokens(path)
         self._markups: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._rows: dict[tuple[int, ...], int] = {}
-        try:
+        with boundary(ConfigError, f"model.path={path}: its processor cannot be used"):
             self._processor: Any = AutoProcessor.from_pretrained(path, local_files_only=True)
             self.image_text: str = str(self._processor.image_token)
             text = self._expanded(np.zeros((64, 64, 3), np.uint8))
-        except Exception as error:  # of the processor's own code
-            reason = describe_error(error)
-            raise ConfigError(
-                f"model.path={path}: its processor cannot be used: {reason}"
-            ) from error
         config = read_json(path / "config.json")
         token = config.get("image_token_id", config.get("image_token_index"))
         if not isinstance(token, int):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentrl.config import Config, EnvConfig
-from agentrl.errors import ConfigError, describe_error
+from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
 
 
@@ -73,12 +73,8 @@ def entries_of(name: str) -> list[SuiteEntry]:
         ConfigError: there is no such suite, it fails, or its entries are invalid.
     """
     cls: type[EvaluationSuite] = SUITE.resolve(name)
-    try:
+    with boundary(ConfigError, f"eval.suite={name}: its entries fail"):
         entries = list(cls().entries())
-    except Exception as error:
-        raise ConfigError(
-            f"eval.suite={name}: its entries fail: {describe_error(error)}"
-        ) from error
     check_entries(name, entries)
     return entries
 
