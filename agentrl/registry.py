@@ -148,7 +148,7 @@ class ExtensionPoint:
         return f"agentrl.{self.kind}"
 
     def extensions(self) -> list[Extension]:
-        """All names that can be used, sorted; a built-in comes before a package's same name."""
+        """All names that can be used, sorted; a package's name that a built-in has is left out."""
         found = self._builtins()
         for one in self._installed():
             found.setdefault(_key(one.name), one)

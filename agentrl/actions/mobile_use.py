@@ -32,7 +32,7 @@ from agentrl.errors import ActionError
 from agentrl.text import tag_content
 
 LONG_PRESS_S = 2
-"""What `long_press` is spelled with."""
+"""The `time` of a spelled `long_press`."""
 
 
 class MobileUse(Dialect):

@@ -59,9 +59,9 @@ def spell_out(tree: dict[str, Any]) -> None:
 def select(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmConfig:
     """The defaults of the algorithm that a tree selects, updated by overrides.
 
-    Drops from the tree what is another algorithm's or loss's, if overrides select a new one: of a
-    saved configuration, such as a run's, which spells out all settings, those that have their
-    default or that the new one does not have; and all settings of another loss.
+    If overrides select another algorithm, the tree loses the settings that the new one does not
+    have, and those that have the old one's default: a run's saved configuration spells out all. If
+    they select another loss, the tree loses all settings of the old one.
     """
     section, overrides = _section(tree), _section(given)
     before = _selected(section)
@@ -120,7 +120,7 @@ def without_kl(tree: dict[str, Any], given: dict[str, Any]) -> None:
 
 
 def drop_unknown(tree: dict[str, Any]) -> None:
-    """Drop from a tree that an earlier version saved what its algorithm and loss do not have."""
+    """Drop what its algorithm and loss do not have from a tree that an earlier version saved."""
     section = _section(tree)
     config = algorithm_defaults(*_selected(section))
     known = asdict(config)

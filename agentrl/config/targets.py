@@ -1,4 +1,4 @@
-"""What commands take instead of a configuration's file: the name of one, or an environment."""
+"""What commands accept besides a configuration file: a packaged one's name, or an environment."""
 
 from pathlib import Path
 

@@ -20,7 +20,7 @@ from agentrl.errors import AgentRLError, ConfigError
 from agentrl.findings import Finding, ok, wrong
 
 _NOT_USERS = (
-    *(str(Path(agentrl.__file__).parent),),
+    str(Path(agentrl.__file__).parent),
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 """Folders whose code is not the user's."""

@@ -173,7 +173,7 @@ class StreamedTransport(WeightTransport):
 
     @abstractmethod
     async def receive(self, engine: Any, message: Any) -> None:
-        """Accept one message of the learner's end; it returns there when this returns.
+        """Accept one message from the learner's end, where `EngineLink.send` waits for the return.
 
         Args:
             engine: as in `begin`.

@@ -41,8 +41,8 @@ _SWIPES = {
     "left": (_LEFT, _RIGHT),
     "right": (_RIGHT, _LEFT),
 }
-"""The finger's way as AndroidWorld performs it: with the direction up and down, against it left
-and right."""
+"""Where the finger starts and ends, as AndroidWorld performs it: in the named direction for up and
+down, against it for left and right."""
 _SPACE: tuple[tuple[type[Any], str], ...] = (
     (
         Done,

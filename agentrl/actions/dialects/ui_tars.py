@@ -37,7 +37,7 @@ _KEYS = {"press_home": "HOME", "press_back": "BACK"}
 _REACH = 0.4
 """How far a scroll by direction moves the finger, in heights or widths of the screen."""
 _DIRECTIONS = {"up": (0.0, 1.0), "down": (0.0, -1.0), "left": (1.0, 0.0), "right": (-1.0, 0.0)}
-"""The way of the finger that shows more on that side: opposite to the direction."""
+"""How the finger moves to show more on that side: against the direction."""
 
 
 class UITars(Dialect):

@@ -1,6 +1,6 @@
 """Log-probabilities of a model under an adapter, and under transformers alone.
 
-transformers is the judge: its processor's tensors, and its forward pass of each sequence alone.
+transformers is the reference: its processor's tensors, and its forward pass of each sequence alone.
 """
 
 from __future__ import annotations

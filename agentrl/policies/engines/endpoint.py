@@ -1,7 +1,7 @@
 """Client of a chat completions server.
 
-It uses httpx2 and not OpenAI's client, which is built on it: only two requests are needed, and that
-one reads responses of any length into memory and adds 30 MB and 0.7 s of import time.
+It uses httpx2 instead of OpenAI's client, which is built on it: only two requests are needed, and
+OpenAI's client reads responses of any length into memory and adds 30 MB and 0.7 s of import time.
 """
 
 import asyncio
