@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from agentrl.errors import ActionError
@@ -19,9 +19,6 @@ _MAX_NUMBER = 100
 """Maximum characters of a number."""
 _CHOICE = re.compile(r"\(?([A-Za-z])(?:[).:]|$|\s*$)")
 _CHOICE_AND_TEXT = re.compile(r"\(?([A-Za-z])[).:]\s*(.*)", re.DOTALL)
-
-Rule = Callable[[str, Sequence[str]], bool]
-"""Takes an answer and all accepted answers; True if it is correct."""
 
 
 def extract_answer(reply: str, style: str = "either") -> str:

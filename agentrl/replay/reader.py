@@ -81,12 +81,6 @@ class Run:
         return results if isinstance(results, dict) else {}
 
     @property
-    def checkpoints(self) -> list[Path]:
-        """The folders of the checkpoints that are kept, oldest first."""
-        files = (self.path / "checkpoints").glob("step-*/trainer.json")
-        return sorted(file.parent for file in files if file.parent.name[5:].isdigit())
-
-    @property
     def model(self) -> Path:
         """The folder of the final model, in the Hugging Face format; it exists after training."""
         return self.path / "model"

@@ -30,8 +30,6 @@ class TransportNeeds:
     """The engines that it can reach: subclasses of this class."""
     gpus: Literal["same", "different"] | None = None
     """Whether engine and learner must share a GPU, or must not; None if GPUs do not matter."""
-    shared_disk: bool = False
-    """Whether learner and engines must see the same files, on a disk or in shared memory."""
     max_workers: int | None = None
     """Maximum worker processes of one engine; None if there is no maximum."""
     backend: str | None = None

@@ -45,11 +45,6 @@ class ScreenGeometry:
         return width, height - screen_frame.bar_height(height)
 
     @property
-    def density(self) -> int:
-        """Density in dots per inch."""
-        return self.density_override or self.physical_density
-
-    @property
     def physical_density(self) -> int:
         """Built-in density in dots per inch."""
         return min(self.physical) * _DENSITY_OF_720 // 720

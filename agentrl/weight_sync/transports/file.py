@@ -8,7 +8,6 @@ from typing import ClassVar
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.weight_transport import (
     PublishingLearner,
-    TransportNeeds,
     Update,
     UpdatedEngines,
     WeightTransport,
@@ -18,7 +17,6 @@ from agentrl.weight_sync.weight_transport import (
 class FileTransport(WeightTransport):
     """The learner writes a file, which every engine loads."""
 
-    needs = TransportNeeds(shared_disk=True)
     preference: ClassVar[int | None] = 0
     carries_adapters = True
 
