@@ -73,6 +73,7 @@ class FirstObservation:
     """Identifies it in messages."""
     observation: Any
     info: Mapping[str, Any]
+    """As `reset` returns it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

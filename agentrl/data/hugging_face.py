@@ -57,6 +57,11 @@ def open_hugging_face(data: str, folder: Path | None, selection: Selection) -> T
         raise ConfigError(
             f"{setting}={value}: {data} was saved by datasets' save_to_disk; remove the setting"
         )
+    if folder is not None and selection.revision is not None:  # the library would ignore it
+        raise ConfigError(
+            f"revision={selection.revision}: {data} is a folder on this machine, and only data "
+            "sets of the hub have revisions; remove the setting"
+        )
     if selection.streaming and selection.max_rows is None:
         raise ConfigError("streaming=true: set max_rows, the number of rows to fetch")
     # Without a network, an id falls back to what is cached under its name: folders are kept apart.

@@ -17,6 +17,11 @@ RewardRow = dict[str, float]
 
 BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
+INPUT_NAMES = (
+    "data_source", "response", "responses", "response_length", "response_ids", "ground_truth",
+    "images", "shown", "instructions", "env_rewards", "info",
+)  # fmt: skip
+"""The names that `inputs_of` gives besides those of the row's columns."""
 _MAX_BATCH_SIZE = 64
 """Maximum number of episodes per call, unless the function has an attribute `max_batch_size`."""
 

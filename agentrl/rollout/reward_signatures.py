@@ -12,7 +12,7 @@
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -21,7 +21,12 @@ import PIL.Image
 from agentrl.config import RewardConfig
 from agentrl.data import openrlhf
 from agentrl.errors import ConfigError
-from agentrl.rollout.reward_adapters import OVERALL, BatchFunction, RewardInputs
+from agentrl.rollout.reward_adapters import (
+    INPUT_NAMES,
+    OVERALL,
+    BatchFunction,
+    RewardInputs,
+)
 from agentrl.text import did_you_mean
 from agentrl.types import IMAGE
 
@@ -34,6 +39,8 @@ _FIRST = {
 }
 """The kind that the name of a function's first parameter implies."""
 _VERL = {"solution_str", "ground_truth"}
+_WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
+"""What TRL's reward functions get by name whatever the columns are."""
 
 
 def detect_kind(config: RewardConfig, function: Any) -> str:
@@ -143,20 +150,59 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
     parameters = inspect.signature(function).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound]
-    required = [p.name for p in parameters if p.name in names and p.default is p.empty]
+    required = required_columns("completions", function)
 
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
         given = _columns(inputs)
-        if lacking := [name for name in required if name not in given]:
-            raise ConfigError(
-                f"the reward function takes {lacking[0]!r}, which no column is named"
-                f"{did_you_mean(lacking[0], given)}. There are: {', '.join(sorted(given))}"
-            )
+        check_columns(_own_name(function), required, given)
         chosen = {k: v for k, v in given.items() if k in names or (takes_any and k not in bound)}
         rewards = list(_result(function(**chosen)))
         return [{OVERALL: 0.0 if reward is None else reward} for reward in rewards]
 
     return batch
+
+
+def required_columns(kind: str, function: Callable[..., Any]) -> tuple[str, ...]:
+    """The columns of a data set that a function cannot do without, by name.
+
+    Args:
+        kind: of its signature; only `completions` takes columns by their names.
+        function: bound to its kwargs.
+    """
+    if kind != "completions":
+        return ()
+    return tuple(
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.default is parameter.empty
+        and name not in _WITHOUT_COLUMNS
+    )
+
+
+def check_columns(name: str, required: Iterable[str], given: Collection[str]) -> None:
+    """Check that a function gets the columns that it requires.
+
+    Args:
+        name: of the function, for the message.
+        required: see `required_columns`.
+        given: the columns of the data set.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    known = {*given, *_WITHOUT_COLUMNS} - {"prompt"}  # it becomes `prompts`
+    for column in required:
+        if column not in known:
+            raise ConfigError(
+                f"rewards: {name} takes {column!r}, which no column is named"
+                f"{did_you_mean(column, known)}. There are: {', '.join(sorted(known))}"
+            )
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    own = getattr(function, "func", function)
+    return getattr(own, "__name__", type(own).__name__)
 
 
 def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ from agentrl.extension_points import REWARD
 from agentrl.rollout.reward_adapters import OVERALL, BatchReward, finite, inputs_of
 from agentrl.rollout.reward_signatures import (
     as_batch,
+    check_columns,
     declared_name,
     detect_kind,
     is_called_by_name,
+    required_columns,
 )
 from agentrl.types import Episode, ScoredEpisode
 
@@ -42,13 +44,27 @@ class RewardFunctions:
 
     def __init__(self, rewards: Sequence[RewardConfig], deadline_s: float = 60.0) -> None:
         self._components: list[tuple[str, Component, float]] = []
-        for config in rewards:
-            reward = load_reward_function(config)
+        self._loaded = [load_reward_function(config) for config in rewards]
+        for config, reward in zip(rewards, self._loaded, strict=True):
             name = _unique_name(reward.name, [part[0] for part in self._components])
             component = reward.component(name, deadline_s)
             self._components.append((name, component, config.weight))
         if not self._components:
             self._components.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
+
+    @property
+    def require_columns(self) -> bool:
+        """Whether a function takes columns of a data set by their names."""
+        return any(reward.required_columns for reward in self._loaded)
+
+    def check_columns(self, columns: Collection[str]) -> None:
+        """Check that a data set has the columns that the functions take.
+
+        Raises:
+            ConfigError: it lacks one.
+        """
+        for reward in self._loaded:
+            check_columns(reward.name, reward.required_columns, columns)
 
     def score(self, episode: Episode) -> ScoredEpisode:
         """All components and their weighted sum; a void episode has no reward.
@@ -82,6 +98,8 @@ class LoadedReward:
     function: Callable[..., Any]
     """Takes an episode, or a list of inputs."""
     is_batch: bool
+    required_columns: tuple[str, ...]
+    """Columns of a data set that it takes by name."""
 
     def component(self, name: str, deadline_s: float) -> Component:
         """The function as a component of the reward."""
@@ -109,6 +127,7 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
         name=declared_name(loaded) or config.function.rpartition(":")[2],
         function=as_batch(kind, function),
         is_batch=kind != "episode",
+        required_columns=required_columns(kind, function),
     )
 
 

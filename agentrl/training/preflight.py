@@ -5,12 +5,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
+from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
 from agentrl.policies.open_model import (
@@ -26,11 +28,14 @@ from agentrl.rollout.load_translator_and_players import (
     open_translator,
 )
 from agentrl.rollout.make_env import (
+    Split,
     baseline_players,
     check_env_kwargs,
     env_config_for,
     env_registration,
+    environment_class,
     eval_keys,
+    own_kwargs,
     with_allowed_apps,
 )
 from agentrl.rollout.scoring import RewardFunctions
@@ -47,6 +52,9 @@ from agentrl.weight_sync import transport_choice
 from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
+
+_ROWS_SEARCHED = 20
+"""Rows whose columns are looked at: a row may lack some."""
 
 
 def check(
@@ -194,6 +202,21 @@ def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:
         )
 
 
+def _check_columns(rewards: RewardFunctions, config: Config) -> None:
+    """Check the columns that reward functions take, where the rows are known before any episode."""
+    if not rewards.require_columns:
+        return
+    splits: tuple[Split, ...] = ("train", "eval")
+    for split in splits:
+        environment = env_config_for(config.env, config.eval, split)
+        cls = environment_class(env_registration(environment))
+        if (first := getattr(cls, "first_observations", None)) is None:
+            return
+        infos = [one.info for one in islice(first(**own_kwargs(environment)), _ROWS_SEARCHED)]
+        if columns := {name for info in infos for name in info.get(ROW, ())}:
+            rewards.check_columns(columns)
+
+
 def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
 
@@ -222,7 +245,7 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
     history_of(config.env)
     for name in players:
         load_player(config.env, name)
-    RewardFunctions(config.rewards)
+    _check_columns(RewardFunctions(config.rewards), config)
     check_evaluation_seeds(config.eval)
     check_run_seeds(
         config.seed,

@@ -120,7 +120,9 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             return
         for index, task in source.tasks():
             shown = {"text": task.problem, "images": task.images}
-            yield FirstObservation(row=index, name=task.name, observation=shown, info=_info(task))
+            yield FirstObservation(
+                row=index, name=task.name, observation=shown, info=_reset_info(task)
+            )
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -132,8 +134,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         # Other episodes may share the task's images; the caller owns its observation.
         images = tuple(image.copy() for image in self._task.images)
         shown = {"text": self._task.problem, "images": images}
-        row = {ROW: dict(self._task.row), IMAGE_COLUMN: self._task.image_column}
-        return shown, _info(self._task) | (row if self._task.row else {})
+        return shown, _reset_info(self._task)
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Answer; the episode is over."""
@@ -145,6 +146,12 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             info |= {"right": right, "metrics": {"accuracy": float(right)}}
         # The episode is over: there is nothing more to show.
         return {"text": "", "images": ()}, float(right or 0), True, False, info
+
+
+def _reset_info(task: Task) -> dict[str, Any]:
+    """The info, and the row's columns for reward functions."""
+    row = {ROW: dict(task.row), IMAGE_COLUMN: task.image_column} if task.row else {}
+    return _info(task) | row
 
 
 def _info(task: Task) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 import base64
 import dataclasses
+import http.server
 import json
+import threading
 
 import numpy as np
 import pytest
 
 import agentrl
-from agentrl.config import RewardConfig
+from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.training.preflight import check_env_setup
 from tests.data.rows import picture, png, write_jsonl
 from tests.rollout.test_collector import episode_of
 from tests.rollout.test_reward_adapters import TICKET
@@ -185,6 +188,19 @@ def test_r1v_functions_get_the_tagged_solution_of_the_row(folder):
     path = written(folder, R1V)
     assert totals(path, f"{OURS}trl_accuracy") == [1.0, 0.0]
     assert totals(path, f"{OURS}trl_format", [RIGHT, "3"]) == [1.0, 0.0]
+
+
+def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder):
+    path = written(folder, {"problem": "<image>How many?", "image": "a.png", "answer": "3"})
+    reward = [RewardConfig(function=f"{OURS}trl_accuracy")]
+    qa = EnvConfig(id="QA-v0", kwargs={"data": str(path)})
+    with pytest.raises(
+        ConfigError, match=r"^rewards: trl_accuracy takes 'solution'.* There are: answer, complet"
+    ):
+        check_env_setup(Config(env=qa, rewards=reward))
+    check_env_setup(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
+    written(folder, R1V)
+    check_env_setup(Config(env=qa, rewards=reward))
 
 
 # --- veRL ---------------------------------------------------------------------------------
@@ -369,6 +385,38 @@ def test_the_first_rows_of_a_stream_are_read(configured):
 def test_settings_of_the_hub_do_not_apply_to_a_file(folder, settings):
     with pytest.raises(ConfigError, match="is a single file; remove the setting"):
         asked(written(folder, EASYR1), **settings)
+
+
+def test_a_revision_reaches_the_hub_and_does_not_apply_to_a_folder(configured, monkeypatch):
+    import datasets
+
+    asked_for = []
+
+    class Hub(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked_for.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Hub) as hub:
+        url = f"http://127.0.0.1:{hub.server_port}"
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", url)
+        thread = threading.Thread(target=hub.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with pytest.raises(ConfigError, match="cannot be loaded from the hub"):
+                asked("owner/name", revision="v1.2")
+        finally:
+            hub.shutdown()
+            thread.join(10)
+    assert asked_for
+    assert all(path.startswith("/datasets/owner/name/resolve/v1.2/") for path in asked_for)
+    with pytest.raises(ConfigError, match=r"revision=v1\.2: .* is a folder on this machine"):
+        asked(configured, name="easy", split="train", revision="v1.2")
 
 
 def test_columns_of_pictures_are_not_recorded(folder):
