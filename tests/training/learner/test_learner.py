@@ -127,6 +127,22 @@ def test_a_shifted_engine_is_reported_as_mismatch(make_learner, config, model_ad
     assert metrics["mismatch_max"] == pytest.approx(0.1, abs=1e-4)
 
 
+def test_log_ratios_of_a_reply_are_bounded_after_their_mean_and_their_sum(
+    make_learner, config, model_adapter
+):
+    """One extreme token must count as much as it is, not as 20: else both would be below 1."""
+    kind = "algorithm.importance_correction.kind=sequence_truncate"
+    learner = make_learner(configuration.resolve(config, ["algorithm.name=gspo", kind]))
+    [item] = on_policy(learner, [sample(model_adapter, 0, reply=12, advantage=1.0)])
+    ratios = (60.0, *[-2.4] * 11)
+    old = [p - r for p, r in zip(item.logprobs, ratios, strict=True)]
+    engine = [p - r for p, r in zip(old, ratios, strict=True)]
+    metrics = learner.update([changed(item, logprobs=tuple(engine), old_logprobs=tuple(old))])
+    assert metrics["correction"] == pytest.approx(2.0)
+    assert metrics["loss"] == pytest.approx(-2.0 * (1 + 4e-4), rel=1e-5)
+    assert metrics["clip_share"] == 1.0
+
+
 def test_mismatch_is_reported_if_all_advantages_are_zero(make_learner, config, model_adapter):
     learner = make_learner(config)
     before = learner.weights()
