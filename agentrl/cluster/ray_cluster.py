@@ -20,6 +20,9 @@ from agentrl.text import with_short_serials
 
 _CONNECT_S = 10.0
 """Deadline for a connection to the address of a cluster."""
+_SETTINGS = b"\x04"
+"""Type of the frame that begins each side of an HTTP/2 connection."""
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 _joined_here = False
 """Whether `join_cluster` started Ray's session; a user may have called `ray.init` before."""
 
@@ -66,7 +69,7 @@ def join_cluster() -> Any:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Connect to a cluster's host and port; `ray.init` would try for minutes.
+    """Connect to a cluster's host and port, where gRPC must answer; `ray.init` waits for minutes.
 
     Args:
         address: RAY_ADDRESS. Other forms than `HOST:PORT` and `ray://HOST:PORT` are left to Ray.
@@ -78,7 +81,9 @@ def _check_reachable(address: str | None) -> None:
     if found is None:
         return
     try:
-        socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S).close()
+        with socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S) as connection:
+            if os.environ.get("RAY_USE_TLS") != "1":
+                _check_grpc(connection)
     except (OSError, OverflowError, UnicodeError) as error:
         why = f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
         raise ClusterError(
@@ -86,6 +91,18 @@ def _check_reachable(address: str | None) -> None:
             "that its head node runs (ray start --head), or unset RAY_ADDRESS to start Ray on this "
             "machine"
         ) from error
+
+
+def _check_grpc(connection: socket.socket) -> None:
+    """Check that a server begins an HTTP/2 connection, as those of Ray do (RFC 9113, section 3.4).
+
+    Raises:
+        OSError: it does not, or not in time.
+    """
+    connection.sendall(_HTTP2_PREFACE)
+    header = connection.recv(9)  # of its SETTINGS frame: length, type, flags, stream
+    if header[3:4] != _SETTINGS:
+        raise OSError("what listens there is not Ray")
 
 
 @contextmanager

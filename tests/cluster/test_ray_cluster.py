@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,6 +91,33 @@ def test_a_cluster_that_does_not_answer_is_reported_soon(monkeypatch: pytest.Mon
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ClusterError, match=rf"{address}: the cluster cannot be reached.*refused"):
         ray_cluster.join_cluster()
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", None])
+def test_a_port_that_is_not_rays_is_reported_soon(
+    monkeypatch: pytest.MonkeyPatch, says: bytes | None
+) -> None:
+    """It closes the connection, answers something else, or says nothing at all."""
+    monkeypatch.setattr(ray_cluster, "_CONNECT_S", 0.2)
+
+    def serve() -> None:
+        with server.accept()[0] as connection:
+            if says is None:
+                over.wait(10)
+            else:
+                connection.recv(1024)
+                connection.sendall(says)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        why = r"no answer within 0\.2 s" if says is None else "what listens there is not Ray"
+        with pytest.raises(ClusterError, match=rf"cannot be reached: {why}.*ray start --head"):
+            ray_cluster.join_cluster()
+        over.set()
+        thread.join(10)
 
 
 def test_joining_keeps_the_handler_of_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
