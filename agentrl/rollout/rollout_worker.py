@@ -71,6 +71,8 @@ class RolloutWorker:
         self._scorer = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
+        self._run_exit = AsyncExitStack()
+        """What `finish` closes."""
         self._scorers = Workers("scoring")
         self._exit.callback(self._scorers.close)
         self.engine: Engine | None = None
@@ -98,23 +100,50 @@ class RolloutWorker:
                 writer=f"rollout{self._share[0]}",
                 config=self._config.digest(),
             )
-            self._exit.callback(self._recorder.close)
+            self._run_exit.callback(self._recorder.close)
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
         if self._run is not None and env_registration(self._config.env).app is not None:
             self._live = LivePhones(self._run, f"rollout{self._share[0]}")
-            self._exit.callback(self._live.close)
+            self._run_exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
             self._config, keep, self._share, self._phones, self._live, self.resize_of
         )
-        self._exit.callback(self.env_pool.close)
+        self._run_exit.callback(self.env_pool.close)
         pool = getattr(self.env_pool, "pool", None)
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
         return self.env_pool.min_count
+
+    async def finish(self) -> None:
+        """Close the phones, the environments and the recorder, but not the engine; see `switch`."""
+        await self._run_exit.aclose()
+        self._live = None
+
+    async def switch(
+        self, config: Config, run: Path | None, phones: SharedPhones | None = None
+    ) -> int:
+        """Play another environment from now on, with the same engine and weights.
+
+        Args:
+            config: the job, which may have another environment, rewards, evaluation and run.
+            run: see the class.
+            phones: see the class.
+
+        Returns:
+            See `start`.
+
+        Raises:
+            ConfigError: see `start`, and `RewardFunctions`.
+        """
+        await self.finish()
+        self._config, self._run, self._phones = config, run, phones
+        self._scorer = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
+        self.progress, self._failures = CollectionProgress(), FailureLog()
+        return await self.start()
 
     def resize_of(self, dialect: Dialect) -> Resize:
         """The resize that the model that plays applies to screens."""
@@ -382,4 +411,7 @@ class RolloutWorker:
 
     async def close(self) -> None:
         """Close the engine and the phones; may be called twice."""
-        await self._exit.aclose()
+        try:
+            await self.finish()
+        finally:
+            await self._exit.aclose()

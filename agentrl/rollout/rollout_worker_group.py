@@ -67,6 +67,24 @@ class RolloutWorkerGroup:
             *(self._call(k, self._start_s, "start") for k in range(len(self._actors)))
         )
 
+    async def finish(self) -> None:
+        """See RolloutWorker.finish."""
+        await self.call_all("finish")
+        await self._close_phones()
+
+    async def switch(self, config: Config, run: Path | None) -> None:
+        """See RolloutWorker.switch."""
+        await self.finish()
+        tree, here = config.to_dict(), run and run.absolute()
+        self._phones = await _shared_phones(config, here)
+        calls = [actor.switch.remote(tree, here, self._phones) for actor in self._actors]
+        self._in_flight = await asyncio.gather(
+            *(
+                ray_cluster.await_result(call, f"rollout actor {k}", self._start_s)
+                for k, call in enumerate(calls)
+            )
+        )
+
     async def collect(
         self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
@@ -126,8 +144,12 @@ class RolloutWorkerGroup:
         await asyncio.gather(
             *(_close_and_kill(*one, min(_CLOSE_S, self._start_s)) for one in actors)
         )
-        if self._phones is not None:
-            await _close_and_kill(self._phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
+        await self._close_phones()
+
+    async def _close_phones(self) -> None:
+        phones, self._phones = self._phones, None
+        if phones is not None:
+            await _close_and_kill(phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
 class RayLink(EngineLink):
@@ -200,10 +222,21 @@ class RolloutActor:
         phones: SharedPhones | None = None,
         version: int = 0,
     ) -> None:
-        if run is not None:
-            ray_cluster.redirect_output(run, f"rollout{share[0]}", ray_cluster.serials_in(tree))
-        settings = configuration.from_dict(tree)
+        self._name = f"rollout{share[0]}"
+        settings = self._settings(tree, run)
         self._rollouts = RolloutWorker(settings, folder, run, share, phones, version)
+
+    def _settings(self, tree: dict[str, Any], run: Path | None) -> Config:
+        """The configuration, after sending this process's output to the run's logs."""
+        if run is not None:
+            ray_cluster.redirect_output(run, self._name, ray_cluster.serials_in(tree))
+        return configuration.from_dict(tree)
+
+    async def switch(
+        self, tree: dict[str, Any], run: Path | None, phones: SharedPhones | None
+    ) -> int:
+        """See RolloutWorker.switch."""
+        return await self._rollouts.switch(self._settings(tree, run), run, phones)
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """One of the methods of `RolloutWorker`."""
@@ -241,8 +274,7 @@ async def open_rollouts(
     # Now that the cluster's GPUs are known.
     TransportChoice(rollout=rollout, train=train, lora=config.model.lora).check()
     tree, here, count = config.to_dict(), run and run.absolute(), rollout.actors
-    shares_phones = count > 1 and env.find_env(config.env.id).app is not None
-    phones = await _open_phones(tree, here, rollout.start_deadline_s) if shares_phones else None
+    phones = await _shared_phones(config, here)
     remote = ray.remote(RolloutActor).options(
         num_cpus=0,  # episodes mostly wait; the engine has its own threads
         num_gpus=ray_cluster.gpus_per_actor(count, train.ranks),
@@ -265,12 +297,15 @@ async def _started(rollouts: AnyRollouts) -> AnyRollouts:
     return rollouts
 
 
-async def _open_phones(tree: dict[str, Any], run: Path | None, start_s: float) -> SharedPhones:
-    """Start the phone pool shared by several actors."""
+async def _shared_phones(config: Config, run: Path | None) -> SharedPhones | None:
+    """Start the phone pool shared by several actors; None if they share none."""
     import ray
 
+    if config.rollout.actors == 1 or env.find_env(config.env.id).app is None:
+        return None
+    start_s = config.rollout.start_deadline_s
     remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
-    actor = remote.remote(tree, run)
+    actor = remote.remote(config.to_dict(), run)
     try:
         count, grows = await ray_cluster.await_result(actor.start.remote(), _PHONE_POOL, start_s)
     except BaseException:

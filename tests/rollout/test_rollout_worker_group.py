@@ -102,6 +102,24 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
 
 @slow
 @pytest.mark.adb
+async def test_actors_switch_to_an_environment_without_phones_and_back(two_actors, tmp_path):
+    rollouts, run = two_actors
+    before = await processes_of(rollouts)
+    await rollouts.switch(countdown(length=2), tmp_path)
+    requests = requests_of_step("eval", 1, [5, 6], 1)
+    episodes = await rollouts.collect(requests, "player")
+    assert [e.episode.reset_info["left"] for e in episodes] == [2, 2]
+    for number in (0, 1):
+        assert (tmp_path / "episodes" / f"index-rollout{number}.jsonl").read_text()
+    await ended(before[2])
+    await rollouts.switch(number_game(), run)
+    assert [of_one[0] for of_one in (await processes_of(rollouts))[:2]] == [
+        of_one[0] for of_one in before[:2]
+    ]
+
+
+@slow
+@pytest.mark.adb
 async def test_killed_actor_ends_the_collection_at_once_and_leaves_no_process(two_actors):
     rollouts, _ = two_actors
     processes = await processes_of(rollouts)

@@ -3,7 +3,7 @@
 import io
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,6 @@ import numpy as np
 from rich.console import Console
 
 from agentrl import event_loop
-from agentrl.cluster import ray_cluster
 from agentrl.config import Config, parse_loggers
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
@@ -22,15 +21,14 @@ from agentrl.extension_points import LOGGER
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import Split
-from agentrl.rollout.rollout_worker_group import AnyRollouts, open_rollouts
+from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.long_prompts import skip_long_prompts
+from agentrl.training.evaluation.shared_rollouts import SharedRollouts
 from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
     is_served,
-    model_folder,
     model_of_run,
     trained_steps,
     with_served_model,
@@ -38,6 +36,7 @@ from agentrl.training.model_to_play import (
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork, show_progress
 from agentrl.training.run_folder import RunFolder, open_target, overridden_name
+from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)
@@ -261,7 +260,7 @@ def evaluate(
     player = None if policy == "model" else policy
     job = check_evaluation(config, run, target, player, greedy, checkpoint, demos)
     job.warn_if_untrained()
-    return play_evaluation(job)
+    return play_evaluations([(job, {})])[0]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -317,13 +316,42 @@ def check_evaluation(
     )
 
 
-def play_evaluation(job: EvaluationJob, header: Mapping[str, Any] | None = None) -> Evaluation:
-    """Play and record an evaluation; `header` is added to its summary.
+def play_evaluations(jobs: Sequence[tuple[EvaluationJob, Mapping[str, Any]]]) -> list[Evaluation]:
+    """Play and record evaluations of one policy, one after the other; its model is loaded once.
+
+    Args:
+        jobs: each with what is added to its summary. They differ in their environments, rewards,
+            evaluation settings and folders.
 
     Raises:
-        ConfigError: its folder exists already, or cannot be created.
+        ConfigError: a folder exists already, or cannot be created.
         WorldError: see `evaluate`.
+        SystemExit: with status 143, after SIGTERM.
     """
+    return event_loop.run(_play_all(jobs))
+
+
+async def _play_all(
+    jobs: Sequence[tuple[EvaluationJob, Mapping[str, Any]]],
+) -> list[Evaluation]:
+    evaluated = jobs[0][0].evaluated
+    with acknowledge_stop_signals(), TemporaryDirectory(prefix="agentrl-") as scratch:
+        rollouts = SharedRollouts(
+            Path(scratch),
+            needs_model=evaluated.player is None and not evaluated.served,
+            checkpoint=evaluated.checkpoint,
+            version=evaluated.step,
+        )
+        try:
+            return [await _play_and_record(rollouts, job, header) for job, header in jobs]
+        finally:
+            await rollouts.close()
+
+
+async def _play_and_record(
+    rollouts: SharedRollouts, job: EvaluationJob, header: Mapping[str, Any]
+) -> Evaluation:
+    """Play one evaluation and write its summary; a folder without any episode is removed."""
     config, evaluated = job.config, job.evaluated
     folder = RunFolder.create(config.run, f"{job.split}-{evaluated.name}-{job.name}")
     folder.save_config(config)
@@ -333,65 +361,47 @@ def play_evaluation(job: EvaluationJob, header: Mapping[str, Any] | None = None)
         "policy": model or evaluated.player or "model",
         "checkpoint": evaluated.checkpoint_step,
         "greedy": job.greedy,
-        **(header or {}),
+        **header,
     }
-    evaluation = _evaluate(config, folder.path, evaluated, job.split, greedy=job.greedy)
-    return replace(_recorded(folder, summary, evaluation), run=folder.path, model=model)
-
-
-def _recorded(
-    folder: RunFolder, header: dict[str, Any], evaluation: Coroutine[Any, Any, Evaluation]
-) -> Evaluation:
-    """Run an evaluation and write its summary; a folder without any episode is removed."""
     with lock_folder(folder.path):
-        folder.write_summary(header)  # the viewer shows it while episodes are played
+        folder.write_summary(summary)  # the viewer shows it while episodes are played
         try:
-            found = event_loop.run(evaluation)
+            found = await _evaluate(rollouts, job, folder.path)
         except BaseException:
             folder.remove_if_empty()
             raise
         audit = {"audit": found.audit} if found.audit else {}
-        folder.write_summary({**header, **found.summary(), **audit})
-    return found
+        folder.write_summary({**summary, **found.summary(), **audit})
+    return replace(found, run=folder.path, model=model)
 
 
-async def _evaluate(
-    config: Config, folder: Path, evaluated: _EvaluatedPolicy, split: Split, *, greedy: bool
-) -> Evaluation:
-    count, name, step = config.eval.episodes, evaluated.name, evaluated.step
+async def _evaluate(rollouts: SharedRollouts, job: EvaluationJob, folder: Path) -> Evaluation:
+    config, evaluated = job.config, job.evaluated
+    count, name = config.eval.episodes, evaluated.name
     chosen = (
         env_seeds.demonstration_seeds(config.seed, count)
-        if split == "demo"
+        if job.split == "demo"
         else env_seeds.evaluation_seeds(config.eval, count)
     )
-    with (
-        TemporaryDirectory(prefix="agentrl-") as scratch,
-        _shown(config.logging, folder) as display,
-    ):
-        needs_no_model = evaluated.player is not None or evaluated.served
-        model = (
-            None
-            if needs_no_model
-            else model_folder(config.model, config.seed, Path(scratch), evaluated.checkpoint)
-        )
-        if model is not None:
-            config = skip_long_prompts(config, model)
-        rollouts = await open_rollouts(config, model, folder, step)
+    with _shown(config.logging, folder) as display:
         try:
+            opened = await rollouts.open(config, folder)
             display.stage("evaluation")
-            async with show_progress(rollouts, display.progress, count, name):
-                return await play_held_out(
-                    rollouts,
+            async with show_progress(opened, display.progress, count, name):
+                found = await play_held_out(
+                    opened,
                     chosen,
-                    split=split,
-                    name=f"{name} greedy" if greedy else name,
-                    step=step,
+                    split=job.split,
+                    name=f"{name} greedy" if job.greedy else name,
+                    step=evaluated.step,
                     player=evaluated.player,
-                    greedy=greedy,
+                    greedy=job.greedy,
                 )
-        finally:
-            await rollouts.close()
-            ray_cluster.leave_cluster()
+        except BaseException:
+            await rollouts.close()  # also of actors that have died
+            raise
+        await rollouts.finish()
+    return found
 
 
 @contextmanager

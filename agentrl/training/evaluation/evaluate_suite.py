@@ -12,7 +12,7 @@ from agentrl.training.evaluation.evaluate import (
     Evaluation,
     EvaluationJob,
     check_evaluation,
-    play_evaluation,
+    play_evaluations,
 )
 from agentrl.training.evaluation.suite import SuiteEntry, entries_of
 from agentrl.training.run_folder import open_target, overridden_name
@@ -33,7 +33,7 @@ def evaluate_suite(
 ) -> dict[str, Evaluation]:
     """Evaluate the model of a run or of a configuration, or a scripted player, on a suite.
 
-    Each entry is recorded in a folder of its own; models are loaded again for each.
+    Each entry is recorded in a folder of its own; the model is loaded once.
 
     Args:
         target: a run's folder, a configuration, or its file or name.
@@ -67,9 +67,10 @@ def evaluate_suite(
         except ConfigError as error:
             raise ConfigError(f"eval.suite={suite}, entry {entry.name!r}: {error}") from error
     next(iter(jobs.values())).warn_if_untrained()
-    return {
-        name: play_evaluation(job, {"suite": suite, "entry": name}) for name, job in jobs.items()
-    }
+    played = play_evaluations(
+        [(job, {"suite": suite, "entry": name}) for name, job in jobs.items()]
+    )
+    return dict(zip(jobs, played, strict=True))
 
 
 def summaries(results: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:

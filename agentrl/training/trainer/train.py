@@ -26,8 +26,8 @@ from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
+from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.training.trainer.stop_signals import acknowledge_stop_signals
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,6 +113,25 @@ def test_a_server_that_only_fails_ends_the_evaluation(
     server.usual = lambda body: refusal(400, "never")
     assert play(server, tmp_path, "eval", "--episodes=2", "rollout.max_refills=1") == 1
     assert "2 of 2 episodes are void" in capsys.readouterr().err
+
+
+def test_sigterm_ends_an_evaluation_in_order(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def terminate(body: dict[str, Any]) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        server.over.wait(20)
+        return ok(reply("too late"))
+
+    server.answers += [ok(reply("Hello!"))] * 2
+    server.usual = terminate
+    before = signal.signal(signal.SIGTERM, lambda number, frame: server.over.set())
+    try:
+        assert play(server, tmp_path, "eval", "--episodes=1", "rollout.max_refills=0") == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "terminated: stopping" in caplog.text
+    assert replay.open(recorded(tmp_path)).episodes() == []
 
 
 def test_episodes_played_by_a_server_are_trained_on(

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import cli
+from agentrl import cli, replay
 from agentrl.config import Config, EnvConfig, RewardConfig, load
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
+from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.training.evaluation.evaluate_suite import evaluate_suite, summaries
 from agentrl.training.evaluation.suite import SuiteEntry, entries_of
 
@@ -44,6 +45,29 @@ def test_each_entry_is_played_and_recorded_by_itself(tmp_path) -> None:
     rows = summaries(results)
     mean = sum(result.metrics["turns"] for result in results.values()) / 4
     assert rows["mean"]["turns"] == pytest.approx(mean, abs=1e-3)
+
+
+class CountedEngine(HFEngine):
+    starts = 0
+
+    async def start(self) -> None:
+        type(self).starts += 1
+        await super().start()
+
+
+def test_the_model_is_loaded_once_for_all_entries(own_suite, tmp_path) -> None:
+    lakes = "{'map_name': '4x4'}), SuiteEntry(name='b', episodes=2, kwargs={'map_name': '8x8'}"
+    name = own_suite("two_lakes", f"[SuiteEntry(name='a', episodes=2, kwargs={lakes})]")
+    engine = [f"rollout.engine={__name__}:CountedEngine", "rollout.launcher=local"]
+    quiet = [f"run.dir={tmp_path}/runs", "logging=[]", "rollout.max_new_tokens=1"]
+    small = ["env.max_turns=1", "model.tiny={layers: 1, hidden: 32, heads: 1, kv_heads: 1}"]
+    results = evaluate_suite("frozen_lake", name, overrides=[*engine, *quiet, *small])
+    assert CountedEngine.starts == 1
+    for entry, squares in (("a", "4x4"), ("b", "8x8")):
+        run = results[entry].run
+        assert run is not None
+        assert load(run / "config.yaml").env.kwargs["map_name"] == squares
+        assert len(replay.open(run).episodes()) == results[entry].episodes == 2
 
 
 def test_the_command_prints_a_row_per_entry(tmp_path, capsys) -> None:
