@@ -84,7 +84,7 @@ def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
         for extension in point.extensions():
             found = point.resolve(extension.name)
             assert all((found.about, found.source, found.formula)), extension.name
-    by_hand = " ".join(rows for law, rows, _ in make.TESTS if law == "by hand")
+    by_hand = " ".join(rows for invariant, rows, _ in make.TESTS if invariant == "by hand")
     for extension in (*ALGORITHM.extensions(), *LOSS.extensions()):
         assert f"`{extension.name}`" in by_hand, extension.name
     for _, _, test in make.TESTS:

@@ -9,8 +9,8 @@ from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
 from agentrl.config import AlgorithmConfig, Config, algorithm_defaults
 from agentrl.conformance.checking import reference
-from agentrl.conformance.support import advantage_laws, loss_laws
-from agentrl.conformance.support.loss_laws import sample_tokens
+from agentrl.conformance.support import advantage_invariants, loss_invariants
+from agentrl.conformance.support.loss_invariants import sample_tokens
 from agentrl.conformance.support.sample_steps import Groups, sample_steps
 
 _SPREADS = (0.0, 0.5, 1e4)
@@ -50,19 +50,19 @@ def check_requirements(target: type[Algorithm]) -> None:
 def check_form(target: type[Algorithm]) -> None:
     """Advantages are finite, one for each sampled token, and 0 elsewhere."""
     for algorithm, groups in _cases(target):
-        advantage_laws.form_law(algorithm, groups)
+        advantage_invariants.form_invariant(algorithm, groups)
 
 
 def check_layout(target: type[Algorithm]) -> None:
     """The same tokens get the same advantages however episodes are laid out."""
     for algorithm, groups in _cases(target):
-        advantage_laws.layout_law(algorithm, groups)
+        advantage_invariants.layout_invariant(algorithm, groups)
 
 
 def check_mask(target: type[Algorithm]) -> None:
     """Tokens that were not sampled have no influence."""
     for algorithm, groups in _cases(target):
-        advantage_laws.mask_law(algorithm, groups, 77.0)
+        advantage_invariants.mask_invariant(algorithm, groups, 77.0)
 
 
 def check_order(target: type[Algorithm]) -> None:
@@ -70,13 +70,13 @@ def check_order(target: type[Algorithm]) -> None:
     rng = np.random.default_rng(0)
     for algorithm, groups in _cases(target):
         orders = [rng.permutation(len(group)).tolist() for group in groups]
-        advantage_laws.order_law(algorithm, groups, orders)
+        advantage_invariants.order_invariant(algorithm, groups, orders)
 
 
 def check_void_episodes(target: type[Algorithm]) -> None:
     """Void episodes, which a fault ended, do not influence others."""
     for algorithm, groups in _cases(target):
-        advantage_laws.void_law(algorithm, groups)
+        advantage_invariants.void_invariant(algorithm, groups)
 
 
 def check_shift(target: type[Algorithm]) -> None:
@@ -87,13 +87,13 @@ def check_shift(target: type[Algorithm]) -> None:
     discount = 1.0 if target.compares == "turns" else 0.5
     for algorithm, groups in _cases(target):
         algorithm.config.discount = discount
-        advantage_laws.shift_law(algorithm, groups, 3.0)
+        advantage_invariants.shift_invariant(algorithm, groups, 3.0)
 
 
 def check_resampling(target: type[Algorithm]) -> None:
     """If it draws episodes again, they are valid, and the same for the same seed."""
     for seed, (algorithm, groups) in enumerate(_cases(target)):
-        advantage_laws.resample_law(algorithm, groups, seed)
+        advantage_invariants.resample_invariant(algorithm, groups, seed)
 
 
 def check_hooks(target: type[Algorithm]) -> None:
@@ -113,7 +113,7 @@ def check_loss_form(target: type[Algorithm]) -> None:
     algorithm = _made(target)
     for spread in _SPREADS:
         for seed in range(10):
-            loss_laws.form_law(algorithm.loss, sample_tokens(seed, spread))
+            loss_invariants.form_invariant(algorithm.loss, sample_tokens(seed, spread))
 
 
 def check_loss_splits(target: type[Algorithm]) -> None:
@@ -121,16 +121,16 @@ def check_loss_splits(target: type[Algorithm]) -> None:
     algorithm = _made(target)
     for seed in range(10):
         tokens = sample_tokens(seed)
-        loss_laws.split_law(algorithm.loss, tokens)
+        loss_invariants.split_invariant(algorithm.loss, tokens)
         order = np.random.default_rng(seed).permutation(len(tokens.turn)).tolist()
-        loss_laws.order_law(algorithm.loss, tokens, order)
+        loss_invariants.order_invariant(algorithm.loss, tokens, order)
 
 
 def check_loss_without_advantage(target: type[Algorithm]) -> None:
     """Tokens with advantage 0 have no gradient."""
     algorithm = _made(target)
     for seed in range(10):
-        loss_laws.idle_law(algorithm.loss, sample_tokens(seed))
+        loss_invariants.idle_invariant(algorithm.loss, sample_tokens(seed))
 
 
 def _cases(target: type[Algorithm]) -> Iterator[tuple[Algorithm, Groups]]:

@@ -6,8 +6,8 @@ from agentrl import config as configuration
 from agentrl.algorithms.core.policy_loss import PolicyLoss, load_loss
 from agentrl.config import Config, algorithm_defaults
 from agentrl.conformance.checking import reference
-from agentrl.conformance.support import loss_laws
-from agentrl.conformance.support.loss_laws import sample_tokens
+from agentrl.conformance.support import loss_invariants
+from agentrl.conformance.support.loss_invariants import sample_tokens
 
 
 def check_description(target: type[PolicyLoss]) -> None:
@@ -33,21 +33,21 @@ def check_form(target: type[PolicyLoss]) -> None:
     loss = _made(target)
     for spread in (0.0, 0.5):
         for seed in range(10):
-            loss_laws.form_law(loss, sample_tokens(seed, spread))
+            loss_invariants.form_invariant(loss, sample_tokens(seed, spread))
 
 
 def check_far_tokens(target: type[PolicyLoss]) -> None:
     """Loss and gradient are finite where probabilities changed a lot: bound the log-ratio."""
     loss = _made(target)
     for seed in range(10):
-        loss_laws.form_law(loss, sample_tokens(seed, 1e4))
+        loss_invariants.form_invariant(loss, sample_tokens(seed, 1e4))
 
 
 def check_splits(target: type[PolicyLoss]) -> None:
     """Splitting a batch between replies changes neither loss nor gradient."""
     loss = _made(target)
     for seed in range(10):
-        loss_laws.split_law(loss, sample_tokens(seed))
+        loss_invariants.split_invariant(loss, sample_tokens(seed))
 
 
 def check_order(target: type[PolicyLoss]) -> None:
@@ -56,14 +56,14 @@ def check_order(target: type[PolicyLoss]) -> None:
     for seed in range(10):
         tokens = sample_tokens(seed)
         order = np.random.default_rng(seed).permutation(len(tokens.turn)).tolist()
-        loss_laws.order_law(loss, tokens, order)
+        loss_invariants.order_invariant(loss, tokens, order)
 
 
 def check_without_advantage(target: type[PolicyLoss]) -> None:
     """Tokens with advantage 0 have no gradient."""
     loss = _made(target)
     for seed in range(10):
-        loss_laws.idle_law(loss, sample_tokens(seed))
+        loss_invariants.idle_invariant(loss, sample_tokens(seed))
 
 
 def _config(target: type[PolicyLoss]) -> Config:

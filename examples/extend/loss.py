@@ -1,7 +1,7 @@
 """A policy loss in one file: Simple Policy Optimization (arXiv:2401.16025).
 
 PPO ignores a token as soon as its probability ratio leaves the clipping range. Here a quadratic
-penalty pulls the ratio back instead: the loss of a token is least at r = 1 + epsilon sign(A).
+penalty pulls the ratio back instead: r = 1 + epsilon sign(A) minimizes the loss of a token.
 
     agentrl check loss examples/extend/loss.py:SimplePolicyLoss
     agentrl train number_game algorithm.loss=examples/extend/loss.py:SimplePolicyLoss
@@ -27,7 +27,7 @@ class SimplePolicyLoss(PolicyLoss):
     @dataclass(slots=True, kw_only=True)
     class Config(LossConfig):
         epsilon: float = 0.2
-        """How far from 1 the loss of a token is least."""
+        """Distance from 1 of the ratio that minimizes a token's loss."""
 
         def validate(self) -> None:
             check_positive("algorithm.loss", self, "epsilon")

@@ -1,4 +1,4 @@
-"""A reward function of your own: the environment's reward, less for long replies.
+"""A reward function of your own: the environment's reward minus a cost per token.
 
 agentrl check reward reward.py:brief per_token=0.01
 agentrl train number_game "rewards=[{function: reward.py:brief, kwargs: {per_token: 0.01}}]"

@@ -17,7 +17,7 @@ from agentrl.algorithms.core.advantages import (
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.config import algorithm_config
-from agentrl.conformance.support import advantage_laws
+from agentrl.conformance.support import advantage_invariants
 from agentrl.conformance.support.sample_steps import (
     layouts,
     model_scores,
@@ -80,13 +80,13 @@ def flat(advantages):
 
 @given(groups=steps(), name=ANY)
 def test_advantages_are_finite_and_leave_their_inputs_unchanged(groups, name):
-    advantage_laws.form_law(algorithm(name), groups)
+    advantage_invariants.form_invariant(algorithm(name), groups)
 
 
 @given(groups=steps(), name=ANY)
 def test_every_layout_gives_the_same_advantage_to_the_same_tokens(groups, name):
-    """Law 1: as one conversation, as a window of turns, or one sample for each turn."""
-    advantage_laws.layout_law(algorithm(name), groups)
+    """Invariant 1: as one conversation, as a window of turns, or one sample for each turn."""
+    advantage_invariants.layout_invariant(algorithm(name), groups)
 
 
 def test_the_layouts_of_an_episode_differ():
@@ -96,14 +96,14 @@ def test_the_layouts_of_an_episode_differ():
 
 @given(groups=steps(), name=st.sampled_from(OF_EPISODES), shift=st.integers(-20, 20))
 def test_shifting_all_rewards_of_a_group_changes_no_advantage(groups, name, shift):
-    """Law 4, where whole episodes are compared: at any discount."""
-    advantage_laws.shift_law(algorithm(name), groups, shift)
+    """Invariant 4, where whole episodes are compared: at any discount."""
+    advantage_invariants.shift_invariant(algorithm(name), groups, shift)
 
 
 @given(groups=steps(), name=st.sampled_from(OF_TURNS), shift=st.integers(-20, 20))
 def test_shifting_all_rewards_of_a_group_changes_no_turn_without_a_discount(groups, name, shift):
-    """Law 4, where turns are compared by the whole return: each increases by the same."""
-    advantage_laws.shift_law(algorithm(name, discount=1.0), groups, shift)
+    """Invariant 4, where turns are compared by the whole return: each increases by the same."""
+    advantage_invariants.shift_invariant(algorithm(name, discount=1.0), groups, shift)
 
 
 @given(
@@ -115,9 +115,9 @@ def test_shifting_all_rewards_of_a_group_changes_no_turn_without_a_discount(grou
 def test_shifting_all_rewards_of_a_group_changes_no_turn_as_far_from_the_end(
     groups, name, shift, discount
 ):
-    """Law 4, where turns at equal states have equally many turns left."""
+    """Invariant 4, where turns at equal states have equally many turns left."""
     groups = [[counting_down(one) for one in group] for group in groups]
-    advantage_laws.shift_law(algorithm(name, discount=discount), groups, shift)
+    advantage_invariants.shift_invariant(algorithm(name, discount=discount), groups, shift)
 
 
 def counting_down(scored):
@@ -137,12 +137,12 @@ def test_a_shift_that_is_discounted_differently_changes_advantages(name):
     """The exception to invariant 4: turns from one state with different numbers of turns left."""
     group = [[scored([0.0, 1.0], ["a", "a"]), scored([2.0], ["a"])]]
     with pytest.raises(AssertionError, match="changes advantages, by up to"):
-        advantage_laws.shift_law(algorithm(name), group, 8.0)
+        advantage_invariants.shift_invariant(algorithm(name), group, 8.0)
 
 
 @given(groups=steps(), name=st.sampled_from(OF_TURNS), shift=st.integers(-20, 20))
 def test_shifting_the_reward_of_every_turn_changes_no_advantage(groups, name, shift):
-    """Law 4, where turns are compared by their own rewards."""
+    """Invariant 4, where turns are compared by their own rewards."""
     moved = [
         [dataclasses.replace(one, rewards=tuple(r + shift for r in one.rewards)) for one in g]
         for g in groups
@@ -167,26 +167,26 @@ def test_advantages_of_a_single_episode_in_a_group(name):
 
 @given(groups=steps(), name=ANY, noise=st.floats(-100, 100))
 def test_tokens_outside_the_mask_have_no_influence(groups, name, noise):
-    """Law 3: whatever is there."""
-    advantage_laws.mask_law(algorithm(name), groups, noise)
+    """Invariant 3: whatever is there."""
+    advantage_invariants.mask_invariant(algorithm(name), groups, noise)
 
 
 @given(groups=steps(), name=ANY, data=st.data())
 def test_permuting_episodes_permutes_advantages(groups, name, data):
-    """Law 5."""
+    """Invariant 5."""
     orders = [data.draw(st.permutations(range(len(group)))) for group in groups]
-    advantage_laws.order_law(algorithm(name), groups, orders)
+    advantage_invariants.order_invariant(algorithm(name), groups, orders)
 
 
 @given(groups=steps(), name=ANY)
 def test_void_episodes_get_zero_and_do_not_affect_others(groups, name):
-    advantage_laws.form_law(algorithm(name), groups)
-    advantage_laws.void_law(algorithm(name), groups)
+    advantage_invariants.form_invariant(algorithm(name), groups)
+    advantage_invariants.void_invariant(algorithm(name), groups)
 
 
 @given(groups=steps(), name=ANY, seed=st.integers(0, 100))
 def test_only_valid_episodes_are_drawn_again(groups, name, seed):
-    advantage_laws.resample_law(algorithm(name), groups, seed)
+    advantage_invariants.resample_invariant(algorithm(name), groups, seed)
 
 
 @given(groups=steps(), name=ANY)

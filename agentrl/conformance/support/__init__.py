@@ -1,1 +1,1 @@
-"""What the checks work with: sample episodes and steps, a phone, laws, and comparisons."""
+"""What the checks work with: sample episodes and steps, a phone, invariants, and comparisons."""

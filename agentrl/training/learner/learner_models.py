@@ -26,7 +26,7 @@ from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharded_model import ShardedModel
+from agentrl.training.learner.sharded_model import S, ShardedModel
 from agentrl.types import TokenSequence
 
 
@@ -47,7 +47,7 @@ class LearnerModels:
         self.model_adapter = adapter_for(folder, config.model.adapter)
         self.algorithm = load_algorithm(config.algorithm)
         self._folder = folder
-        self.policy = self._policy(frozen=False)
+        self.policy = self._sharded(LogprobModel)
         self.packing = Packing(
             max_tokens=config.train.micro_batch_tokens,
             attention_break_even=self.policy.attention_break_even,
@@ -84,11 +84,11 @@ class LearnerModels:
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
         """A frozen policy, with the weights of the starting model."""
-        return self._policy(frozen=True)
+        return self._sharded(LogprobModel, frozen=True)
 
     def make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
-        config, model = self.config, self._policy(frozen=False)
+        config, model = self.config, self._sharded(LogprobModel)
         return ImplicitReward(
             model,
             self._optimizer_of(model, config.optim),
@@ -100,24 +100,16 @@ class LearnerModels:
         )
 
     def _make_critic(self, settings: CriticConfig) -> Critic:
-        config = self.config
-        model = ShardedModel(
-            ValueModel,
-            self.model_adapter,
-            config.model,
-            config.train,
-            self._folder,
-            self.rank,
-            seed=config.seed,
-        )
-        optimizer = self._optimizer_of(model, config.optim)
+        model = self._sharded(ValueModel)
+        optimizer = self._optimizer_of(model, self.config.optim)
         packing = replace(self.packing, read_last_tokens=True)
         return Critic(model, optimizer, settings, packing, self.model_adapter, self.rank)
 
-    def _policy(self, frozen: bool) -> ShardedModel[LogprobModel]:
+    def _sharded(self, wrap: type[S], *, frozen: bool = False) -> ShardedModel[S]:
+        """The starting model, wrapped in a class that scores its tokens."""
         config = self.config
         return ShardedModel(
-            LogprobModel,
+            wrap,
             self.model_adapter,
             config.model,
             config.train,

@@ -1,4 +1,4 @@
-"""The sum over micro-batches, ranks and layouts is the loss of the batch: law 2 of every loss."""
+"""Invariant 2 of every loss: micro-batches, ranks and layouts sum to the loss of the batch."""
 
 import dataclasses
 from types import SimpleNamespace

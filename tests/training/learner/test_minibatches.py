@@ -88,7 +88,7 @@ TOTALS = {"sequence_sum": MEAN, "token_sum": (LONG * TURNS + SHORT) * TOKENS}
 
 @pytest.mark.parametrize("aggregate", SHARES)
 def test_a_token_weighs_the_same_in_every_layout_and_minibatch(make_learner, turns, aggregate):
-    """Laws 1 and 2 through the learner: the loss is minus the sum of weights times advantages."""
+    """Invariants 1 and 2 in the learner: the loss is minus the sum of weights times advantages."""
     for items, minibatch in (
         (turns, None),
         (turns, 16),

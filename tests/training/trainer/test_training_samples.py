@@ -65,7 +65,7 @@ def test_every_algorithm_learns_at_its_defaults(make_learner, groups, name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner, groups, name):
-    """Law 2, and that nothing of the packing is an approximation."""
+    """Invariant 2, and that nothing of the packing is an approximation."""
     extra = {"kl": {"add_to": "loss", "coefficient": 0.1}, "entropy_coefficient": 0.01}
     extra |= {"importance_correction": {"kind": "sequence_truncate"}}
     found = []

@@ -23,7 +23,7 @@ def sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
     )
 
 
-def form_law(loss: Loss, tokens: LossInputs) -> None:
+def form_invariant(loss: Loss, tokens: LossInputs) -> None:
     """A finite loss and gradient of each token, and a bool of each."""
     result, gradient = _computed(loss, tokens)
     shape = tuple(tokens.logprobs.shape)
@@ -36,7 +36,7 @@ def form_law(loss: Loss, tokens: LossInputs) -> None:
     assert bool(gradient.isfinite().all()), f"the gradient is not finite: {gradient.tolist()}"
 
 
-def split_law(loss: Loss, tokens: LossInputs) -> None:
+def split_invariant(loss: Loss, tokens: LossInputs) -> None:
     """2: splitting a batch between replies changes neither loss nor gradient."""
     whole, gradient = _computed(loss, tokens)
     for turn in set(tokens.turn.tolist()):
@@ -52,7 +52,7 @@ def split_law(loss: Loss, tokens: LossInputs) -> None:
             )
 
 
-def order_law(loss: Loss, tokens: LossInputs, order: Sequence[int]) -> None:
+def order_invariant(loss: Loss, tokens: LossInputs, order: Sequence[int]) -> None:
     """5: permuting tokens permutes their losses."""
     whole, _ = _computed(loss, tokens)
     mixed, _ = _computed(loss, _taken(tokens, order))
@@ -60,7 +60,7 @@ def order_law(loss: Loss, tokens: LossInputs, order: Sequence[int]) -> None:
     assert difference < 1e-9, f"losses depend on the order of tokens, by {difference:.3g}"
 
 
-def idle_law(loss: Loss, tokens: LossInputs) -> None:
+def idle_invariant(loss: Loss, tokens: LossInputs) -> None:
     """Tokens without advantage have no gradient: samples of such tokens are not computed."""
     _, gradient = _computed(loss, tokens)
     idle = gradient[tokens.advantages == 0]

@@ -25,7 +25,7 @@ from agentrl.types import ScoredEpisode
 TOLERANCE = 1e-6
 
 
-def form_law(algorithm: Algorithm, groups: Groups) -> None:
+def form_invariant(algorithm: Algorithm, groups: Groups) -> None:
     """Finite float64[E, N], 0 outside the mask and for void episodes; the inputs are unchanged."""
     played = trajectories(groups)
     before = {field.name: getattr(played, field.name).clone() for field in fields(played)}
@@ -45,7 +45,7 @@ def form_law(algorithm: Algorithm, groups: Groups) -> None:
     assert again.equal(result.advantages), "advantages() returns other numbers for the same input"
 
 
-def layout_law(algorithm: Algorithm, groups: Groups) -> None:
+def layout_invariant(algorithm: Algorithm, groups: Groups) -> None:
     """1: as one conversation, as windows of turns, or as one sample per turn."""
     seen = [_trained_tokens(algorithm, laid_out) for laid_out in layouts(groups)]
     names = ("one conversation", "windows of two turns", "one prompt per turn")
@@ -56,7 +56,7 @@ def layout_law(algorithm: Algorithm, groups: Groups) -> None:
         )
 
 
-def mask_law(algorithm: Algorithm, groups: Groups, noise: float) -> None:
+def mask_invariant(algorithm: Algorithm, groups: Groups, noise: float) -> None:
     """3: whatever is in the tensors where no token was sampled has no influence."""
     played = trajectories(groups)
     filled = {
@@ -74,7 +74,7 @@ def mask_law(algorithm: Algorithm, groups: Groups, noise: float) -> None:
         )
 
 
-def shift_law(algorithm: Algorithm, groups: Groups, shift: float) -> None:
+def shift_invariant(algorithm: Algorithm, groups: Groups, shift: float) -> None:
     """4: adding a constant to the last reward of every episode of a group changes nothing.
 
     For algorithms that compare siblings; if they compare turns, at `discount` 1.
@@ -92,7 +92,7 @@ def shift_law(algorithm: Algorithm, groups: Groups, shift: float) -> None:
     )
 
 
-def order_law(algorithm: Algorithm, groups: Groups, orders: Sequence[Sequence[int]]) -> None:
+def order_invariant(algorithm: Algorithm, groups: Groups, orders: Sequence[Sequence[int]]) -> None:
     """5: permuting episodes permutes advantages.
 
     Args:
@@ -113,7 +113,7 @@ def order_law(algorithm: Algorithm, groups: Groups, orders: Sequence[Sequence[in
     )
 
 
-def void_law(algorithm: Algorithm, groups: Groups) -> None:
+def void_invariant(algorithm: Algorithm, groups: Groups) -> None:
     """Episodes that an infrastructure fault ended do not influence others."""
     valid = [[one for one in group if not one.episode.outcome.void] for group in groups]
     kept = [group for group in valid if group]
@@ -129,7 +129,7 @@ def void_law(algorithm: Algorithm, groups: Groups) -> None:
     )
 
 
-def resample_law(algorithm: Algorithm, groups: Groups, seed: int) -> None:
+def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
     """Episodes that are drawn again are valid ones, and the same ones for the same seed."""
     episodes = [one for group in groups for one in group]
     returns = [one.total for one in episodes]
