@@ -29,6 +29,8 @@ from agentrl.training.trainer.trainer import Trainer
 from agentrl.training.work_estimate import estimate_work
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
+pytestmark = pytest.mark.timeout(400)  # the fixtures are whole jobs
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
 SMALL = [
     "warm_start.steps=40",
@@ -47,9 +49,10 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "agentrl", "train", *map(str, arguments)]
 
 
-def run_to_the_end(*arguments: object) -> None:
+def run_to_the_end(*arguments: object) -> str:
     done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
 
 
 def steps_of(run: Path) -> list[dict[str, float]]:
@@ -57,7 +60,7 @@ def steps_of(run: Path) -> list[dict[str, float]]:
     return [line for line in lines if line["stage"] == "reinforcement"]
 
 
-def wait_for_step(run: Path, step: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         assert process.poll() is None, "the run ended before it could be killed"
@@ -90,21 +93,41 @@ def test_run_leaves_everything_a_user_needs(whole_run):
     assert all(e.advantages is not None for e in trained)
 
 
-def test_killed_run_resumes_bit_for_bit(whole_run):
-    whole, settings = whole_run
-    run = whole.with_name("killed")
-    process = subprocess.Popen(
-        command(EXAMPLE, *settings, "run.name=killed"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for_step(run, 2, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = len(replay.open(run).episodes())
-    run_to_the_end("--resume", run)
+@pytest.fixture(scope="module")
+def resumed_run(whole_run):
+    """The same run under a size limit, stopped in each of three ways and resumed after each.
 
-    assert len(replay.open(run).episodes()) >= before
+    Returns:
+        Its folder; for each signal the exit status, what was printed, the last step saved, and the
+        number of recorded episodes; and what it printed in the end.
+    """
+    whole, settings = whole_run
+    run, outputs = whole.with_name("resumed"), {}
+    arguments = (EXAMPLE, *settings, "run.name=resumed", "run.keep_gb=1e-5")
+    for step, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
+        process = subprocess.Popen(
+            command(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            # A shell that runs the tests in the background has Ctrl-C ignored, and so would the
+            # child.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        wait_for_step(run, step, process)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+        kept = checkpoint_store.step_of(checkpoint_store.latest(run))
+        outputs[number] = process.returncode, output, kept, len(replay.open(run).episodes())
+        arguments = ("--resume", run)
+    outputs["end"] = run_to_the_end(*arguments)
+    return run, outputs
+
+
+def test_stopped_and_killed_run_resumes_bit_for_bit(whole_run, resumed_run):
+    (whole, _), (run, outputs) = whole_run, resumed_run
+    assert len(replay.open(run).episodes()) >= outputs[signal.SIGKILL][-1] > 0
     for one, other in zip(steps_of(whole), steps_of(run), strict=True):
         for key in ("step", "train/reward", "learner/loss", "learner/grad_norm"):
             assert one[key] == other[key], key
@@ -112,18 +135,31 @@ def test_killed_run_resumes_bit_for_bit(whole_run):
     assert weights[0] == weights[1]
 
 
-def test_run_stays_within_its_size_limit_with_complete_curves(tmp_path, capsys):
-    settings = [f"run.dir={tmp_path}", "run.name=kept", "run.keep_gb=1e-5", "warm_start.cache=null"]
-    shorter = ["train.steps=2", "warm_start.steps=20"]
-    assert cli.run(["train", str(EXAMPLE), *SMALL, *shorter, *settings]) == 0
-    opened = replay.open(tmp_path / "kept")
+@pytest.mark.parametrize(
+    ("number", "word", "status"),
+    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
+)
+def test_interrupted_run_says_how_to_resume(resumed_run, number, word, status):
+    run, outputs = resumed_run
+    returned, output, kept, _ = outputs[number]
+    assert returned == status
+    assert output.count(f"{word}: stopping") == 1
+    assert f"saved up to step {kept}; resume with: agentrl train --resume {run}" in output
+    assert "Traceback" not in output
+
+
+def test_run_stays_within_its_size_limit_with_complete_curves(resumed_run):
+    run, outputs = resumed_run
+    opened = replay.open(run)
     episodes = opened.episodes()
     assert {e.split for e in episodes if e.removed} == {"train"}
-    assert sum(e.split == "train" for e in episodes) == sum(e.removed for e in episodes) == 2 * 16
-    assert all(e.advantages is not None for e in episodes if e.removed)
-    assert len(list(opened.opened(episodes))) == len(episodes) - 32 > 0
-    assert len(steps_of(tmp_path / "kept")) == 2
-    assert "evaluations and demonstrations, which are never removed" in capsys.readouterr().err
+    removed = [e for e in episodes if e.removed]
+    assert sum(e.split == "train" for e in episodes) == len(removed) >= 4 * 16
+    # A step that a signal stopped has episodes without advantages.
+    assert sum(e.advantages is not None for e in removed) >= 4 * 16
+    assert len(list(opened.opened(episodes))) == len(episodes) - len(removed) > 0
+    assert len(steps_of(run)) == 4
+    assert "evaluations and demonstrations, which are never removed" in outputs["end"]
 
 
 def contents_of(run: Path) -> dict[Path, bytes]:
@@ -345,29 +381,3 @@ def test_name_of_an_existing_run_is_an_error(whole_run, capsys):
     _, settings = whole_run
     assert cli.run(["train", str(EXAMPLE), *settings, "run.name=whole"]) == 2
     assert "--resume" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("number", "word", "status"),
-    [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
-)
-def test_interrupted_run_says_how_to_resume(whole_run, number, word, status):
-    whole, settings = whole_run
-    run = whole.with_name(word)
-    process = subprocess.Popen(
-        command(EXAMPLE, *settings, f"run.name={word}"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        # A shell that runs the tests in the background has Ctrl-C ignored, and so would the child.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    wait_for_step(run, 1, process)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == status
-    assert output.count(f"{word}: stopping") == 1
-    kept = checkpoint_store.step_of(checkpoint_store.latest(run))
-    assert f"saved up to step {kept}; resume with: agentrl train --resume {run}" in output
-    assert "Traceback" not in output
