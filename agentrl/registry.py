@@ -6,7 +6,6 @@ is: `module:name` or `path/file.py:name`. Nothing is imported before it is selec
 
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import pkgutil
@@ -211,6 +210,8 @@ class ExtensionPoint:
         }
 
     def _installed(self) -> Iterator[Extension]:
+        import importlib.metadata
+
         for point in importlib.metadata.entry_points(group=self.group):
             origin = point.dist.name if point.dist is not None else "unknown"
             target = point.value.partition("[")[0].strip()  # without the extras it needs

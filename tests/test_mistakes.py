@@ -385,7 +385,11 @@ def test_the_whole_program_shows_no_traceback():
 
 def test_importing_agentrl_loads_nothing_heavy():
     heavy = {"torch", "ray", "transformers", "vllm"}
-    code = f"import agentrl, sys; agentrl.make; print(*({heavy} & sys.modules.keys()))"
+    parts = {"numpy", "gymnasium", "omegaconf", "yaml", "jinja2"}
+    code = f"""import agentrl, agentrl.cli, sys
+print(*({parts} & sys.modules.keys()))
+agentrl.make
+print(*({heavy} & sys.modules.keys()))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.cli.terminal import suggest
-from agentrl.config import AlgorithmConfig, algorithm_defaults
 from agentrl.extension_points import ALGORITHM
 
 
@@ -29,11 +28,11 @@ def algorithms(
     """
     if name is None:
         names = [extension.name for extension in ALGORITHM.extensions()]
-        chosen = {one: asdict(algorithm_defaults(one)) for one in names}
+        chosen = {one: _defaults(one) for one in names}
         typer.echo(json.dumps(chosen, indent=2)) if as_json else _list(names)
         return
     if as_json:
-        typer.echo(json.dumps(asdict(algorithm_defaults(name)), indent=2))
+        typer.echo(json.dumps(_defaults(name), indent=2))
         return
     _show(name)
     suggest(("train", "number_game", f"algorithm.name={name}"))
@@ -48,7 +47,7 @@ def _list(names: list[str]) -> None:
         algorithm, usual = ALGORITHM.resolve(name), _shared_defaults()
         differs = ", ".join(
             f"{key}={_text(value)}"
-            for key, value in _flat(asdict(algorithm_defaults(name)))
+            for key, value in _flat(_defaults(name))
             if key != "name" and usual.get(key) != value
         )
         table.add_row(name, f"{algorithm.about} ({algorithm.source})\n{differs}")
@@ -60,7 +59,7 @@ def _show(name: str) -> None:
     algorithm, usual = ALGORITHM.resolve(name), _shared_defaults()
     typer.echo(f"{name}: {algorithm.about} ({algorithm.source})\n\nalgorithm:")
     shown: list[str] = []
-    for key, value in _flat(asdict(algorithm_defaults(name))):
+    for key, value in _flat(_defaults(name)):
         *sections, last = key.split(".")
         for depth, section in enumerate(sections):
             if shown[: depth + 1] != sections[: depth + 1]:
@@ -74,7 +73,15 @@ def _show(name: str) -> None:
         typer.echo(f"{'  ' * (len(sections) + 1)}{last}: {_text(value)}{changed}")
 
 
+def _defaults(name: str) -> dict[str, Any]:
+    from agentrl.config import algorithm_defaults
+
+    return asdict(algorithm_defaults(name))
+
+
 def _shared_defaults() -> dict[str, Any]:
+    from agentrl.config import AlgorithmConfig
+
     return dict(_flat(asdict(AlgorithmConfig(name=""))))
 
 

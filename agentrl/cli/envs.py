@@ -15,7 +15,6 @@ from rich.table import Table
 
 from agentrl.cli import extensions
 from agentrl.cli.terminal import suggest
-from agentrl.config import target_of
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text import printable
@@ -171,7 +170,7 @@ def serve(
     Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
     """
     from agentrl import env
-    from agentrl.config import resolve
+    from agentrl.config import resolve, target_of
     from agentrl.rollout import env_server
 
     if program:

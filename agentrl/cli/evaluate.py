@@ -11,9 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.cli.terminal import suggest
-from agentrl.config import target_of
 from agentrl.errors import ConfigError
-from agentrl.training.monitoring.result_tables import results_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +65,7 @@ def evaluate(
 
     Example: agentrl eval runs/NAME --episodes 50 --greedy
     """
+    from agentrl.config import target_of
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.run_folder import open_target
 
@@ -126,6 +125,8 @@ def _print_json(result: "Evaluation") -> None:
 def _print_table(
     result: "Evaluation", target: str, policy: str, greedy: bool, checkpoint: str | None
 ) -> None:
+    from agentrl.training.monitoring.result_tables import results_table
+
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     Console().print(results_table({who: result.summary()}, target))
     if policy == "model" and result.model is None and Path(target).is_dir():

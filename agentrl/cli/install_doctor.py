@@ -18,7 +18,6 @@ from rich.text import Text
 from agentrl import extras
 from agentrl.cli.terminal import suggest
 from agentrl.cluster import ray_cluster
-from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import LOGGER
 from agentrl.files import check_links
@@ -162,6 +161,8 @@ def _engine() -> InstallCheck:
 
 
 def _adb() -> Iterator[InstallCheck]:
+    from agentrl.devices.adb import find_adb
+
     try:
         program: str | None = find_adb()
     except (ConfigError, ImportError):
@@ -178,6 +179,8 @@ def _adb() -> Iterator[InstallCheck]:
 
 
 def _adb_server() -> InstallCheck:
+    from agentrl.devices.adb import AdbServer
+
     try:
         server = AdbServer.from_environment()
         running = server.is_running(_ADB_SERVER_S)

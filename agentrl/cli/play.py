@@ -10,10 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentrl.cli.terminal import draw_image, suggest
-from agentrl.config import target_of
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable
-from agentrl.types import without_placeholders
 
 if TYPE_CHECKING:
     from agentrl.config import Config
@@ -72,6 +70,7 @@ def play(
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
+    from agentrl.config import target_of
     from agentrl.training.evaluation.interactive_play import HUMAN, MODEL
     from agentrl.training.evaluation.interactive_play import play as play_one
 
@@ -131,6 +130,7 @@ def _in_browser(
 
 def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "PlayInterface":
     from agentrl.training.evaluation.interactive_play import PlayInterface
+    from agentrl.types import without_placeholders
 
     def show_error(words: str) -> None:
         console.print(escape(printable(words)), style="yellow", highlight=False)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
@@ -70,6 +69,8 @@ def _announce(job: "Config", resumed: Path | None) -> None:
 
 
 def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
+    import yaml
+
     from agentrl import config as configuration
     from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.preflight import resolve

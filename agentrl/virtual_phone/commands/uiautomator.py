@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from xml.sax.saxutils import quoteattr
 
 from agentrl.virtual_phone.apps.app import View
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
@@ -16,6 +15,9 @@ log = logging.getLogger(__name__)
 _DUMP = "/sdcard/window_dump.xml"
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 _MAX_DEPTH = 100
+_ENTITIES = {
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;", "\t": "&#9;",
+}  # fmt: skip
 _HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
 
 
@@ -96,7 +98,7 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
         "selected": "false",
         "bounds": f"[{round(left * width)},{ys[0]}][{round(right * width)},{ys[1]}]",
     }
-    written = " ".join(f"{name}={quoteattr(_printable(text))}" for name, text in attributes.items())
+    written = " ".join(f'{name}="{_escape(text)}"' for name, text in attributes.items())
     if depth >= _MAX_DEPTH or not view.children:
         yield f"<node {written} />"
         return
@@ -106,9 +108,9 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
     yield "</node>"
 
 
-def _printable(text: str) -> str:
-    """The text without characters that XML cannot represent."""
-    return "".join(c if c >= " " or c in "\t\n" else "." for c in text)
+def _escape(text: str) -> str:
+    """The text as an attribute's value, without characters that XML cannot represent."""
+    return "".join(_ENTITIES.get(c, c if c >= " " else ".") for c in text)
 
 
 def _yes(value: bool) -> str:

@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
 from agentrl.virtual_phone.faults import faults
@@ -82,6 +80,8 @@ def load(path: str | Path) -> FaultPlan:
     Raises:
         ConfigError: the file cannot be read or is not a valid plan; the message names the key.
     """
+    import yaml  # only here: each phone's process imports this module
+
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -101,7 +101,9 @@ class AppWithViews(ProbeApp):
     package = "org.agentrl.stating"
 
     def views(self) -> Sequence[View]:
-        button = View(bounds=(0.5, 0, 1, 0.5), text='Say "<hi>"\x01', id="say", is_clickable=True)
+        button = View(
+            bounds=(0.5, 0, 1, 0.5), text='Say "<hi>" & \n\x01', id="say", is_clickable=True
+        )
         return [View(bounds=(0, 0, 1, 0.5), kind="android.widget.LinearLayout", children=[button])]
 
 
@@ -117,7 +119,7 @@ def test_the_view_hierarchy_has_the_apps_views_with_bounds_in_pixels() -> None:
     assert [node.get("class") for node in nodes] == [
         "android.widget.FrameLayout", "android.widget.LinearLayout", "android.view.View",
     ]  # fmt: skip
-    assert nodes[2].get("text") == 'Say "<hi>".'
+    assert nodes[2].get("text") == 'Say "<hi>" & \n.'
     assert nodes[2].get("resource-id") == "org.agentrl.stating:id/say"
     assert nodes[2].get("clickable") == "true"
     assert nodes[2].get("bounds") == "[36,5][72,66]"
