@@ -33,6 +33,7 @@ Errors
 Importing this package loads neither torch nor Ray; each name is resolved on first use.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,10 @@ __all__ = [
     "replay",
     "train",
 ]
+
+# Before torch is loaded: its threads otherwise spin while they wait, and on a machine whose cores
+# also run phones and an engine they then mostly wait for each other.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _MODULES = {
     "agentrl.config": ("Config",),

@@ -97,13 +97,10 @@ def build_trajectories(
     """
     episodes = [scored for group in groups for scored in group]
     scores = scores or [EpisodeScores()] * len(episodes)
-    sizes = [
-        torch.tensor([len(turn.reply_ids) for turn in e.episode.turns], dtype=torch.int64)
-        for e in episodes
-    ]
-    turn = [torch.repeat_interleave(torch.arange(len(own)), own) for own in sizes]
+    sizes = [[len(turn.reply_ids) for turn in e.episode.turns] for e in episodes]
+    turn = [_repeated(range(len(own)), own, torch.int64) for own in sizes]
     rewards = [
-        _token_rewards(e, own.tolist(), s, kl_coefficient)
+        _token_rewards(e, own, s, kl_coefficient)
         for e, own, s in zip(episodes, sizes, scores, strict=True)
     ]
     turn_rewards = [
@@ -113,9 +110,9 @@ def build_trajectories(
     is_truncated = [e.episode.outcome is Outcome.TRUNCATED for e in episodes]
     valid = torch.tensor([not e.episode.outcome.void for e in episodes])
     tokens = _pad([torch.ones(len(own), dtype=torch.bool) for own in turn])
-    group_sizes = torch.tensor([len(group) for group in groups])
+    group_sizes = [len(group) for group in groups]
     return Trajectories(
-        group=torch.repeat_interleave(torch.arange(len(groups)), group_sizes),
+        group=_repeated(range(len(groups)), group_sizes, torch.int64),
         valid=valid,
         turn_mask=_pad([torch.ones(len(own), dtype=torch.bool) for own in sizes]),
         turn_rewards=_pad(turn_rewards),
@@ -128,7 +125,7 @@ def build_trajectories(
             [s.last_value if own else 0.0 for s, own in zip(scores, is_truncated, strict=True)]
         ),
         implicit=_pad([_float64(s.implicit) for s in scores], tokens.shape[1]),
-        greedy=torch.repeat_interleave(_float64(greedy or [0.0] * len(groups)), group_sizes),
+        greedy=_repeated(greedy or [0.0] * len(groups), group_sizes, torch.float64),
     )
 
 
@@ -159,6 +156,13 @@ def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
                 )
             )
     return _pad(rows)
+
+
+def _repeated(values: Sequence[float], counts: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Each value as often as its count says."""
+    # Not by torch.repeat_interleave, which starts all threads even for a few numbers.
+    pairs = zip(values, counts, strict=True)
+    return torch.tensor([value for value, count in pairs for _ in range(count)], dtype=dtype)
 
 
 def _float64(values: Sequence[float]) -> Tensor:
