@@ -23,8 +23,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
+from agentrl.actions.reply_values import KEYS, MAX_TEXT, OUTSIDE, CoordinateScale, typed_text
 from agentrl.actions.screen_actions import (
     Action,
     Done,
@@ -42,10 +43,8 @@ from agentrl.text import did_you_mean, quoted
 
 _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
 _SIGNED = re.compile(rf"-?({_NUMBER.pattern})", re.ASCII)
-_OUTSIDE = ("refuse", "clamp")
-KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
+_POSITIONS = ("unit", "thousand", "pixels")
 MAX_WAIT_S = 5.0
-MAX_TEXT = 500
 FORMS: Mapping[str, str] = {
     "tap": "tap(x, y)",
     "long_press": "long_press(x, y)",
@@ -56,90 +55,9 @@ FORMS: Mapping[str, str] = {
     "wait": "wait(s)",
     "done": "done()",
 }
-_POINTS: Mapping[str, type[Tap | LongPress]] = {"tap": Tap, "long_press": LongPress}
-_PATHS: Mapping[str, type[Swipe | Drag]] = {"swipe": Swipe, "drag": Drag}
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class CoordinateFormat:
-    """Converts positions in [0, 1] to numbers on another scale, and back."""
-
-    name: str
-    sides: tuple[float, float]
-    """The numbers of the right and the lower edge."""
-    decimals: int
-    clamp: bool
-    """Whether positions outside are moved to the edge."""
-    centered: bool = False
-    """Whether an integer means the middle of a pixel."""
-
-    @staticmethod
-    def named(name: str, size: tuple[int, int] | None, outside: str) -> "CoordinateFormat":
-        """The format of that name.
-
-        Raises:
-            ConfigError: an unknown name, or `pixels` without a size.
-        """
-        if outside not in _OUTSIDE:
-            raise ConfigError(f"outside={outside!r} must be one of {', '.join(_OUTSIDE)}")
-        clamp = outside == "clamp"
-        if name == "unit":
-            return CoordinateFormat(name=name, sides=(1, 1), decimals=2, clamp=clamp)
-        if name == "thousand":
-            return CoordinateFormat(name=name, sides=(1000, 1000), decimals=0, clamp=clamp)
-        if name != "pixels":
-            known = ("unit", "thousand", "pixels")
-            raise ConfigError(
-                f"positions={name!r} must be one of {', '.join(known)}{did_you_mean(name, known)}"
-            )
-        if size is None or len(size) != 2 or min(size) < 1:
-            raise ConfigError(f"positions=pixels needs the image size, not {size!r}")
-        return CoordinateFormat(name=name, sides=size, decimals=0, clamp=clamp, centered=True)
-
-    @staticmethod
-    def number(text: str, *, signed: bool = False) -> float:
-        """A plain decimal number, without exponent.
-
-        Raises:
-            ActionError: not a number.
-        """
-        if not (_SIGNED if signed else _NUMBER).fullmatch(text):
-            raise ActionError(f"{quoted(text)} is not a number such as 0.25")
-        return float(text)
-
-    def parse(self, name: str, given: list[str], form: str, points: int) -> list[float]:
-        """Parse the arguments of an action: positions in [0, 1], x and y of each point in turn.
-
-        Raises:
-            ActionError: a wrong number of arguments, or a position outside the screen.
-        """
-        numbers = [self.number(text, signed=self.clamp) for text in given]
-        if len(numbers) != 2 * points:
-            raise ActionError(f"{name} takes {2 * points} numbers, not {len(given)}: {form}")
-        return [self._position(name, n, side) for n, side in self._with_sides(numbers)]
-
-    def format(self, *positions: float) -> list[str]:
-        """The text of positions in [0, 1]."""
-        texts = []
-        for position, side in self._with_sides(positions):
-            number = position * side
-            if self.centered:
-                number = min(int(number), side - 1)
-            texts.append(f"{number:.{self.decimals}f}")
-        return texts
-
-    def _position(self, name: str, number: float, side: float) -> float:
-        last = side - 1 if self.centered else side
-        if self.clamp:
-            number = min(max(number, 0.0), last)
-        if not 0 <= number <= last:
-            raise ActionError(
-                f"{name}: {number:g} is outside the screen; positions are in [0, {last:g}]"
-            )
-        return (number + 0.5) / side if self.centered else number / side
-
-    def _with_sides(self, numbers: "list[float] | tuple[float, ...]") -> list[tuple[float, float]]:
-        return [(number, self.sides[index % 2]) for index, number in enumerate(numbers)]
+_TOUCHES: Mapping[str, type[Any]] = {
+    "tap": Tap, "long_press": LongPress, "swipe": Swipe, "drag": Drag,
+}  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -174,7 +92,17 @@ class Grammar:
     style: str = "tag"
 
     def __post_init__(self) -> None:
-        self._coordinates()
+        if self.outside not in OUTSIDE:
+            raise ConfigError(f"outside={self.outside!r} must be one of {', '.join(OUTSIDE)}")
+        if self.positions not in _POSITIONS:
+            raise ConfigError(
+                f"positions={self.positions!r} must be one of {', '.join(_POSITIONS)}"
+                f"{did_you_mean(self.positions, _POSITIONS)}"
+            )
+        if self.positions == "pixels" and (
+            self.size is None or len(self.size) != 2 or min(self.size) < 1
+        ):
+            raise ConfigError(f"positions=pixels needs the image size, not {self.size!r}")
         if unknown := [name for name in self.actions if name not in FORMS]:
             raise ConfigError(f"unknown actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
         self._calls()
@@ -188,15 +116,17 @@ class Grammar:
         """
         call = self._calls().parse(reply)
         name, given = call.name, list(call.arguments)
-        if name in _POINTS:
-            return _POINTS[name](*self._coordinates().parse(name, given, FORMS[name], 1))
-        if name in _PATHS:
-            return _PATHS[name](*self._coordinates().parse(name, given, FORMS[name], 2))
+        if name in _TOUCHES:
+            numbers = [_number(text, signed=self.outside == "clamp") for text in given]
+            points = zip(numbers[::2], numbers[1::2], strict=True)
+            places = [place for point in points for place in self._scale().position(point, name)]
+            touch: Action = _TOUCHES[name](*places)
+            return touch
         return self._without_position(name, given)
 
     def format(self, action: Action) -> str:
         """The text of an action, in its tag."""
-        write = self._coordinates().format
+        write = self._written
         match action:
             case Tap(x, y):
                 call = ("tap", *write(x, y))
@@ -216,8 +146,19 @@ class Grammar:
                 call = ("done",)
         return _calls(tuple(FORMS), self.style).format(*call)
 
-    def _coordinates(self) -> CoordinateFormat:
-        return CoordinateFormat.named(self.positions, self.size, self.outside)
+    def _written(self, *positions: float) -> list[str]:
+        if self.positions == "unit":
+            return [f"{position:.2f}" for position in positions]
+        points = zip(positions[::2], positions[1::2], strict=True)
+        return [f"{number}" for x, y in points for number in self._scale().numbers(x, y)]
+
+    def _scale(self) -> CoordinateScale:
+        clamp = self.outside == "clamp"
+        if self.positions == "pixels":
+            assert self.size is not None, "checked when the grammar was made"
+            return CoordinateScale(sides=self.size, pixels=True, clamp=clamp)
+        side = 1 if self.positions == "unit" else 1000
+        return CoordinateScale(sides=(side, side), clamp=clamp)
 
     def _calls(self) -> ActionSet:
         return _calls(self.actions, self.style)
@@ -242,13 +183,7 @@ class Grammar:
             raise ActionError(
                 f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
             )
-        if len(text) > self.max_text:
-            raise ActionError(f"type takes at most {self.max_text} characters, not {len(text)}")
-        if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in text):
-            raise ActionError(
-                f"{quoted(text)} contains a NUL or a lone surrogate, which cannot be typed"
-            )
-        return Type(text)
+        return Type(typed_text(text, "type", self.max_text))
 
     def _key(self, argument: str) -> Key:
         name = argument.strip("'\"").upper()
@@ -258,10 +193,21 @@ class Grammar:
         return Key(name)
 
     def _wait(self, argument: str) -> Wait:
-        seconds = CoordinateFormat.number(argument)
+        seconds = _number(argument)
         if not 0 <= seconds <= self.max_wait_s:
             raise ActionError(f"wait takes a number of seconds from 0 to {self.max_wait_s:g}")
         return Wait(seconds)
+
+
+def _number(text: str, *, signed: bool = False) -> float:
+    """A plain decimal number, without exponent.
+
+    Raises:
+        ActionError: not a number.
+    """
+    if not (_SIGNED if signed else _NUMBER).fullmatch(text):
+        raise ActionError(f"{quoted(text)} is not a number such as 0.25")
+    return float(text)
 
 
 @lru_cache(maxsize=64)

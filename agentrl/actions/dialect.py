@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from agentrl.actions.reply_values import OUTSIDE
 from agentrl.actions.screen_actions import ScreenAction
 from agentrl.errors import ConfigError
 
@@ -17,7 +18,6 @@ Size = tuple[int, int]
 """Width and height in pixels."""
 Resize = Callable[[Size], Size]
 """The size of the image that the model sees, for the size of a screen."""
-OUTSIDE = ("refuse", "clamp")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

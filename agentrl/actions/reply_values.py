@@ -6,10 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.actions.action_grammar import KEYS, MAX_TEXT
 from agentrl.errors import ActionError
 from agentrl.text import did_you_mean, quoted
 
+KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
+MAX_TEXT = 500
+"""The longest text that can be typed, in characters."""
+OUTSIDE = ("refuse", "clamp")
+"""What is done about a position outside the screen."""
 MAX_WAIT_S = 60.0
 """The longest pause that a dialect may ask for."""
 _MAX_REPLY = 100_000
@@ -23,7 +27,9 @@ class CoordinateScale:
     sides: tuple[float, float]
     """The numbers of the right and the lower edge."""
     last: tuple[float, float] | None = None
-    """The largest numbers that are used; None for `sides`."""
+    """The largest numbers that are used; None for the last pixel, or `sides` if not `pixels`."""
+    pixels: bool = False
+    """Whether a whole number means the middle of a pixel."""
     clamp: bool = False
     """Whether numbers outside are moved to the edge."""
 
@@ -35,18 +41,21 @@ class CoordinateScale:
         """
         x, y = (
             self._within(number, side, last, name)
-            for number, side, last in zip(numbers, self.sides, self.last or self.sides, strict=True)
+            for number, side, last in zip(numbers, self.sides, self._largest(), strict=True)
         )
         return x, y
 
     def numbers(self, x: float, y: float) -> list[int]:
-        """The whole numbers nearest to a position."""
+        """The whole numbers nearest to a position, or of its pixel."""
+        whole = int if self.pixels else round
         return [
-            min(round(position * side), int(last))
-            for position, side, last in zip(
-                (x, y), self.sides, self.last or self.sides, strict=True
-            )
+            min(whole(position * side), int(last))
+            for position, side, last in zip((x, y), self.sides, self._largest(), strict=True)
         ]
+
+    def _largest(self) -> tuple[float, float]:
+        width, height = self.sides
+        return self.last or ((width - 1, height - 1) if self.pixels else self.sides)
 
     def _within(self, number: float, side: float, last: float, name: str) -> float:
         if self.clamp:
@@ -55,7 +64,7 @@ class CoordinateScale:
             raise ActionError(
                 f"{name}: {number:g} is outside the screen; numbers are from 0 to {last:g}"
             )
-        return number / side
+        return (number + 0.5) / side if self.pixels else number / side
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:

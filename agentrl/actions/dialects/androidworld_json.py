@@ -111,20 +111,11 @@ class AndroidWorldJSON(Dialect):
         if name in _POINTS:
             reply_values.check_keys(name, given, ("x", "y"))
             numbers = reply_values.point([given["x"], given["y"]], name)
-            touch: ScreenAction = _POINTS[name](*self._position(numbers, screen, name))
+            scale = CoordinateScale(sides=screen.size, pixels=True, clamp=self.clamp)
+            pixel = math.floor(numbers[0]), math.floor(numbers[1])
+            touch: ScreenAction = _POINTS[name](*scale.position(pixel, name))
             return touch
         return _without_position(name, given)
-
-    def _position(
-        self, numbers: tuple[float, float], screen: Screen, name: str
-    ) -> tuple[float, float]:
-        """The middle of a pixel."""
-        width, height = screen.size
-        scale = CoordinateScale(
-            sides=(width, height), last=(width - 1, height - 1), clamp=self.clamp
-        )
-        x, y = scale.position((math.floor(numbers[0]), math.floor(numbers[1])), name)
-        return x + 0.5 / width, y + 0.5 / height
 
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
         """See Dialect.spell; of a swipe only the direction is said."""
@@ -192,7 +183,8 @@ def _said(action: ScreenAction, screen: Screen) -> dict[str, Any]:
     width, height = screen.size
 
     def at(x: float, y: float) -> dict[str, int]:
-        return {"x": min(int(x * width), width - 1), "y": min(int(y * height), height - 1)}
+        numbers = CoordinateScale(sides=screen.size, pixels=True).numbers(x, y)
+        return {"x": numbers[0], "y": numbers[1]}
 
     match action:
         case Tap(x, y):

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from agentrl.actions.action_grammar import FORMS, CoordinateFormat, Grammar
+from agentrl.actions.action_grammar import FORMS, Grammar
 from agentrl.actions.dialect import Dialect, Screen, Size
 from agentrl.actions.screen_actions import (
     Done,
@@ -47,7 +47,7 @@ class Tag(Dialect):
     style: ClassVar[str] = "tag"
 
     def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
-        CoordinateFormat.named(positions, (1, 1), outside)
+        _grammar(positions, outside, (1, 1), self.style)  # checks them
         super().__init__(outside)
         self._positions, self._outside = positions, outside
 
