@@ -139,7 +139,8 @@ class OpenRLHF(Remote):
     Args:
         url: the whole URL, such as `http://127.0.0.1:5000/get_reward`.
         prompt_key: the column of the data set sent as `prompts`, such as `message` for LMM-R1's
-            verifiers, which look up the answer by it; None sends the prompt's text in ChatML.
+            verifiers, which look up the answer by it; None sends the prompt's text, as the
+            model's chat template writes it.
         deadline_s: deadline for all attempts of a call together.
         attempts: maximum number of attempts.
 

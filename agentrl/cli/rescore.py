@@ -48,7 +48,8 @@ def rescore(
 
     recorded = _recorded(run, Filter(split=split, label=label, step=step), last)
     rewards = _rewards(reward, weight or [])
-    rescored = rescore_and_rehearse.rescore(recorded, rewards)
+    form = rescore_and_rehearse.chat_format_of(Path(run))
+    rescored = rescore_and_rehearse.rescore(recorded, rewards, form)
     if as_json:
         for episode in rescored:
             fields = asdict(episode)

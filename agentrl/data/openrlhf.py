@@ -10,12 +10,28 @@ chat template; only `rewards` is required in the answer.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-CHATML = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
-_END = "<|im_end|>"
-_SYSTEM = "<|im_start|>system\n{instructions}<|im_end|>\n"
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class QueryFormat:
+    """How a model's chat template writes the texts that OpenRLHF sends."""
+
+    prompt: Callable[[str, str], str]
+    """The text of a prompt of a system message, which may be empty, and a message."""
+    end: str
+    """The token that ends a reply."""
+
+
+def _chatml(system: str, message: str) -> str:
+    before = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
+    return f"{before}<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n"
+
+
+CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
+"""For models whose chat template is unknown."""
 _ANSWER_BEGINS = re.compile(
     r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
     r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001
@@ -33,23 +49,30 @@ def request_of(
 
     Args:
         inputs: see `agentrl.rollout.reward_adapters.inputs_of`.
-        prompt_key: the column of the row to send as `prompts`; None sends the prompt's text in
-            ChatML.
+        prompt_key: the column of the row to send as `prompts`; None sends the prompt's text.
     """
-    texts = [_prompt(one) for one in inputs]
+    texts = [texts_of(one) for one in inputs]
     return {
-        "query": [
-            f"{text}{one['response']}{_END}" for text, one in zip(texts, inputs, strict=True)
+        "query": [text for _, text in texts],
+        "prompts": [
+            prompt if prompt_key is None else one[prompt_key]
+            for (prompt, _), one in zip(texts, inputs, strict=True)
         ],
-        "prompts": texts if prompt_key is None else [one[prompt_key] for one in inputs],
         "labels": [one["ground_truth"] for one in inputs],
     }
 
 
-def _prompt(inputs: Mapping[str, Any]) -> str:
-    instructions = inputs.get("instructions") or ""
-    system = _SYSTEM.format(instructions=instructions) if instructions else ""
-    return system + CHATML.format(prompt=inputs["shown"])
+def texts_of(inputs: Mapping[str, Any], form: QueryFormat = CHATML) -> tuple[str, str]:
+    """The text of the prompt, and that of prompt and response.
+
+    Args:
+        inputs: see `request_of`; those that hold both texts keep them.
+        form: of the model that has replied.
+    """
+    if "chat_text" in inputs and "chat_prompt" in inputs:
+        return inputs["chat_prompt"], inputs["chat_text"]
+    prompt = form.prompt(inputs.get("instructions") or "", inputs["shown"])
+    return prompt, f"{prompt}{inputs['response']}{form.end}"
 
 
 def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -88,6 +111,8 @@ def _inputs(query: str, prompt: Any, label: Any) -> dict[str, Any]:
         "shown": prompt if isinstance(prompt, str) else "",
         "prompt": prompt,
         "instructions": "",
+        "chat_prompt": prompt if isinstance(prompt, str) else "",
+        "chat_text": query,
     }
 
 

@@ -1,15 +1,21 @@
 """Score recorded episodes with other rewards (rescore), or play them again (rehearse)."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from agentrl import config as configuration
+from agentrl import extras
 from agentrl.config import Config, RewardConfig
+from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import ConfigError, RewardError
+from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import RecordedEpisode
 from agentrl.replay.episode_encoding import to_plain
@@ -21,6 +27,8 @@ from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, Turn
+
+log = logging.getLogger(__name__)
 
 _DRAWS = 2000
 
@@ -59,20 +67,37 @@ class ScoreComparison:
     """Share of pairs of group members whose order is reversed; None without pairs that differed."""
 
 
+def chat_format_of(run: Path) -> QueryFormat:
+    """The chat format of a run's model; ChatML if its files are not on this machine."""
+    file, start = run / "config.yaml", run / "start"
+    if not file.is_file() or extras.missing_for_models("local")[0]:
+        return CHATML
+    model = configuration.load(file).model
+    folder = start if start.is_dir() else Path(model.path)
+    try:
+        return open_encoder(model, folder).query_format if folder.is_dir() else CHATML
+    except ConfigError as error:
+        log.warning("reward functions get texts in ChatML: %s", error)
+        return CHATML
+
+
 def rescore(
-    recorded: Iterable[RecordedEpisode], rewards: Sequence[RewardConfig]
+    recorded: Iterable[RecordedEpisode],
+    rewards: Sequence[RewardConfig],
+    form: QueryFormat = CHATML,
 ) -> list[RescoredEpisode]:
     """Score each episode again, except void ones.
 
     Args:
         recorded: episodes, without their images.
         rewards: the reward functions.
+        form: see `RewardFunctions`.
 
     Raises:
         ConfigError: a function does not exist, or needs a value that was not recorded.
         RewardError: a function fails for an episode.
     """
-    scorer = RewardFunctions(rewards)
+    scorer = RewardFunctions(rewards, form=form)
     valid = [episode for episode in recorded if not episode.summary.outcome.void]
     rescored = []
     for before in valid:

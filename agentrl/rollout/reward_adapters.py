@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from agentrl.data import openrlhf
+from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
 from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.types import Episode
@@ -19,24 +21,31 @@ BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 INPUT_NAMES = (
     "data_source", "response", "responses", "response_length", "response_ids", "ground_truth",
-    "images", "shown", "instructions", "env_rewards", "info",
+    "images", "shown", "instructions", "chat_prompt", "chat_text", "env_rewards", "info",
 )  # fmt: skip
 """The names that `inputs_of` gives besides those of the row's columns."""
+_TEXTS = ("instructions", "shown", "response")
 _MAX_BATCH_SIZE = 64
 """Maximum number of episodes per call, unless the function has an attribute `max_batch_size`."""
 
 
-def inputs_of(episode: Episode) -> RewardInputs:
+def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
     """The inputs of a batch function for one episode.
+
+    Args:
+        episode: with at least one turn.
+        form: the chat format of the model that has played.
 
     Returns:
         `response`, the last reply; `responses`, all replies; `response_length` and
         `response_ids`, the tokens of the last reply; `ground_truth`, from the environment's info
         of the last turn, or else of the reset; `images`, those of the last prompt, uint8[H, W, 3]
         each; `shown`, the text of the last message, with `<image>` for each image;
-        `instructions`, the system message; `env_rewards`, one per turn; `info`, of the last turn;
-        `data_source`, the environment's id. If the question is from a data set, also every column
-        of its row under its own name; a column `data_source` replaces the environment's id.
+        `instructions`, the system message; `chat_prompt`, both in the format of the model's chat
+        template; `chat_text`, that with the last reply and its end token; `env_rewards`, one per
+        turn; `info`, of the last turn; `data_source`, the environment's id. If the question is from
+        a data set, also every column of its row under its own name; a column `data_source` replaces
+        the environment's id.
     """
     last = episode.turns[-1]
     source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
@@ -44,7 +53,7 @@ def inputs_of(episode: Episode) -> RewardInputs:
     row = dict(episode.reset_info.get(ROW) or {})
     if (column := episode.reset_info.get(IMAGE_COLUMN)) in row:
         row[column] = images if isinstance(row[column], list) else next(iter(images), None)
-    return {
+    inputs = {
         "data_source": episode.env_id,
         **row,
         "response": last.reply,
@@ -58,6 +67,8 @@ def inputs_of(episode: Episode) -> RewardInputs:
         "env_rewards": env_reward(episode),
         "info": dict(last.info),
     }
+    prompt, text = openrlhf.texts_of({k: inputs[k] for k in _TEXTS}, form)
+    return inputs | {"chat_prompt": prompt, "chat_text": text}
 
 
 class BatchReward:

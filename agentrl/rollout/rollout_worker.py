@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import Config
+from agentrl.data.openrlhf import CHATML
 from agentrl.devices import DevicePool
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import ChatEngine, Engine, Sampling, TokenEngine
@@ -68,7 +69,6 @@ class RolloutWorker:
         self._share = share
         self._phones = phones
         self._version = version
-        self._scorer = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
         self._run_exit = AsyncExitStack()
@@ -90,8 +90,15 @@ class RolloutWorker:
             The minimum number of concurrent episodes.
 
         Raises:
-            ConfigError: a phone cannot be reached.
+            ConfigError: a phone cannot be reached, or see `RewardFunctions`.
         """
+        if self._folder is not None:
+            self._encoder = open_encoder(self._config.model, self._folder)
+        self._scorer = RewardFunctions(
+            self._config.rewards,
+            self._config.rollout.reward_deadline_s,
+            CHATML if self._encoder is None else self._encoder.query_format,
+        )
         if self._run is not None:
             self._recorder: Recorder | None = Recorder(
                 self._run,
@@ -114,8 +121,6 @@ class RolloutWorker:
         pool = getattr(self.env_pool, "pool", None)
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
-        if self._folder is not None:
-            self._encoder = open_encoder(self._config.model, self._folder)
         return self.env_pool.min_count
 
     async def finish(self) -> None:
@@ -137,11 +142,10 @@ class RolloutWorker:
             See `start`.
 
         Raises:
-            ConfigError: see `start`, and `RewardFunctions`.
+            ConfigError: see `start`.
         """
         await self.finish()
         self._config, self._run, self._phones = config, run, phones
-        self._scorer = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
         self.progress, self._failures = CollectionProgress(), FailureLog()
         return await self.start()
 

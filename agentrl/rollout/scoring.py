@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.config import RewardConfig
+from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary
 from agentrl.extension_points import REWARD
@@ -37,17 +38,23 @@ class RewardFunctions:
         rewards: the functions. A class is instantiated once with its kwargs, and the object is
             called without them.
         deadline_s: for a batch function to score one episode.
+        form: the chat format of the model that plays, for functions that get texts in it.
 
     Raises:
         ConfigError: a function does not exist, cannot be called, or does not accept its kwargs.
     """
 
-    def __init__(self, rewards: Sequence[RewardConfig], deadline_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        rewards: Sequence[RewardConfig],
+        deadline_s: float = 60.0,
+        form: QueryFormat = CHATML,
+    ) -> None:
         self._components: list[tuple[str, Component, float]] = []
         self._loaded = [load_reward_function(config) for config in rewards]
         for config, reward in zip(rewards, self._loaded, strict=True):
             name = _unique_name(reward.name, [part[0] for part in self._components])
-            component = reward.component(name, deadline_s)
+            component = reward.component(name, deadline_s, form)
             self._components.append((name, component, config.weight))
         if not self._components:
             self._components.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
@@ -101,10 +108,11 @@ class LoadedReward:
     required_columns: tuple[str, ...]
     """Columns of a data set that it takes by name."""
 
-    def component(self, name: str, deadline_s: float) -> Component:
+    def component(self, name: str, deadline_s: float, form: QueryFormat) -> Component:
         """The function as a component of the reward."""
         if self.is_batch:
-            return _per_batch(name, BatchReward(f"reward {name}", self.function, deadline_s))
+            reward = BatchReward(f"reward {name}", self.function, deadline_s)
+            return _per_batch(name, reward, form)
         return _per_episode(name, self.function)
 
 
@@ -137,11 +145,11 @@ def _construct(config: RewardConfig, kind: type) -> Any:
         return kind(**config.kwargs)
 
 
-def _per_batch(name: str, reward: BatchReward) -> Component:
+def _per_batch(name: str, reward: BatchReward, form: QueryFormat) -> Component:
     """`overall` under the function's own name, other components as `NAME/component`."""
 
     def component(episode: Episode) -> dict[str, tuple[float, ...]]:
-        row = reward.score(inputs_of(episode))
+        row = reward.score(inputs_of(episode, form))
         before = (0.0,) * (len(episode.turns) - 1)
         return {
             name if key == OVERALL else f"{name}/{key}": (*before, value)

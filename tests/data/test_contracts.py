@@ -195,7 +195,8 @@ def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder)
     reward = [RewardConfig(function=f"{OURS}trl_accuracy")]
     qa = EnvConfig(id="QA-v0", kwargs={"data": str(path)})
     with pytest.raises(
-        ConfigError, match=r"^rewards: trl_accuracy takes 'solution'.* There are: answer, complet"
+        ConfigError,
+        match=r"^rewards: trl_accuracy takes 'solution'.* are: answer, .*problem, ",
     ):
         check_env_setup(Config(env=qa, rewards=reward))
     check_env_setup(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))

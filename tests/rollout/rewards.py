@@ -34,3 +34,10 @@ NUMBER = 3
 
 def numpy_number(episode):
     return np.float32(2)
+
+
+def has_names(queries, prompts, labels):
+    """Of the chat format in examples/extend/chat_format.py."""
+    (prompt,), (query,) = prompts, queries
+    is_prompt = prompt.startswith("Be quick.") and prompt.endswith("\n\nUSER: 1 left\nASSISTANT:")
+    return {"rewards": [float(is_prompt and query == f"{prompt}<action>up</action><|endoftext|>")]}

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from agentrl import config as configuration
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import RewardConfig
+from agentrl.data.openrlhf import CHATML
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.rescore_and_rehearse import (
     RescoredEpisode,
+    chat_format_of,
     compare_scores,
     first_difference,
     rescore,
@@ -50,6 +53,20 @@ def run(tmp_path):
             recorder.episode(scored(f"e{number}", turns=number + 1), split="train", step=1)
         recorder.episode(scored("void", outcome=Outcome.TIMEOUT), split="train", step=1)
     return tmp_path / "run"
+
+
+def test_the_chat_format_is_that_of_the_runs_model(tmp_path, tiny_vlm):
+    names = f"{Path(__file__).parents[2]}/examples/extend/chat_format.py:Names"
+    settings = [f"model.path={tiny_vlm}", "rollout.launcher=local"]
+    for chat, prompt in (
+        ("auto", CHATML.prompt("Be quick.", "<image>Up?")),
+        (names, "Be quick.\n\nUSER: <image>Up?\nASSISTANT:"),
+    ):
+        job = configuration.load("frozen_lake", [*settings, f"model.chat={chat}"])
+        (tmp_path / "config.yaml").write_text(configuration.to_yaml(job))
+        assert chat_format_of(tmp_path).prompt("Be quick.", "<image>Up?") == prompt
+    (tmp_path / "config.yaml").unlink()
+    assert chat_format_of(tmp_path) is CHATML
 
 
 def test_another_function_scores_all_but_void_episodes(run, tmp_path):

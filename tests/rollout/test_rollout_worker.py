@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +170,25 @@ async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_
     assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, "not finished within 0.5 s")}
     assert progress.void == {"timeout": len(void)} == {"timeout": 8 + 2}
     assert all(not any(s.rewards) for s in void)
+
+
+async def test_texts_for_openrlhfs_functions_have_the_models_chat_format(tiny_vlm) -> None:
+    config = Config(
+        env=EnvConfig(
+            id="tests.rollout.games:Countdown-v0",
+            kwargs={"length": 1},
+            translator_kwargs={"names": ["down", "up"], "instructions": "Be quick."},
+        ),
+        rewards=[RewardConfig(function="tests.rollout.rewards:has_names")],
+    )
+    config.model.chat = f"{Path(__file__).parents[2]}/examples/extend/chat_format.py:Names"
+    rollouts = RolloutWorker(config, tiny_vlm, None)
+    await rollouts.start()
+    try:
+        (scored,) = await rollouts.collect(requests_of_step("train", 1, [3], 1), "player")
+    finally:
+        await rollouts.close()
+    assert scored.total == 1.0
 
 
 async def test_held_out_episodes_may_have_their_own_settings() -> None:

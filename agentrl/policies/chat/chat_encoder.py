@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentrl.data.openrlhf import QueryFormat
 from agentrl.extension_points import CHAT
 from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
 from agentrl.policies.chat.template_rendering import chat_template
@@ -169,6 +170,22 @@ class ChatEncoder:
         """The tokens between a reply and the next message."""
         ended = bool(reply_ids) and reply_ids[-1] == self.end_id
         return self._closing if ended else (self.end_id, *self._closing)
+
+    @property
+    def query_format(self) -> QueryFormat:
+        """The model's format for reward functions that get whole texts."""
+        return QueryFormat(
+            prompt=self._prompt_text, end=str(self._tokenizer.id_to_token(self.end_id))
+        )
+
+    def _prompt_text(self, system: str, message: str) -> str:
+        """A prompt of one message as text, with special tokens and `<image>` for each image."""
+        texts: list[str] = []
+        for piece in self.chat_format.first(system, "user", [message] if message else []):
+            ids = piece if isinstance(piece, tuple) else (piece,)
+            texts += [i if isinstance(i, str) else str(self._tokenizer.id_to_token(i)) for i in ids]
+        # Replies begin with it, see `text`.
+        return "".join(texts).removesuffix(self.chat_format.reply_prefix)
 
     def reply_ids(self, reply: str) -> tuple[int, ...]:
         """The ids of a reply with its end token, as if it were sampled."""
