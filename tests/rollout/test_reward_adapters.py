@@ -9,7 +9,7 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
-from agentrl.rollout.reward_adapters import BatchReward, inputs_of, score_batch
+from agentrl.rollout.reward_adapters import INPUT_NAMES, BatchReward, inputs_of, score_batch
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Outcome
 from agentrl.worker_threads import Workers
@@ -47,6 +47,11 @@ def batch(name, **fields):
     return RewardFunctions(
         [RewardConfig(function=f"tests.rollout.batch_rewards:{name}", **fields)], 5.0
     )
+
+
+def test_the_names_of_inputs_besides_columns_are_listed():
+    episode = dataclasses.replace(episode_of(TICKET, turns=1), reset_info={"row": {"column": 1}})
+    assert {*inputs_of(episode)} == {*INPUT_NAMES, "column"}
 
 
 def test_function_written_for_another_trainer_works_unchanged(tmp_path):
