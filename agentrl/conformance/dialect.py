@@ -132,13 +132,15 @@ def _check_round_trip(dialect: Dialect, action: ScreenAction, screen: Screen, th
 
 
 def _is_equal(action: ScreenAction, parsed: ScreenAction) -> bool:
-    """Whether two actions are the same: a swipe in its direction, a pause and a status in kind."""
+    """Whether two actions are the same: a swipe in direction, a pause in kind, an end in outcome."""
     match action, parsed:
         case (Swipe() | Drag(), Swipe() | Drag()):
             return _direction(action) == _direction(parsed)
         case (Tap() | LongPress() | DoubleTap(), Tap() | LongPress() | DoubleTap()):
             return max(abs(action.x - parsed.x), abs(action.y - parsed.y)) <= _TOLERANCE
-        case (Wait() | Done(), _):
+        case (Done(), Done()):
+            return action.failed == parsed.failed
+        case (Wait(), _):
             return True
     return action == parsed
 
