@@ -132,7 +132,7 @@ def _check_round_trip(dialect: Dialect, action: ScreenAction, screen: Screen, th
 
 
 def _is_equal(action: ScreenAction, parsed: ScreenAction) -> bool:
-    """Whether two actions are the same: a swipe in direction, a pause in kind, an end in outcome."""
+    """Whether two actions are the same: swipes in direction, pauses in kind, ends in outcome."""
     match action, parsed:
         case (Swipe() | Drag(), Swipe() | Drag()):
             return _direction(action) == _direction(parsed)
