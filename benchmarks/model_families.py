@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from family_models import FAMILIES, build
+from safetensors.torch import save_file
 
 from agentrl import __version__
 from agentrl.config import Config, algorithm_config
@@ -37,31 +39,57 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import EngineSettings, Sampling
+from agentrl.policies.engines.hf_decoding import SampledReply
 from agentrl.policies.models import load_model
 from agentrl.training.learner.learner import Learner
-from agentrl.types import Prompt, TrainingSample
+from agentrl.types import Prompt, Reply, TrainingSample
 
 
-def check_engine(folder: Path, encoder: ChatEncoder, *, vllm: bool = False) -> float:
-    """Largest difference between an engine's log-probabilities of its replies and transformers'."""
+def hf_difference(folder: Path, encoder: ChatEncoder) -> float:
+    """Largest difference between what the hf engine reports about its replies and transformers."""
     asked = [_asked(sample) for sample in episodes(encoder)]
-    if vllm:
-        replies = asyncio.run(_vllm_replies(folder, asked))
-    else:
-        model = load_model(folder, model_adapter=encoder.model_adapter).eval()
-        how = [Sampling(max_new_tokens=REPLY_TOKENS, seed=seed) for seed in range(len(asked))]
-        drawn = hf_decoding.generate_batch(
-            model, encoder.model_adapter, asked, how, encoder.eos_token_ids
-        )
-        replies = [(tuple(reply.token_ids), tuple(reply.logprobs)) for reply in drawn]
+    model = load_model(folder, model_adapter=encoder.model_adapter).eval()
+    replies = hf_decoding.generate_batch(
+        model, encoder.model_adapter, asked, _samplings(asked), encoder.eos_token_ids
+    )
+    return _difference(folder, encoder, asked, replies)
+
+
+def vllm_difference(folder: Path, encoder: ChatEncoder) -> float:
+    """The same for vLLM, with the weights of the folder and with others that it is given later."""
+    asked = [_asked(sample) for sample in episodes(encoder)]
+    model = load_model(folder)
+    for parameter in model.parameters():
+        parameter.data.mul_(1.2)
+    other = folder.with_name(f"{folder.name}-other")
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("*.safetensors*"))
+    model.save_pretrained(other)
+    published = other / "published" / "weights.safetensors"
+    published.parent.mkdir()
+    save_file({name: p.detach().clone() for name, p in model.named_parameters()}, published)
+    before, after = asyncio.run(_vllm_replies(folder, asked, published))
+    return max(
+        _difference(folder, encoder, asked, before), _difference(other, encoder, asked, after)
+    )
+
+
+def _difference(
+    folder: Path,
+    encoder: ChatEncoder,
+    asked: Sequence[Prompt],
+    replies: Sequence[Reply | SampledReply],
+) -> float:
     samples = [
         replace(
             reply_sample(
-                prompt, ids, range(len(prompt.token_ids), len(prompt.token_ids) + len(ids)), 0
+                prompt,
+                reply.token_ids,
+                range(len(prompt.token_ids), len(prompt.token_ids) + len(reply.token_ids)),
+                0,
             ),
-            logprobs=logprobs,
+            logprobs=tuple(reply.logprobs),
         )
-        for prompt, (ids, logprobs) in zip(asked, replies, strict=True)
+        for prompt, reply in zip(asked, replies, strict=True)
     ]
     expected = transformers_logprobs(folder, encoder, samples)
     return difference([sample.logprobs for sample in samples], expected)
@@ -72,20 +100,28 @@ def _asked(sample: TrainingSample) -> Prompt:
     return Prompt(token_ids=sample.token_ids[:-REPLY_TOKENS], images=sample.images)
 
 
+def _samplings(asked: Sequence[Prompt]) -> list[Sampling]:
+    return [Sampling(max_new_tokens=REPLY_TOKENS, seed=seed) for seed in range(len(asked))]
+
+
 async def _vllm_replies(
-    folder: Path, asked: Sequence[Prompt]
-) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+    folder: Path, asked: Sequence[Prompt], published: Path
+) -> list[list[Reply]]:
+    """Replies with the weights of a folder, and with those of a file."""
     from agentrl.policies.engines.vllm_engine import VLLMEngine
 
     engine = VLLMEngine(EngineSettings(folder=folder, max_context=2048))
+    found = []
     try:
         await engine.start()
-        how = [Sampling(max_new_tokens=REPLY_TOKENS, seed=seed) for seed in range(len(asked))]
-        pairs = zip(asked, how, strict=True)
-        replies = await asyncio.gather(*(engine.generate(p, s) for p, s in pairs))
+        for version in (0, 1):
+            if version:
+                await engine.load_weights(published, version)
+            pairs = zip(asked, _samplings(asked), strict=True)
+            found.append(await asyncio.gather(*(engine.generate(p, s) for p, s in pairs)))
     finally:
         await engine.close()
-    return [(reply.token_ids, reply.logprobs) for reply in replies]
+    return found
 
 
 def trained(folder: Path, encoder: ChatEncoder) -> tuple[float, float]:
@@ -136,13 +172,13 @@ def row(name: str, scratch: Path, *, vllm: bool) -> list[str]:
         worst = difference(packed_logprobs(encoder, model, samples), theirs)
         before, after = trained(folder, encoder)
         cells += ["yes" if equal else "NO", f"{worst:.0e}"]
-        cells += [f"{check_engine(folder, encoder):.0e}"]
+        cells += [f"{hf_difference(folder, encoder):.0e}"]
         cells += ["yes" if after > before else "NO"]
     except AgentRLError as error:
         return [*cells, str(error)]
     if vllm:
         try:
-            cells.append(f"{check_engine(folder, encoder, vllm=True):.0e}")
+            cells.append(f"{vllm_difference(folder, encoder):.0e}")
         except AgentRLError as error:
             cells.append(f"no: {str(error)[:120]}")
     return cells

@@ -7,13 +7,12 @@ from pathlib import Path
 from agentrl import extras
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import ModelConfig, RolloutConfig
-from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ENGINE
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import ChatEngine, Engine, EngineSettings
-from agentrl.policies.models import adapter_for
 from agentrl.policies.models.model_adapter import resize_image, target_size
+from agentrl.policies.models.model_loading import family_of
 from agentrl.types import Image
 
 
@@ -80,21 +79,23 @@ def check_engine(rollout: RolloutConfig) -> None:
     engine_class(rollout).check(rollout)
 
 
-def check_engine_for(model: ModelConfig, rollout: RolloutConfig, gpus: int | None) -> None:
+def check_engine_for(
+    model: ModelConfig, folder: Path, rollout: RolloutConfig, gpus: int | None
+) -> None:
     """Check that an engine samples with the probabilities that the learner computes.
 
     Args:
-        model: not one of the hub. Call `check_model` first.
+        model: neither `tiny` nor unchecked. Call `check_model` first.
+        folder: contains its config.json.
         rollout: its `engine`.
         gpus: GPUs of the job; None if they are not known yet.
 
     Raises:
         ConfigError: it does not; the message says what to use instead.
     """
-    if model.path == "tiny" or gpus is None:
+    if gpus is None:
         return
-    folder = path_of(model.path, "model.path")
-    why = engine_class(rollout).why_not_train(folder, adapter_for(folder, model.adapter), gpus)
+    why = engine_class(rollout).why_not_train(folder, family_of(folder, model.adapter), gpus)
     if why is not None:
         raise ConfigError(
             f"rollout.engine={rollout.engine}: {model.path} cannot be trained with it: {why}; "

@@ -14,7 +14,12 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
-from agentrl.policies.models.model_source import attention_heads, check_hub, check_model, is_on_hub
+from agentrl.policies.models.model_source import (
+    attention_heads,
+    check_model,
+    find_config,
+    is_on_hub,
+)
 from agentrl.policies.open_model import (
     check_engine,
     check_engine_for,
@@ -78,9 +83,17 @@ def check(
     _check_job(config, learns=learns)
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
-    if engine_class(config.rollout).capabilities.needs_model:
-        check_hub(config.model)
+    if engine_class(config.rollout).capabilities.needs_model and is_on_hub(config.model):
+        _check_model_with_engine(config, learns=learns)
     return demonstrations
+
+
+def _check_model_with_engine(config: Config, *, learns: bool) -> None:
+    """Check a model, local or of the hub, and whether its engine can be used to train it."""
+    folder = find_config(config.model)
+    if learns:
+        gpus = transport_choice.num_gpus(config.rollout)
+        check_engine_for(config.model, folder, config.rollout, gpus)
 
 
 def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
@@ -142,8 +155,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
     check_model(config.model)
-    if learns and not is_on_hub(config.model):
-        check_engine_for(config.model, config.rollout, transport_choice.num_gpus(config.rollout))
+    if config.model.path != "tiny" and not is_on_hub(config.model):
+        _check_model_with_engine(config, learns=learns)
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
         from agentrl.training.learner import sequence_parallel
 

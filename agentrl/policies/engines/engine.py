@@ -168,12 +168,12 @@ class Engine(ABC):
                 )
 
     @classmethod
-    def why_not_train(cls, folder: Path, model_adapter: ModelAdapter, gpus: int) -> str | None:
+    def why_not_train(cls, folder: Path, family: type[ModelAdapter], gpus: int) -> str | None:
         """Why this engine samples with other probabilities than the learner computes, if it does.
 
         Args:
-            folder: the model's folder.
-            model_adapter: the adapter of its family.
+            folder: contains the model's config.json.
+            family: the class of its adapter.
             gpus: GPUs of the job.
         """
         return None

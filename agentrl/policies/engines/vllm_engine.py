@@ -31,17 +31,12 @@ from agentrl.policies.engines.vllm_environment import (
 )
 from agentrl.policies.engines.weight_checks import check_header, check_shapes
 from agentrl.policies.models import load_on_meta
-from agentrl.policies.models.model_adapter import read_json
 from agentrl.types import Prompt, Reply
 
 if TYPE_CHECKING:
     from torch import nn
 
     from agentrl.policies.models import ModelAdapter
-
-
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""Names of the number of experts in the configurations of Hugging Face's models."""
 
 
 class VLLMEngine(TokenEngine):
@@ -102,16 +97,10 @@ class VLLMEngine(TokenEngine):
         self._accepts_requests = asyncio.Event()
 
     @classmethod
-    def why_not_train(cls, folder: Path, model_adapter: ModelAdapter, gpus: int) -> str | None:
+    def why_not_train(cls, folder: Path, family: type[ModelAdapter], gpus: int) -> str | None:
         """See `Engine.why_not_train`."""
-        if gpus:
-            return None
-        if model_adapter.attends_within_images:
+        if not gpus and family.attends_within_images:
             return "without a GPU, vLLM's attention is causal within images, unlike this model's"
-        config = read_json(folder / "config.json")
-        text = config.get("text_config", config)
-        if any(text.get(name) for name in _EXPERTS):
-            return "without a GPU, vLLM does not use the new weights of a mixture of experts"
         return None
 
     @classmethod

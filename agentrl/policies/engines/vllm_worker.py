@@ -40,6 +40,7 @@ class WeightLoader:
         check_digest(Path(path), weights)
         weights = as_stored(self._model_folder(), weights)
         self.weights_are_torn = True
+        _have_experts_packed_again(self.model_runner.get_model())
         # Not load_weights: the CPU backend packs weights for oneDNN and frees the originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         _pack_tied_heads(self.model_runner.get_model())
@@ -58,6 +59,7 @@ class WeightLoader:
         self._check_intact()
         self.weights_are_torn = True
         model = self.model_runner.get_model()
+        _have_experts_packed_again(model)
         received = self._received = dict[str, str]()
         folder = self._model_folder()
         load = type(model).load_weights
@@ -102,6 +104,22 @@ class WeightLoader:
     def _check_intact(self) -> None:
         if self.weights_are_torn:
             raise RuntimeError("an earlier weight load failed midway: restart the engine")
+
+
+def _have_experts_packed_again(model: nn.Module) -> None:
+    """Have a mixture of experts packed like the first time, when its new weights are complete.
+
+    On CPUs its kernel uses packed weights. vLLM packs them only while there is no kernel: the
+    kernel would read new weights, which are not packed, as packed ones.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _pack_tied_heads(model: nn.Module) -> None:

@@ -70,14 +70,15 @@ def is_on_hub(model: ModelConfig) -> bool:
     return model.path != "tiny" and not path_of(model.path, "model.path").is_dir()
 
 
-def check_hub(model: ModelConfig) -> None:
-    """Check that the Hugging Face Hub, or its local cache, has a model that is not local.
+def find_config(model: ModelConfig) -> Path:
+    """The folder with the config.json of a model that is not `tiny`. Call `check_model` first.
 
     Raises:
-        ConfigError: it does not, it cannot be reached, or `model.adapter` does not exist.
+        ConfigError: neither the Hugging Face Hub nor its local cache has the model, the Hub cannot
+            be reached, or `model.adapter` does not exist.
     """
     if not is_on_hub(model):
-        return
+        return path_of(model.path, "model.path")
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
     with _hub_errors(model.path):
@@ -87,6 +88,7 @@ def check_hub(model: ModelConfig) -> None:
             HfApi().model_info(model.path, timeout=_HUB_TIMEOUT_S)
             file = hf_hub_download(model.path, "config.json")
     family_of(Path(file).parent, model.adapter)
+    return Path(file).parent
 
 
 def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies import torch_companions
-from agentrl.policies.models.model_source import check_hub, check_model, resolve_model
+from agentrl.policies.models.model_source import check_model, find_config, resolve_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
 
@@ -108,9 +108,9 @@ def test_a_cached_hub_model_is_checked_without_a_request(
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", None)
     model = ModelConfig(path="somebody/model")
     check_model(model)
-    check_hub(model)
+    assert find_config(model) == tmp_path / "models--somebody--model" / "snapshots" / "abc"
     with pytest.raises(ConfigError, match="there is no such model"):
-        check_hub(replace(model, adapter="qwn-vl"))
+        find_config(replace(model, adapter="qwn-vl"))
 
 
 def test_a_missing_folder_in_an_existing_one_is_not_a_hub_model(
