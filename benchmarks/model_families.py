@@ -63,9 +63,8 @@ def vllm_difference(folder: Path, encoder: ChatEncoder) -> float:
         parameter.data.mul_(1.2)
     other = folder.with_name(f"{folder.name}-other")
     shutil.copytree(folder, other, ignore=shutil.ignore_patterns("*.safetensors*"))
-    model.save_pretrained(other)
-    published = other / "published" / "weights.safetensors"
-    published.parent.mkdir()
+    model.save_pretrained(other)  # type: ignore[operator]
+    published = folder.with_name(f"{folder.name}-published.safetensors")
     save_file({name: p.detach().clone() for name, p in model.named_parameters()}, published)
     before, after = asyncio.run(_vllm_replies(folder, asked, published))
     return max(

@@ -143,7 +143,7 @@ def test_a_model_of_the_hub_is_refused_before_it_is_downloaded(machine, monkeypa
     (tmp_path / "models--google--gemma" / "refs").mkdir()
     (tmp_path / "models--google--gemma" / "refs" / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ConfigError, match="google/gemma cannot be trained.*within images"):
+    with pytest.raises(ConfigError, match=r"google/gemma cannot be trained.*within images"):
         preflight.check(job("model.path=google/gemma", "rollout.engine=vllm"))
 
 

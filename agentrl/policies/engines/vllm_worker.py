@@ -117,7 +117,7 @@ def _have_experts_packed_again(model: nn.Module) -> None:
     if not current_platform.is_cpu():
         return
     for module in model.modules():
-        method = getattr(module, "quant_method", None)
+        method: Any = getattr(module, "quant_method", None)
         if getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
 
