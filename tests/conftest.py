@@ -4,14 +4,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from agentrl.devices import Device, open_device
+from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer, find_adb
+from agentrl.devices.device_opener import DeviceOpener
 from agentrl.errors import DeviceError
+from agentrl.virtual_phone import spawn
 from tests.wheel import build_wheel
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
@@ -54,10 +57,30 @@ def adb_server() -> Iterator[AdbServer]:
         os.environ["ANDROID_ADB_SERVER_PORT"] = old
 
 
+@pytest.fixture(scope="session")
+def unused_serials() -> Iterator[Iterator[str]]:
+    """Serials of phones with the probe on them, ten in a process: starting it costs the most."""
+    with ExitStack() as running:
+
+        def serials() -> Iterator[str]:
+            while True:
+                yield from running.enter_context(spawn(10, [PROBE], effect_delay_ms=(0, 0))).serials
+
+        yield serials()
+
+
 @pytest.fixture
-def virtual_phone(adb_server: AdbServer) -> Iterator[Device]:
+def unused_serial(adb_server: AdbServer, unused_serials: Iterator[str]) -> Iterator[str]:
+    """The serial of a phone of its own for one test; effects come at once."""
+    serial = next(unused_serials)
+    yield serial
+    adb_server.disconnect(serial)
+
+
+@pytest.fixture
+def virtual_phone(unused_serial: str) -> Iterator[Device]:
     """A phone of its own for one test, with the probe in front; effects come at once."""
-    device = open_device("virtual", apps=[PROBE], effect_delay_ms=(0, 0))
+    device = DeviceOpener().open(unused_serial, known=True)
     device.launch("org.agentrl.probe", ".Main", {})
     yield device
     device.close()

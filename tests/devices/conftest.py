@@ -9,7 +9,6 @@ import pytest
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.host_process import PhoneServer
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
@@ -34,13 +33,11 @@ class WatchedPhone:
 
 
 @pytest.fixture(scope="module")
-def virtual_serial(adb_server: AdbServer) -> Iterator[str]:
+def virtual_serial(adb_server: AdbServer, unused_serials: Iterator[str]) -> Iterator[str]:
     """The serial of a phone with the probe on it; effects come at once."""
-    with spawn(
-        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
-    ) as phones:
-        yield phones.serials[0]
-    adb_server.disconnect(phones.serials[0])
+    serial = next(unused_serials)
+    yield serial
+    adb_server.disconnect(serial)
 
 
 @pytest.fixture(scope="module")

@@ -15,20 +15,20 @@ from agentrl.devices.adb.app_commands import parse_counted_state
 from agentrl.devices.adb.drivers import socket_class
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult, Window
+from agentrl.devices.device_opener import DeviceOpener
 from agentrl.errors import AppNotInFront, ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.extension_points import DRIVER
 from agentrl.virtual_phone import spawn
 from tests.devices.conftest import WatchedPhone
 
 pytestmark = pytest.mark.adb
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE = "org.agentrl.probe"
 
 
 @pytest.fixture(params=DRIVER.names())
-def phone(adb_server: AdbServer, request: pytest.FixtureRequest) -> Iterator[Device]:
-    """A phone with the probe in front, by each driver."""
-    device = open_device("virtual", driver=request.param, apps=[PROBE], effect_delay_ms=(0, 0))
+def phone(unused_serial: str, request: pytest.FixtureRequest) -> Iterator[Device]:
+    """A phone of its own for one test, with the probe in front, by each driver."""
+    device = DeviceOpener(driver=request.param).open(unused_serial, known=True)
     device.launch(PACKAGE, ".Main", {})
     yield device
     device.close()
@@ -157,8 +157,9 @@ def test_an_app_that_refuses_its_extras_is_an_error(virtual_phone: Device) -> No
 
 
 @pytest.mark.parametrize("driver", DRIVER.names())
-def test_a_hung_command_ends_at_its_deadline(adb_server: AdbServer, driver: str) -> None:
-    phone = open_device("virtual", driver=driver, deadlines=Deadlines(command_s=1.0))
+def test_a_hung_command_ends_at_its_deadline(unused_serial: str, driver: str) -> None:
+    opener = DeviceOpener(driver=driver, deadlines=Deadlines(command_s=1.0))
+    phone = opener.open(unused_serial, known=True)
     start = time.monotonic()
     with pytest.raises(DeviceTimeout, match=r"sleep 30: no answer within 1 s"):
         phone.shell("sleep", "30")
@@ -199,22 +200,21 @@ def test_a_phone_that_goes_away_is_offline_within_the_deadline(
     adb_server.disconnect(phones.serials[0])
 
 
-def test_a_phone_that_reboots_can_be_connected_again(adb_server: AdbServer) -> None:
-    with spawn(1, effect_delay_ms=(0, 0)) as phones:
-        serial = phones.serials[0]
-        phone = AdbPhone(adb_server, serial)
-        assert phone.focus() is not None
-        phone.reboot()
-        end = time.monotonic() + 20
-        while True:
-            try:
-                phone.reconnect()
-                assert phone.focus() is not None, "the shell that was kept is a new one"
-                break
-            except DeviceError:
-                assert time.monotonic() < end
-        phone.close()
-        adb_server.disconnect(serial)
+def test_a_phone_that_reboots_can_be_connected_again(
+    adb_server: AdbServer, unused_serial: str
+) -> None:
+    phone = AdbPhone(adb_server, unused_serial)
+    assert phone.focus() is not None
+    phone.reboot()
+    end = time.monotonic() + 20
+    while True:
+        try:
+            phone.reconnect()
+            assert phone.focus() is not None, "the shell that was kept is a new one"
+            break
+        except DeviceError:
+            assert time.monotonic() < end
+    phone.close()
 
 
 def test_an_unknown_driver_is_a_config_error() -> None:

@@ -24,14 +24,9 @@ FAULT = "debug.agentrl.fault."
 
 
 @pytest.fixture
-def phone(adb_server: AdbServer) -> Iterator[AdbPhone]:
-    """A phone that only one test has."""
-    with spawn(
-        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
-    ) as phones:
-        with closing(AdbPhone(adb_server, phones.serials[0], QUICK)) as device:
-            yield device
-        adb_server.disconnect(phones.serials[0])
+def phone(adb_server: AdbServer, unused_serial: str) -> Iterator[AdbPhone]:
+    with closing(AdbPhone(adb_server, unused_serial, QUICK)) as device:
+        yield device
 
 
 def first_ill(server: AdbServer, serial: str, what: str) -> Finding:
@@ -111,7 +106,6 @@ def test_each_failed_test_is_reported_with_a_fix(
     what: str,
     words: str,
 ) -> None:
-    monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     monkeypatch.setattr(phone_probes, "_SLOW_START_S", 0.5)
     if fault == "input":

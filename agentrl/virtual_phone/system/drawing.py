@@ -30,7 +30,9 @@ PAGE_ROWS = 16
 
 def blank(width: int, height: int, color: tuple[int, int, int]) -> Image:
     """A single color, uint8[height, width, 3]."""
-    return np.full((height, width, 3), color, np.uint8)
+    row = np.full((width, 3), color, np.uint8)
+    # Copying a row is many times faster than copying a color.
+    return np.broadcast_to(row, (height, width, 3)).copy()
 
 
 def fill(image: Image, box: tuple[float, float, float, float], color: tuple[int, int, int]) -> None:

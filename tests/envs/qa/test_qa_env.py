@@ -76,7 +76,7 @@ def test_the_expert_is_right_and_a_guesser_seldom(kwargs):
     translator = agentrl.make_translator("QA-v0")
     rng = np.random.default_rng(0)
     right = Counter()
-    for seed in range(40):
+    for seed in range(25):
         for name in ("expert", "random"):
             _, info = env.reset(seed=seed)
             player = load_player(EnvConfig(id="QA-v0"), name)
@@ -85,8 +85,8 @@ def test_the_expert_is_right_and_a_guesser_seldom(kwargs):
             assert terminated
             assert info["metrics"] == {"accuracy": reward}
             right[name] += reward
-    assert right["expert"] == 40
-    assert right["random"] < 20
+    assert right["expert"] == 25
+    assert right["random"] < 13
 
 
 def test_habit_of_the_mediocre_player_is_mostly_wrong():
@@ -94,10 +94,10 @@ def test_habit_of_the_mediocre_player_is_mostly_wrong():
     env, rng = made(data="counting"), np.random.default_rng(0)
     player, translator = load_player(config, "mediocre"), agentrl.make_translator("QA-v0")
     right = 0.0
-    for seed in range(200):
+    for seed in range(100):
         _, info = env.reset(seed=seed)
         right += env.step(translator.to_action(player.reply(info, rng)))[1]
-    assert 80 < right < 150
+    assert 40 < right < 75
 
 
 def test_same_seed_gives_the_same_picture_and_another_seed_another():
@@ -141,10 +141,10 @@ def test_shapes_that_are_asked_for_lie_over_others_as_often_as_under_them():
 
 def test_shapes_are_drawn_with_smooth_edges_and_stay_on_the_picture():
     shades = 0
-    for seed in range(10):
+    for seed in range(5):
         picture = Counting().task(seed).images[0]
         assert picture.shape == (252, 252, 3)
-        shades = max(shades, len(np.unique(picture.reshape(-1, 3), axis=0)))
+        shades = max(shades, len(np.unique(picture @ np.array([65536, 256, 1]))))
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
         assert (border == picture[0, 0]).all()
     assert shades > 30  # four colors and the ground, but for the edges
