@@ -228,7 +228,7 @@ def test_eval_without_the_console_logger_prints_no_progress(
 def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def played(*_: Any, greedy: bool) -> Evaluation:
+    async def played(*_: Any) -> Evaluation:
         return Evaluation(metrics={"reward": 0.5}, episodes=1, void=0, seconds=0.1, by_seed={})
 
     monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
