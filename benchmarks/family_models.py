@@ -81,7 +81,7 @@ def build(name: str, folder: Path) -> Path:
                 parameter.mul_(3)  # so that distributions are peaked
     model.generation_config.eos_token_id = [ids[family.eos]]
     model.save_pretrained(folder)
-    _rename(folder / "model.safetensors", _SIGLIP)
+    _store_as_on_hub(folder / "model.safetensors", model.config.model_type)
     shutil.copyfile(TEMPLATES / f"{family.template}.jinja", folder / "chat_template.jinja")
     tokenizer.chat_template = (folder / "chat_template.jinja").read_text()
     tokenizer.save_pretrained(folder)
@@ -92,20 +92,20 @@ def build(name: str, folder: Path) -> Path:
     return folder
 
 
-_SIGLIP = ("vision_tower.", "vision_tower.vision_model.")
-"""transformers leaves out a part of the names that models on the Hugging Face Hub have."""
-
-
-def _rename(file: Path, prefixes: tuple[str, str]) -> None:
-    """Give the weights the names that they have on the Hub."""
-    old, new = prefixes
+def _store_as_on_hub(file: Path, model_type: str) -> None:
+    """Give the weights the names and shapes of the Hub where transformers saves them otherwise."""
     weights = load_file(file)
     if any(name.startswith("vision_tower.encoder.layers") for name in weights):
         weights = {
-            new + name.removeprefix(old) if name.startswith(old) else name: tensor
+            name.replace("vision_tower.", "vision_tower.vision_model.", 1): tensor
             for name, tensor in weights.items()
         }
-        save_file(weights, file, metadata={"format": "pt"})
+    if model_type == "qwen3_vl_moe":
+        weights = {
+            name: tensor.mT.contiguous() if ".experts." in name else tensor
+            for name, tensor in weights.items()
+        }
+    save_file(weights, file, metadata={"format": "pt"})
 
 
 def _tokenizer(family: Family) -> Any:
@@ -198,7 +198,7 @@ _QWEN3_VISION = {
 _EXPERTS = {
     "num_experts": 4,
     "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
+    "moe_intermediate_size": 48,
     "norm_topk_prob": True,
 }
 

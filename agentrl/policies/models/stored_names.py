@@ -42,7 +42,17 @@ def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     from transformers.core_model_loading import revert_weight_conversion
 
     found: dict[str, Tensor] = revert_weight_conversion(model, dict(tensors))
-    return found
+    return {name: _laid_out_as(known.get(name), tensor) for name, tensor in found.items()}
+
+
+def _laid_out_as(shape: tuple[int, ...] | None, tensor: Tensor) -> Tensor:
+    """A tensor, transposed if that gives it the shape that it has in the files.
+
+    transformers transposes the experts of Qwen3-VL where it reads them, but not where it saves.
+    """
+    if shape is not None and shape != tensor.shape and shape == tensor.mT.shape:
+        return tensor.mT.contiguous()
+    return tensor
 
 
 @lru_cache(maxsize=4)

@@ -226,9 +226,10 @@ class ShardedModel(Generic[S]):
             ConfigError: they belong to another model, or the file holds no weights.
         """
         full = weight_files.read(path)
-        names = {lora_adapters.base_name(name) for name in self._named()} - {None}
-        if not names <= full.keys() and (path.parent / "config.json").is_file():
-            # An exported model, whose file has the names of the Hub.
+        found = {name: tuple(tensor.shape) for name, tensor in full.items()}
+        fits = self.shapes().items() <= found.items()
+        if not fits and (path.parent / "config.json").is_file():
+            # An exported model, whose file has the names and shapes of the Hub.
             full = dict(load_model(path.parent, model_adapter=self._adapter).state_dict())
         self.load_full_weights(full)
 

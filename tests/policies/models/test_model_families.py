@@ -51,7 +51,7 @@ def test_logprobs_with_shared_prefixes_equal_those_of_each_sequence_alone(family
 
 
 def test_the_hf_engine_samples_with_the_models_probabilities(family: Any) -> None:
-    assert model_families.check_engine(family.folder, family.encoder) < 1e-4
+    assert model_families.hf_difference(family.folder, family.encoder) < 1e-4
 
 
 @pytest.mark.slow
