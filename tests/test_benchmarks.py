@@ -152,8 +152,13 @@ def test_conditions_name_the_command_the_machine_and_the_versions(monkeypatch):
     assert versions == f"{python}, numpy {np.__version__}, nothing-at-all not installed"
 
 
-def test_the_gpu_benchmark_runs_without_a_gpu():
-    said = run("gpu", "--size=tiny", "--updates=1", "--rollouts=1", "--engines=hf")
+def test_the_gpu_benchmark_runs_without_a_gpu(monkeypatch, capsys):
+    settings = ["--size=tiny", "--updates=1", "--rollouts=1", "--engines=hf"]
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "gpu.py"), *settings])
+    monkeypatch.setenv("COLUMNS", "200")
+    load("gpu").main()
+    said = capsys.readouterr().out
     assert "gpu.py --size=tiny --updates=1 --rollouts=1 --engines=hf\nmachine:  " in said
     assert "FSDP2:    1 rank, 1 units; computes in float32" in said
     for row in ("as trees", "one by one", "hf"):

@@ -58,7 +58,7 @@ def test_it_works_in_a_thread_unlike_the_librarys_own_timeouts(verifier):
 
 
 def test_an_endless_comparison_counts_as_wrong_and_the_next_one_works():
-    verifier = Verifier(2.0)
+    verifier = Verifier(1.0)
     assert verifier.verify("42", r"\boxed{9^{9^{9^{9}}}}") == (0.0, 1.0)
     assert verifier.verify("42", r"\boxed{42}") == (1.0, 0.0)
     verifier.close()
@@ -68,8 +68,8 @@ def test_endless_comparisons_affect_no_other_answers():
     score = RewardFunctions(
         [RewardConfig(function="agentrl.rewards.maths:Accuracy", kwargs={"deadline_s": 0.5})], 18.0
     ).score
-    bombs = [rf"\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 21)]
-    replies = [r"\boxed{42}", *bombs[:6], r"\boxed{42}", r"\boxed{42}", *bombs[6:], r"\boxed{42}"]
+    bombs = [rf"\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 15)]
+    replies = [r"\boxed{42}", *bombs[:3], r"\boxed{42}", r"\boxed{42}", *bombs[3:], r"\boxed{42}"]
     with ThreadPoolExecutor(len(replies)) as pool:
         scored = list(pool.map(lambda reply: score(answered(reply)), replies))
     for reply, one in zip(replies, scored, strict=True):
