@@ -12,8 +12,9 @@ import pkgutil
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -149,7 +150,7 @@ class ExtensionPoint:
     def extensions(self) -> list[Extension]:
         """All names that can be used, sorted; a package's name that a built-in has is left out."""
         found = self._builtins()
-        for one in self._installed():
+        for one in _installed_extensions(self.group, tuple(sys.path)):
             found.setdefault(_key(one.name), one)
         return sorted(found.values(), key=lambda one: one.name)
 
@@ -209,14 +210,6 @@ class ExtensionPoint:
             for name, target in targets.items()
         }
 
-    def _installed(self) -> Iterator[Extension]:
-        import importlib.metadata
-
-        for point in importlib.metadata.entry_points(group=self.group):
-            origin = point.dist.name if point.dist is not None else "unknown"
-            target = point.value.partition("[")[0].strip()  # without the extras it needs
-            yield Extension(name=point.name, target=target, origin=origin)
-
     def _find(self, name: str) -> Extension:
         builtins = self._builtins()
         if (found := builtins.get(_key(name))) is not None:
@@ -260,6 +253,26 @@ class ExtensionPoint:
             raise ConfigError(
                 f"{self.setting}={name}: is not a subclass of {base.__module__}.{base.__name__}"
             )
+
+
+@cache
+def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Extension, ...]:
+    """What installed packages add to a group; kept, as it takes reading a file of each package.
+
+    Args:
+        group: of entry points.
+        search_path: `sys.path`, which says where packages are installed.
+    """
+    import importlib.metadata
+
+    return tuple(
+        Extension(
+            name=point.name,
+            target=point.value.partition("[")[0].strip(),  # without the extras it needs
+            origin=point.dist.name if point.dist is not None else "unknown",
+        )
+        for point in importlib.metadata.entry_points(group=group)
+    )
 
 
 def _key(name: str) -> str:

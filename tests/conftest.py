@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import Phase, settings
 
 from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer, find_adb
@@ -18,6 +19,16 @@ from agentrl.virtual_phone import spawn
 from tests.wheel import build_wheel
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+
+# On a busy machine an example of a few tensors may take a second. A failing example is made small,
+# and no more of it is explained: that may take longer than a test's timeout.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    report_multiple_bugs=False,
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

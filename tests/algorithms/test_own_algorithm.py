@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 import yaml
 
+from agentrl import cli
 from agentrl.extension_points import ALGORITHM, LOSS
 from tests.algorithms.played import advantages_of, numbers, played
 
@@ -130,18 +130,19 @@ def test_a_broken_copy_fails_with_a_useful_message(fault, tmp_path):
     assert any(said in failure for failure in failures), failures
 
 
-@pytest.mark.adb
-def test_a_users_algorithm_and_loss_train_on_the_number_game(tmp_path, adb_server):
+def test_a_users_algorithm_and_loss_train(tmp_path, monkeypatch):
     """From a folder with nothing but the two files and a configuration."""
     for file in (ALGORITHM_FILE, LOSS_FILE):
         (tmp_path / f"own_{file.name}").write_text(file.read_text())
     job = {
         "model": {"path": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 1, "kv_heads": 1}},
-        "env": {"id": "NumberGame-v0", "max_turns": 4, "kwargs": {"rounds": 2, "mode": "select"}},
-        "devices": {"source": "virtual:4", "size": [252, 448]},
-        "rewards": [{"function": "agentrl.rewards.number_game:outcome"}],
-        "rollout": {"engine": "hf", "launcher": "local", "groups": 2, "group_size": 4,
-                    "concurrency": 4, "max_new_tokens": 16},
+        "env": {
+            "id": "FrozenLake-v1", "max_turns": 2,
+            "translator_kwargs": {"names": ["left", "down", "right", "up"], "text": "square"},
+        },
+        "rewards": [{"function": "agentrl.rollout.scoring:env_reward"}],
+        "rollout": {"engine": "hf", "launcher": "local", "groups": 1, "group_size": 4,
+                    "concurrency": 4, "max_new_tokens": 4},
         "algorithm": {
             "name": "own_algorithm.py:QuantileAdvantage",
             "quantile": 0.5,
@@ -155,11 +156,9 @@ def test_a_users_algorithm_and_loss_train_on_the_number_game(tmp_path, adb_serve
         "logging": ["file"],
     }  # fmt: skip
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl", "train", "job.yaml"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=170,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert cli.run(["train", "job.yaml"]) == 0
     run = tmp_path / "runs" / "own"
     saved = yaml.safe_load((run / "config.yaml").read_text())["algorithm"]
     assert (saved["quantile"], saved["loss"]["epsilon"]) == (0.5, 0.3)

@@ -2,16 +2,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
-
-# On a machine that others use as well an example of a few tensors may take a second.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from agentrl.training.length_check import check_lengths
 
 def job(*overrides: str) -> configuration.Config:
     room = ["rollout.max_context=2000", "rollout.max_new_tokens=400"]
-    return configuration.load("counting", ["rollout.launcher=local", *room, *overrides])
+    few = "warm_start.episodes=5"
+    return configuration.load("counting", ["rollout.launcher=local", few, *room, *overrides])
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def model(tiny_vlm: Path, tmp_path: Path) -> Path:
 
 
 def test_lengths_are_measured_without_weights(model: Path) -> None:
-    report = check_lengths(job(f"model.path={model}", "warm_start.episodes=20"), [])
+    report = check_lengths(job(f"model.path={model}"), [])
     assert report.measured["chat template"] == "prompts are those of the model's own template"
-    assert "tokens in 20 episodes of the player" in report.measured["longest prompt"]
+    assert "tokens in 5 episodes of the player" in report.measured["longest prompt"]
     assert report.measured["longest reply"].endswith("rollout.max_new_tokens=400")
     assert report.unchecked == []
 

@@ -30,7 +30,7 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
         return 7 if section == "env.kwargs" else 3
 
     monkeypatch.setattr(preflight, "check_env_kwargs", looks)
-    overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local"]
+    overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local", "warm_start.episodes=1"]
     planned = preflight.resolve(configuration.load("counting", overrides))
     assert seen == looked_at
     count = planned["resolved"]["distinct episodes"]
@@ -52,7 +52,7 @@ def test_unavailable_weight_transport_is_an_error_before_any_work():
 
 
 def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():
-    settings = job("rollout.launcher=local", "rollout.max_new_tokens=5")
+    settings = job("rollout.launcher=local", "rollout.max_new_tokens=5", "warm_start.episodes=1")
     with pytest.raises(ConfigError, match="the warm start trains on"):
         preflight.resolve(settings)
     assert "longest reply" in preflight.resolve(settings, warm_start_pending=False)["resolved"]
@@ -90,13 +90,13 @@ def job(*overrides):
 def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus, ranks, said):
     machine(cores, gpus)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        preflight.resolve(job(f"train.ranks={ranks}"))
+        preflight.check(job(f"train.ranks={ranks}"))
 
 
 def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
     machine()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    preflight.resolve(job("train.ranks=64"))
+    preflight.check(job("train.ranks=64"))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_ranks_on_a_remote_cluster_are_not_checked(machine, monkeypatch):
 def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages, dtype, said):
     machine(gpus=gpus, packages=packages)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        preflight.resolve(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
+        preflight.check(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
 
 
 @pytest.mark.parametrize(

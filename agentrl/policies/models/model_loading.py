@@ -68,12 +68,15 @@ def load_model(
     check_weights(path)
     loader = _loader(path)
     import torch
+    from transformers import AutoConfig
 
     try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
         model: nn.Module = loader.from_pretrained(
             path,
+            config=config,
             dtype=getattr(torch, dtype),
-            attn_implementation=_attention(attention, dtype, caps=_caps_attention(path)),
+            attn_implementation=_attention(attention, dtype, caps=_caps_attention(config)),
             local_files_only=True,
         )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
@@ -131,12 +134,9 @@ def _loader(path: Path) -> Any:
     return getattr(transformers, f"AutoModelFor{family}")
 
 
-def _caps_attention(path: Path) -> bool:
+def _caps_attention(config: Any) -> bool:
     """Whether a model caps its attention logits, which SDPA leaves out."""
-    from transformers import AutoConfig
-
-    settings = AutoConfig.from_pretrained(path, local_files_only=True).get_text_config()
-    return getattr(settings, "attn_logit_softcapping", None) is not None
+    return getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
 
 
 def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:

@@ -18,6 +18,7 @@ from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import Sampling
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.models.model_adapter import resize_image, target_size
+from agentrl.policies.models.model_loading import _attention
 from agentrl.types import Message, Prompt
 from tests.policies import families
 from tests.policies.pictures import picture, screen
@@ -34,9 +35,14 @@ def model_folder(
     return families.build(request.param, tiny_vlm, tmp_path_factory.mktemp("family") / "model")
 
 
-def prompts(folder: Path) -> list[Prompt]:
+@pytest.fixture(scope="module")
+def family(model_folder: Path) -> tuple[Any, ChatEncoder]:
+    """The model of a family and its encoder."""
+    return load_model(model_folder).eval(), ChatEncoder(model_folder)
+
+
+def prompts(encoder: ChatEncoder) -> list[Prompt]:
     """Conversations of different lengths, with up to three images of different sizes."""
-    encoder = ChatEncoder(folder)
     shown = encoder.model_adapter.image_token_id is not None
     found = [Conversation(encoder, "").observe(Message(role="user", text="hello"))]
     talk = Conversation(encoder, "play")
@@ -62,15 +68,17 @@ def test_pixels_equal_the_models_own_image_processor(model_folder: Path) -> None
     torch.testing.assert_close(ours["pixel_values"], own["pixel_values"], atol=1e-6, rtol=0)
 
 
-def test_image_features_and_gradients_equal_those_of_transformers(model_folder: Path) -> None:
+def test_image_features_and_gradients_equal_those_of_transformers(
+    model_folder: Path, family: tuple[Any, ChatEncoder]
+) -> None:
     from transformers import AutoModelForImageTextToText
 
-    model_adapter = adapter_for(model_folder)
+    ours, encoder = family
+    model_adapter = encoder.model_adapter
     if model_adapter.image_token_id is None:
         pytest.skip("text-only model")
     side = 32 if "qwen3" in (model_folder / "config.json").read_text() else 28
     reference = AutoModelForImageTextToText.from_pretrained(model_folder)
-    ours: Any = load_model(model_folder)
     for sizes in (SIZES, [(3, 4)] * 3):
         pixels = model_adapter.pixels(
             [picture(i, w * side, h * side) for i, (w, h) in enumerate(sizes)]
@@ -86,9 +94,11 @@ def test_image_features_and_gradients_equal_those_of_transformers(model_folder: 
             assert (actual - expected).norm() < 1e-5 * expected.norm()
 
 
-def test_batched_generation_equals_generate_of_each_prompt(model_folder: Path) -> None:
-    model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
-    asked, model_adapter = prompts(model_folder), encoder.model_adapter
+def test_batched_generation_equals_generate_of_each_prompt(
+    family: tuple[Any, ChatEncoder],
+) -> None:
+    model, encoder = family
+    asked, model_adapter = prompts(encoder), encoder.model_adapter
     greedy = [Sampling(temperature=0, max_new_tokens=8)] * len(asked)
     together = hf_decoding.generate_batch(
         model, model_adapter, asked, greedy, encoder.eos_token_ids
@@ -98,7 +108,7 @@ def test_batched_generation_equals_generate_of_each_prompt(model_folder: Path) -
         inputs = model_adapter.forward_inputs(
             ids, torch.ones_like(ids, dtype=torch.bool), prompt.images
         )
-        generated = model.generate(  # type: ignore[operator]
+        generated = model.generate(
             **inputs,
             max_new_tokens=8,
             do_sample=False,
@@ -109,10 +119,12 @@ def test_batched_generation_equals_generate_of_each_prompt(model_folder: Path) -
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_logprobs_equal_those_of_one_forward_pass(model_folder: Path, shown: bool) -> None:
-    model, encoder = load_model(model_folder).eval(), ChatEncoder(model_folder)
+def test_logprobs_equal_those_of_one_forward_pass(
+    family: tuple[Any, ChatEncoder], shown: bool
+) -> None:
+    model, encoder = family
     words = [Conversation(encoder, "").observe(Message(role="user", text="a" * n)) for n in (1, 9)]
-    asked = prompts(model_folder) if shown else words
+    asked = prompts(encoder) if shown else words
     how = [Sampling(temperature=0.7, max_new_tokens=6, seed=seed) for seed in range(len(asked))]
     drawn = hf_decoding.generate_batch(
         model, encoder.model_adapter, asked, how, encoder.eos_token_ids
@@ -187,27 +199,7 @@ def test_an_image_is_resized_by_averaging() -> None:
     assert (small[71:] == 0).all()
 
 
-_CHOICE = """
-import torch
-torch.cuda.is_available = lambda: True
-from agentrl.policies.models.model_loading import _attention
-asked = [("auto", "bfloat16"), ("auto", "float32"), ("eager", "bfloat16")]
-print(*(_attention(*choice) for choice in asked))
-torch.cuda.is_available = lambda: False
-print(_attention("auto", "bfloat16"))
-"""
-
-
-def chosen_attention(*search: Path) -> list[str]:
-    """With a GPU: half precision, full precision, explicit choice; and without a GPU."""
-    path = os.pathsep.join([*map(str, search), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", _CHOICE],
-        cwd=Path(__file__).parents[3], env=os.environ | {"PYTHONPATH": path},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.split()
+_ASKED = [("auto", "bfloat16"), ("auto", "float32"), ("eager", "bfloat16")]
 
 
 def test_flash_attention_is_used_if_installed_and_on_a_gpu(tmp_path: Path) -> None:
@@ -217,8 +209,25 @@ def test_flash_attention_is_used_if_installed_and_on_a_gpu(tmp_path: Path) -> No
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n")
     (metadata / "top_level.txt").write_text("flash_attn\n")
-    assert chosen_attention(tmp_path) == ["flash_attention_2", "sdpa", "eager", "sdpa"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = (
+        "import torch\n"
+        "torch.cuda.is_available = lambda: True\n"
+        "from agentrl.policies.models.model_loading import _attention\n"
+        f"print(*(_attention(*choice) for choice in {_ASKED}))\n"
+        "torch.cuda.is_available = lambda: False\n"
+        "print(_attention('auto', 'bfloat16'))\n"
+    )
+    # transformers looks for packages once in a process.
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["flash_attention_2", "sdpa", "eager", "sdpa"]
 
 
-def test_sdpa_is_used_without_flash_attention() -> None:
-    assert chosen_attention() == ["sdpa", "sdpa", "eager", "sdpa"]
+def test_sdpa_is_used_without_flash_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [_attention(*choice) for choice in _ASKED] == ["sdpa", "sdpa", "eager"]

@@ -36,8 +36,18 @@ def test_weights_get_the_names_of_the_models_files(folder: Path) -> None:
     assert all(tensor.equal(found[name]) for name, tensor in stored.items())
 
 
-@pytest.mark.parametrize("base", ["float", "nf4"])
-def test_a_checkpoint_with_adapters_is_merged(folder: Path, tmp_path: Path, base: Any) -> None:
+def test_a_checkpoint_with_adapters_is_merged(folder: Path, tmp_path: Path) -> None:
+    check_merged(folder, tmp_path, "float")
+
+
+@pytest.mark.parametrize("name", ["Gemma 3", "Qwen3-VL-MoE"])
+def test_a_checkpoint_with_adapters_of_quantized_weights_is_merged(
+    name: str, tmp_path: Path
+) -> None:
+    check_merged(build(name, tmp_path / "model"), tmp_path, "nf4")
+
+
+def check_merged(folder: Path, tmp_path: Path, base: Any) -> None:
     config = Config()
     config.optim.lr, config.train.compare_engine = 1e-2, False
     config.model.path = str(folder)

@@ -15,6 +15,8 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample, with_scores
 
+DRY_RUN = ["train", "counting", "--dry-run", "warm_start.episodes=1"]
+
 
 @pytest.fixture(params=["float", "nf4"])
 def lora(request, config):
@@ -223,13 +225,13 @@ def test_leftovers_of_a_killed_process_are_overwritten(tmp_path):
 
 
 def test_an_unknown_target_is_reported_before_anything_starts(tmp_path, capsys):
-    command = ["train", "number_game", "--dry-run", "model.lora.rank=4"]
+    command = [*DRY_RUN, "model.lora.rank=4"]
     assert cli.run([*command, "model.lora.targets=[q_porj]"]) == 2
     said = capsys.readouterr().err
     assert "model.lora.targets: 'q_porj' matches no linear layer" in said
     assert "did you mean 'q_proj'" in said
     assert cli.run([*command, "model.lora.targets=[q_proj,v_proj]"]) == 0
-    assert cli.run(["train", "number_game", "--dry-run", "model.lora.rank=-1"]) == 2
+    assert cli.run([*DRY_RUN, "model.lora.rank=-1"]) == 2
     assert "model.lora.rank=-1: must not be below 0" in capsys.readouterr().err
 
 
@@ -262,7 +264,7 @@ def test_a_checkpoint_with_other_adapters_is_not_exported(
 
 
 def test_adapters_that_vllm_does_not_support_are_reported_before_anything_starts(tmp_path, capsys):
-    command = ["train", "number_game", "--dry-run", "model.lora.rank=4", "model.lora.serve=adapter"]
+    command = [*DRY_RUN, "model.lora.rank=4", "model.lora.serve=adapter", "rollout.engine=vllm"]
     assert cli.run([*command, "model.lora.targets=[q_proj, qkv]"]) == 2
     assert "vision tower, such as model.visual.blocks.0.attn.qkv" in capsys.readouterr().err
     assert cli.run([*command, "model.lora.targets=[q_proj]"]) == 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.algorithms.core.algorithm import load_algorithm
@@ -108,6 +108,7 @@ def learned(items, config, packing, ranks=1):
     ranks=st.integers(1, 3),
     layout=st.sampled_from([(True, True), (False, True), (False, False)]),
 )
+@settings(max_examples=40)
 def test_splitting_a_batch_changes_neither_loss_nor_gradient(
     loss, items, aggregate, corrected, estimate, most, ranks, layout
 ):
@@ -132,6 +133,7 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
 
 @pytest.mark.parametrize("loss", LOSSES)
 @given(items=samples(), aggregate=st.sampled_from(AGGREGATES))
+@settings(max_examples=30)
 def test_one_sample_per_turn_has_the_loss_of_the_whole_conversation(loss, items, aggregate):
     config = dataclasses.replace(CONFIGS[loss], aggregate=aggregate)
     packing = Packing(max_tokens=10_000, attention_break_even=np.inf)
