@@ -390,6 +390,7 @@ def test_settings_of_the_hub_do_not_apply_to_a_file(folder, settings):
 
 def test_a_revision_reaches_the_hub_and_does_not_apply_to_a_folder(configured, monkeypatch):
     import datasets
+    import huggingface_hub
 
     asked_for = []
 
@@ -406,6 +407,8 @@ def test_a_revision_reaches_the_hub_and_does_not_apply_to_a_folder(configured, m
     with http.server.HTTPServer(("127.0.0.1", 0), Hub) as hub:
         url = f"http://127.0.0.1:{hub.server_port}"
         monkeypatch.setattr(datasets.config, "HF_ENDPOINT", url)
+        for module in (datasets.config, huggingface_hub.constants):
+            monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
         thread = threading.Thread(target=hub.serve_forever, args=(0.01,))
         thread.start()
         try:
