@@ -79,7 +79,7 @@ EPISODES, TURNS = _comparing("episodes"), _comparing("turns")
 TESTS = [
     ("1", "every algorithm",
      "algorithms/test_advantages.py::"
-     "test_every_layout_gives_the_same_advantage_to_the_same_tokens"),
+     "test_every_algorithm_satisfies_the_invariants"),
     ("1", "every loss, every aggregation",
      "training/learner/test_micro_batches.py::"
      "test_one_sample_per_turn_has_the_loss_of_the_whole_conversation"),
@@ -100,7 +100,7 @@ TESTS = [
      "training/learner/test_minibatches.py::"
      "test_a_token_weighs_the_same_in_every_layout_and_minibatch"),
     ("3", "every algorithm",
-     "algorithms/test_advantages.py::test_tokens_outside_the_mask_have_no_influence"),
+     "algorithms/test_advantages.py::test_every_algorithm_satisfies_the_invariants"),
     ("3", "every loss: it receives only sampled tokens",
      "training/batching/test_collate.py::test_turns_that_extend_each_other_become_one_sample"),
     ("4", EPISODES,
@@ -117,7 +117,7 @@ TESTS = [
      "algorithms/test_advantages.py::"
      "test_a_shift_that_is_discounted_differently_changes_advantages"),
     ("5", "every algorithm",
-     "algorithms/test_advantages.py::test_permuting_episodes_permutes_advantages"),
+     "algorithms/test_advantages.py::test_every_algorithm_satisfies_the_invariants"),
     ("5", "every loss",
      "algorithms/test_losses.py::test_losses_do_not_depend_on_the_order_of_tokens"),
     ("6", "a whole run on virtual phones",
@@ -126,7 +126,7 @@ TESTS = [
      "training/batching/test_collate.py::"
      "test_a_batch_is_padded_on_the_right_and_holds_every_image_once"),
     ("void episodes", "every algorithm",
-     "algorithms/test_advantages.py::test_void_episodes_get_zero_and_do_not_affect_others"),
+     "algorithms/test_advantages.py::test_every_algorithm_satisfies_the_invariants"),
     ("no siblings", "every algorithm",
      "algorithms/test_advantages.py::test_advantages_of_a_single_episode_in_a_group"),
     ("by hand", "`dapo`, `gspo`, `cispo`, `sapo`: the advantages of `grpo`",
