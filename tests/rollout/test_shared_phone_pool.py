@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config, DeadlinesConfig, DevicesConfig
+from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import rollout_worker_group
 from agentrl.rollout.shared_phone_pool import SharedPool
@@ -48,15 +48,17 @@ def holder_class():
 async def shared(adb_server):
     """Two phones that are shared: their owner, and two processes that hold one each."""
     config = Config(
+        env=EnvConfig(id="NumberGame-v0"),
+        rollout=RolloutConfig(actors=2, start_deadline_s=PATIENCE_S),
         devices=DevicesConfig(
             source="virtual:2",
             effect_delay_ms=[0, 0],
             lease_s=LEASE_S,
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
-        )
+        ),
     )
     ray, tree = ray_cluster.join_cluster(), config.to_dict()
-    phones = await rollout_worker_group._open_phones(tree, None, PATIENCE_S)
+    phones = await rollout_worker_group._shared_phones(config, None)
     actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
     pool = SharedPool(phones, config.devices)
     try:
