@@ -20,7 +20,7 @@ LOG := $(VENV)/setup.log
 # A new stamp, and so a new installation, whenever what is to be installed changes.
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksum | cut -d' ' -f1)
 
-# Where it is set, every process that a test starts would compile the package again.
+# Where this is set, every process that a test starts compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup check test test-slow programs train clean

@@ -34,9 +34,7 @@ def small_machine(monkeypatch):
 
 @pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
 def test_every_configuration_resolves(config, capsys, monkeypatch):
-    # Playing is tested there.
-    monkeypatch.setattr("agentrl.training.length_check._BUDGET_S", 0.0)
-    monkeypatch.setattr("agentrl.training.length_check._MAX_TURNS", 5)
+    monkeypatch.setattr("agentrl.training.length_check._BUDGET_S", 0.0)  # playing is tested there
     given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
     assert run(["train", str(config), *given, "--dry-run"]) == 0
     assert "not checked:\n- memory and disk space\n" in capsys.readouterr().out

@@ -100,7 +100,8 @@ def _check_grpc(connection: socket.socket) -> None:
         OSError: it does not, or not in time.
     """
     connection.sendall(_HTTP2_PREFACE)
-    header = connection.recv(9)  # of its SETTINGS frame: length, type, flags, stream
+    with connection.makefile("rb") as answer:
+        header = answer.read(9)  # of its SETTINGS frame: length, type, flags, stream
     if header[3:4] != _SETTINGS:
         raise OSError("what listens there is not Ray")
 

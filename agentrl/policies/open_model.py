@@ -85,7 +85,7 @@ def check_engine_for(
     """Check that an engine samples with the probabilities that the learner computes.
 
     Args:
-        model: neither `tiny` nor unchecked. Call `check_model` first.
+        model: not `tiny`. Call `check_model` first.
         folder: contains its config.json.
         rollout: its `engine`.
         gpus: GPUs of the job; None if they are not known yet.

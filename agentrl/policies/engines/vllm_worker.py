@@ -40,7 +40,7 @@ class WeightLoader:
         check_digest(Path(path), weights)
         weights = as_stored(self._model_folder(), weights)
         self.weights_are_torn = True
-        _have_experts_packed_again(self.model_runner.get_model())
+        _reset_expert_kernels(self.model_runner.get_model())
         # Not load_weights: the CPU backend packs weights for oneDNN and frees the originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         _pack_tied_heads(self.model_runner.get_model())
@@ -59,7 +59,7 @@ class WeightLoader:
         self._check_intact()
         self.weights_are_torn = True
         model = self.model_runner.get_model()
-        _have_experts_packed_again(model)
+        _reset_expert_kernels(model)
         received = self._received = dict[str, str]()
         folder = self._model_folder()
         load = type(model).load_weights
@@ -106,11 +106,11 @@ class WeightLoader:
             raise RuntimeError("an earlier weight load failed midway: restart the engine")
 
 
-def _have_experts_packed_again(model: nn.Module) -> None:
-    """Have a mixture of experts packed like the first time, when its new weights are complete.
+def _reset_expert_kernels(model: nn.Module) -> None:
+    """Make vLLM pack a mixture of experts again once its new weights are complete.
 
-    On CPUs its kernel uses packed weights. vLLM packs them only while there is no kernel: the
-    kernel would read new weights, which are not packed, as packed ones.
+    On CPUs the experts' kernel reads packed weights. vLLM packs them only where there is no kernel
+    yet; with one, it leaves new weights as they are, and the kernel misreads them.
     """
     from vllm.platforms import current_platform
 

@@ -50,9 +50,8 @@ def _laid_out_as(shape: tuple[int, ...] | None, tensor: Tensor) -> Tensor:
 
     transformers transposes the experts of Qwen3-VL where it reads them, but not where it saves.
     """
-    if shape is not None and shape != tensor.shape and shape == tensor.mT.shape:
-        return tensor.mT.contiguous()
-    return tensor
+    is_transposed = tensor.dim() == 3 and shape != tensor.shape and shape == tensor.mT.shape
+    return tensor.mT.contiguous() if is_transposed else tensor
 
 
 @lru_cache(maxsize=4)
