@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 # a test that fails is tried twice again, and the summary names it (RERUN).
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
 	--durations=25
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOG := $(VENV)/setup.log
 # A new stamp, and so a new installation, whenever what is to be installed changes.
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksum | cut -d' ' -f1)
@@ -30,19 +30,19 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "agentrl needs Python 3.11 or newer; say make setup PYTHON=python3.x" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing torch (CPU build)"
+	@echo "installing torch (CPU build); progress: tail -f $(LOG)"
 	@$(PIP) install -c requirements/constraints.txt '$(TORCH)' >$(LOG) 2>&1 || \
 		$(PIP) install '$(TORCH)' --index-url $(TORCH_INDEX) >>$(LOG) 2>&1 || \
-		{ cat $(LOG) >&2; exit 1; }
+		{ tail -n 40 $(LOG) >&2; exit 1; }
 	@# Where it cannot be had, PyPI's comes below, for CUDA: agentrl alone can use it (agentrl doctor).
 	@$(PIP) install --no-deps --retries 0 --timeout 15 '$(VISION)' --index-url $(TORCH_INDEX) \
 		>>$(LOG) 2>&1 || true
-	@echo "installing the CPU stack and the tools; this takes some minutes"
-	@$(PIP) install $(PINS) >$(LOG) 2>&1 || { cat $(LOG) >&2; exit 1; }
+	@echo "installing the CPU stack and the tools (5 GB); this takes some minutes"
+	@$(PIP) install $(PINS) >$(LOG) 2>&1 || { tail -n 40 $(LOG) >&2; exit 1; }
 	@# A path instead of an import hook: type checkers see the package and its py.typed.
 	@$(PIP) install --no-deps --no-build-isolation --editable . \
 		--config-settings editable_mode=compat >$(LOG) 2>&1 || \
-		{ cat $(LOG) >&2; exit 1; }
+		{ tail -n 40 $(LOG) >&2; exit 1; }
 	@$(BIN)/agentrl --version
 	@rm -f $(VENV)/.installed-*
 	@touch $@

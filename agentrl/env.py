@@ -53,7 +53,10 @@ class Translator(Protocol):
 
 
 class Player(Protocol):
-    """A scripted player: replies as a model would, but knows the true state."""
+    """A scripted player: replies as a model would, but knows the true state.
+
+    One that plays on a screen may have an attribute `dialect`, which `env.dialect` replaces.
+    """
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the state described by `info`."""
@@ -96,6 +99,10 @@ class EnvRegistration:
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
 """The players of environments with the default translator."""
+_PHONE_ARGUMENT = (
+    '. An environment registered with an app takes `device: str = "virtual"` and opens it by '
+    "agentrl.devices.open_device(device, apps=[...])"
+)
 
 
 def register(
@@ -306,10 +313,12 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     Raises:
         ConfigError: it does not exist, or rejects the arguments.
     """
-    spec: EnvSpec = gymnasium.spec(find_env(id).id)
+    found = find_env(id)
+    spec: EnvSpec = gymnasium.spec(found.id)
     try:
         return gymnasium.make(spec, **kwargs)
     except TypeError as error:
-        raise ConfigError(f"env.kwargs: {id} rejects them: {error}") from error
+        fix = _PHONE_ARGUMENT if found.app and "'device'" in str(error) else ""
+        raise ConfigError(f"env.kwargs: {id} rejects them: {error}{fix}") from error
     except (gymnasium.error.Error, ImportError) as error:  # such as a missing package
         raise ConfigError(f"env.id: {id} cannot be constructed: {error}") from error

@@ -46,7 +46,7 @@ CAPTURE = ExtensionPoint(
         "framebuffer": "agentrl.devices.capture.framebuffer:FramebufferCapture",
         "stream": "agentrl.devices.capture.h264_stream:StreamCapture",
     },
-    base="agentrl.devices.capture.capture_method:Capture",
+    base="agentrl.devices.capture:Capture",
 )
 
 ENV = ExtensionPoint(kind="env", setting="env.id", builtin="agentrl.env:env_targets")

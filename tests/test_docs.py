@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -14,6 +15,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from agentrl.algorithms.core.policy_loss import LossInputs
+from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, from_dict, load
 from agentrl.extension_points import ALGORITHM, LOSS
@@ -92,6 +95,13 @@ def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
         assert f"def {name}(" in (DOCS.parent / "tests" / file).read_text(), test
 
 
+def test_every_field_that_algorithms_and_losses_are_given_is_documented():
+    text = (DOCS / "extending.md").read_text()
+    for kind, prefix in ((Trajectories, ""), (LossInputs, "inputs.")):
+        for field in fields(kind):
+            assert f"`{prefix}{field.name}`" in text, field.name
+
+
 def test_documented_overrides_are_accepted():
     (shown,) = blocks("configuration.md", "")
     for line in shown.splitlines():
@@ -131,7 +141,7 @@ def test_the_image_of_the_levels_is_up_to_date(tmp_path):
 @pytest.mark.adb
 def test_documented_examples_run(folder, adb_server):
     pieces = [code for code in blocks("extending.md", "python") if not name_of(code)]
-    assert len(pieces) == 5
+    assert len(pieces) == 7
     (folder / "all_of_it.py").write_text("\n".join(pieces))
     said = run(folder, "all_of_it.py")
     assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said

@@ -155,6 +155,15 @@ def test_a_file_is_imported_once_by_concurrent_threads(tmp_path: Path) -> None:
         assert len(set(pool.map(lambda _: env.find_env(f"{file}:Coin").id, range(4)))) == 1
 
 
+def test_an_environment_on_a_phone_without_a_default_phone_says_how_to_open_one() -> None:
+    class Bare(gymnasium.Env):
+        def __init__(self, device): ...
+
+    env.register("BarePhone-v0", Bare, app=f"{__name__}:App")
+    with pytest.raises(ConfigError, match=r"`device: str = \"virtual\"` and opens it by"):
+        env.make("BarePhone-v0")
+
+
 def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None:
     for config, message in (
         (EnvConfig(id=f"{coin}:Coin", kwargs={"bia": 1}), "rejects them"),

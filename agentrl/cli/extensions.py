@@ -50,6 +50,8 @@ def list_(
         about = Text.assemble(printable(one.description), "\n", (one.target, "dim"))
         table.add_row(Text(one.name, style="bold"), Text(one.origin), about)
     Console().print(table)
+    if (base := conformance.point_of(kind).base) is not None:
+        typer.echo(f"Your own derives from {base.replace(':', '.')}")
     suggest(("check", kind, found[0].name if found else "my_file.py:MyClass"))
 
 
@@ -99,14 +101,13 @@ def check(
     from agentrl.check_process import findings_in_process
 
     again = ("check", kind, target, *(settings or ()))
-    how = conformance.usage(kind, target)
     arguments = (kind, target, tuple(settings or ()), deadline)
     num_wrong = print_findings(findings_in_process(conformance.findings, arguments, deadline))
     if num_wrong:
         typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
         suggest(again, prefix="Fix the first one, then check again. ")
         raise typer.Exit(1)
-    suggest(("train", "CONFIG.yaml", how), prefix="All checks pass. ")
+    suggest(conformance.next_command(kind, target), prefix="All checks pass. ")
 
 
 def print_findings(found: "Iterator[Finding]") -> int:

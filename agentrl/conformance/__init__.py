@@ -17,7 +17,7 @@ AssertionError or ConfigError. A module whose checks depend on the target has a 
 `agentrl.conformance.fixtures` has pytest fixtures.
 """
 
-from agentrl.conformance.checking import Check, checks, findings, usage
+from agentrl.conformance.checking import Check, checks, findings, next_command
 from agentrl.conformance.listing import Listed, listed, point_of, points
 
-__all__ = ["Check", "Listed", "checks", "findings", "listed", "point_of", "points", "usage"]
+__all__ = ["Check", "Listed", "checks", "findings", "listed", "next_command", "point_of", "points"]

@@ -103,13 +103,14 @@ def findings(
         yield within_deadline(deadline_s, check.description, partial(_run, check), failed)
 
 
-def usage(kind: str, target: str) -> str:
-    """The setting that selects a target."""
+def next_command(kind: str, target: str) -> tuple[str, ...]:
+    """Arguments of the `agentrl` command that uses a target."""
     module = _module_of(kind)
-    if hasattr(module, "usage"):
-        text: str = module.usage(target)
-        return text
-    return f"{point_of(kind).setting}={target}"
+    if hasattr(module, "next_command"):
+        command: tuple[str, ...] = module.next_command(target)
+        return command
+    setting = f"{point_of(kind).setting}={target}"
+    return ("train", "CONFIG.yaml", module.usage(target) if hasattr(module, "usage") else setting)
 
 
 def reference(found: Any) -> str:
@@ -130,12 +131,22 @@ def describe_failure(error: BaseException) -> str:
     own = _users_location(error)
     if isinstance(error, AgentRLError):
         where = "" if error.__cause__ is None else _users_location(error.__cause__)
-        return f"{error}{'' if where in str(error) else where}"
+        return f"{error}{'' if where in str(error) else where}{_known_members(error.__cause__)}"
     is_ours = not own or own != _location(error, lambda file: True)
     if isinstance(error, AssertionError) and is_ours:  # raised by a check
         return str(error) or "the check failed"
     message = f": {error}" if str(error) else ""
-    return f"{type(error).__name__}{message}{own or _location(error, lambda file: True)}"
+    where = own or _location(error, lambda file: True)
+    return f"{type(error).__name__}{message}{where}{_known_members(error)}"
+
+
+def _known_members(error: BaseException | None) -> str:
+    """What an object of agentrl has, if the user's code asked it for something else."""
+    owner = type(error.obj) if isinstance(error, AttributeError) else object
+    if not owner.__module__.startswith("agentrl."):
+        return ""
+    names = [name for name in dir(owner) if not name.startswith("_")]
+    return f". {owner.__module__}.{owner.__qualname__} has {', '.join(names)}"
 
 
 def _users_location(error: BaseException) -> str:

@@ -31,3 +31,8 @@ def check_held_out(target: type[EvaluationSuite]) -> None:
     """Its seeds are held out: nothing is ever trained on them."""
     for entry in entries_of(reference(target)):
         check_evaluation_seeds(entry.applied_to(Config()).eval)
+
+
+def next_command(target: str) -> tuple[str, ...]:
+    """A suite is played by `eval`, not by `train`."""
+    return ("eval", "CONFIG.yaml", "--suite", target)

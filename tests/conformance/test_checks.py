@@ -169,6 +169,25 @@ def test_a_failed_check_names_the_line_of_the_user_s_code(capsys, tmp_path, monk
     assert said.splitlines()[-1].endswith("Next: agentrl check reward mine.py:reward")
 
 
+def test_a_name_that_an_object_of_agentrl_lacks_is_reported_with_those_it_has(
+    capsys, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def reward(episode):\n    return float(len(episode.steps))\n")
+    code, said = agentrl(capsys, "check", "reward", "mine.py:reward")
+    assert code == 1
+    assert "'Episode' object has no attribute 'steps'" in said
+    assert ". agentrl.types.Episode has " in said
+    assert "seed, turns" in said
+
+
+def test_a_suite_is_played_by_the_command_that_comes_next(capsys, monkeypatch) -> None:
+    monkeypatch.chdir(EXTEND)
+    code, said = agentrl(capsys, "check", "suite", "suite.py:Lakes")
+    assert code == 0
+    assert said.splitlines()[-1].endswith("Next: agentrl eval CONFIG.yaml --suite suite.py:Lakes")
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

@@ -71,3 +71,9 @@ def test_without_a_kind_all_kinds_are_counted(capsys: pytest.CaptureFixture[str]
         assert line.split()[2] == point.setting
     assert cli.run(["list", "logger"]) == 0
     assert "Next: agentrl check logger console" in capsys.readouterr().out
+
+
+def test_the_class_to_derive_from_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["list", "capture"]) == 0
+    said = capsys.readouterr().out
+    assert "Your own derives from agentrl.devices.capture.Capture" in said

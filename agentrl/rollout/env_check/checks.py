@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from threading import Thread
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
@@ -79,12 +80,26 @@ def check_gymnasium(config: EnvConfig) -> Finding:
             check_env(env.unwrapped, skip_render_check=True)
         except Exception as error:
             message = _short(describe_error(error))
+            if keys := _varying_info(env.unwrapped):
+                message += f"; two resets with one seed differ in info[{', '.join(keys)}]"
+                fix = "leave counters and clocks out of info"
+                return wrong("gymnasium's checker", message, fix)
             return wrong("gymnasium's checker", message, "see gymnasium.Env's documentation")
     messages = [_short(str(warning.message)) for warning in caught]
     if messages:
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         return note("gymnasium's checker", messages[0] + more, "see gymnasium.Env's documentation")
     return ok("gymnasium's checker", "passes")
+
+
+def _varying_info(env: "gymnasium.Env[Any, Any]") -> list[str]:
+    """Keys of info that differ between two resets of one instance with one seed."""
+    try:
+        first, second = (env.reset(seed=SEED)[1] for _ in range(2))
+    except Exception:
+        return []  # such an environment has other findings
+    keys = sorted({*first, *second}, key=str)
+    return [repr(k) for k in keys if not equal_values(first.get(k), second.get(k))]
 
 
 def check_seeds(config: EnvConfig, play_twice: PlayTwice) -> Finding:

@@ -366,7 +366,7 @@ async def _play_and_record(
     with lock_folder(folder.path):
         folder.write_summary(summary)  # the viewer shows it while episodes are played
         try:
-            found = await _evaluate(rollouts, job, folder.path)
+            found = await _evaluate(rollouts, job, folder.path, header.get("entry"))
         except BaseException:
             folder.remove_if_empty()
             raise
@@ -375,7 +375,9 @@ async def _play_and_record(
     return replace(found, run=folder.path, model=model)
 
 
-async def _evaluate(rollouts: SharedRollouts, job: EvaluationJob, folder: Path) -> Evaluation:
+async def _evaluate(
+    rollouts: SharedRollouts, job: EvaluationJob, folder: Path, entry: str | None
+) -> Evaluation:
     config, evaluated = job.config, job.evaluated
     count, name = config.eval.episodes, evaluated.name
     chosen = (
@@ -386,7 +388,7 @@ async def _evaluate(rollouts: SharedRollouts, job: EvaluationJob, folder: Path) 
     with _shown(config.logging, folder) as display:
         try:
             opened = await rollouts.open(config, folder)
-            display.stage("evaluation")
+            display.stage("evaluation" if entry is None else f"evaluation: {entry}")
             async with show_progress(opened, display.progress, count, name):
                 found = await play_held_out(
                     opened,

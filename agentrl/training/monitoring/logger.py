@@ -96,7 +96,8 @@ def check_loggers(entries: Sequence[Any]) -> None:
             inspect.signature(cls).bind(None, None, **config.kwargs)
         except TypeError as error:
             raise ConfigError(
-                f"logging: {config.name} does not accept kwargs={config.kwargs}: {error}"
+                f"logging: {config.name} does not accept kwargs={config.kwargs}: {error}. Its "
+                "constructor takes `run` and `amounts`, then the names in kwargs"
             ) from None
 
 

@@ -71,10 +71,11 @@ def test_the_model_is_loaded_once_for_all_entries(own_suite, tmp_path) -> None:
 
 
 def test_the_command_prints_a_row_per_entry(tmp_path, capsys) -> None:
-    quiet = [f"run.dir={tmp_path}", "logging=[]", f"eval.suite={LAKES}"]
-    command = ["eval", "frozen_lake", *quiet, "--policy", "random", "--episodes", "1"]
+    shown = [f"run.dir={tmp_path}", "logging=[console]", f"eval.suite={LAKES}"]
+    command = ["eval", "frozen_lake", *shown, "--policy", "random", "--episodes", "1"]
     assert cli.run(command) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
+    assert "evaluation: 8x8 slippery" in progress
     for row in ("4x4", "8x8", "mean", "recorded: "):
         assert row in said
     assert cli.run([*command, "--json"]) == 0

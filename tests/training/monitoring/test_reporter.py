@@ -34,6 +34,12 @@ from agentrl.training.monitoring.result_tables import (
 )
 
 
+class NoArguments(Logger):
+    def __init__(self) -> None: ...
+
+    def log(self, stage, step, metrics) -> None: ...
+
+
 def run_a_job(folder: Path, names: list[str]) -> None:
     with Reporter(folder, names, PlannedWork(steps=3)) as reporter:
         reporter.stage("warm start")
@@ -121,6 +127,7 @@ def test_a_logger_of_the_user_s_gets_its_arguments(tmp_path: Path) -> None:
     ("entry", "reason"),
     [
         ({"name": CSV_LOGGER, "kwargs": {"digit": 2}}, "does not accept kwargs={'digit': 2}"),
+        (f"{__name__}:NoArguments", "constructor takes `run` and `amounts`, then the names"),
         ({"kwargs": {"digits": 2}}, "must be a name, or {name: "),
         ({"name": "file", "kwarg": {}}, "must be a name, or {name: "),
         (3, "3 must be a name"),
