@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -88,9 +89,13 @@ def _cell(text: str) -> str:
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
+    console = Console()
+    is_piped = not console.is_terminal
+    if is_piped:  # one line per episode, without a frame, for other programs
+        console = Console(width=200)
     table = Table(
         "episode", "split", "label", "step", "seed", "outcome", "success", "turns", "reward",
-        "device", "error",
+        "device", "error", box=None if is_piped else HEAVY_HEAD,
     )  # fmt: skip
     for s in episodes:
         table.add_row(
@@ -99,8 +104,5 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
             "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
             _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
     console.print(table)
     console.print(f"{len(episodes)} of {total} episodes")

@@ -13,7 +13,7 @@ from agentrl.conformance.support.sample_episode import sample_episode, truncated
 from agentrl.errors import ConfigError
 from agentrl.replay import open as open_run
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.types import Episode
+from agentrl.types import Episode, ScoredEpisode
 
 _EPISODES = 20
 
@@ -27,14 +27,14 @@ def check_finite(target: Any, settings: Mapping[str, Any]) -> None:
     """It returns a finite number, or one per turn."""
     functions = _functions(target, settings)
     for episode in _episodes(settings):
-        functions.score(episode)
+        _score(functions, episode, settings)
 
 
 def check_repeatable(target: Any, settings: Mapping[str, Any]) -> None:
     """The same episode has the same reward each time, also from another instance."""
     one, other = _functions(target, settings), _functions(target, settings)
     for episode in _episodes(settings):
-        first = one.score(episode).components
+        first = _score(one, episode, settings).components
         assert first == one.score(episode).components, f"{episode.id}: differs the second time"
         assert first == other.score(episode).components, f"{episode.id}: differs by instance"
 
@@ -44,7 +44,7 @@ def check_unchanged(target: Any, settings: Mapping[str, Any]) -> None:
     functions = _functions(target, settings)
     for episode in _episodes(settings):
         before = copy.deepcopy([dict(turn.info) for turn in episode.turns])
-        functions.score(episode)
+        _score(functions, episode, settings)
         after = [dict(turn.info) for turn in episode.turns]
         assert before == after, f"{episode.id}: the info of a turn was changed; work on a copy"
 
@@ -53,7 +53,7 @@ def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
     """Truncated episodes, episodes of one turn and empty ones are scored too."""
     functions = _functions(target, settings)
     episode = _episodes(settings)[0]
-    functions.score(truncated(episode))
+    _score(functions, truncated(episode), settings)
     if "run" not in settings:
         functions.score(sample_episode(1))
         assert functions.score(sample_episode(0)).rewards == ()
@@ -67,6 +67,20 @@ def usage(target: str) -> str:
 def _functions(target: Any, settings: Mapping[str, Any]) -> RewardFunctions:
     kwargs = {name: value for name, value in settings.items() if name != "run"}
     return RewardFunctions([RewardConfig(function=reference(target), kwargs=kwargs)])
+
+
+def _score(
+    functions: RewardFunctions, episode: Episode, settings: Mapping[str, Any]
+) -> ScoredEpisode:
+    try:
+        return functions.score(episode)
+    except ConfigError as error:
+        if "run" in settings:
+            raise
+        raise ConfigError(
+            f"{error}. The made-up episode has no other columns: add run=RUN, the folder of a run "
+            "with episodes of your data set, such as one of `agentrl eval CONFIG --policy expert`"
+        ) from error
 
 
 def _episodes(settings: Mapping[str, Any]) -> list[Episode]:

@@ -92,7 +92,8 @@ def _warm_start_work(
 
 def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
     """Amount and seconds of a number of episodes; the amount is empty if there are none."""
-    amount = f"{episodes:,} episodes of at most {max_turns} turns" if episodes else ""
+    most = pluralize(max_turns, "turn")
+    amount = f"{episodes:,} episodes of at most {most}" if episodes else ""
     return amount, episodes * max_turns / turns_per_s
 
 

@@ -25,6 +25,7 @@ def test_episodes_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixt
     assert cli.run(["episodes", str(run_folder)]) == 0
     output = capsys.readouterr().out
     assert "[bold]gone" in output
+    assert [line.split()[0] for line in output.splitlines()[:3]] == ["episode", "good", "void"]
     assert "2 of 2 episodes" in output
     assert "1 void of 2 (50.0%): 1 x [bold]gone" in output
     assert cli.run(["episodes", str(run_folder), "--label", "unknown"]) == 0

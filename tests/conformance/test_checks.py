@@ -181,6 +181,24 @@ def test_a_name_that_an_object_of_agentrl_lacks_is_reported_with_those_it_has(
     assert "seed, turns" in said
 
 
+def test_a_reward_of_columns_is_checked_on_recorded_episodes(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "def reward(completions, solution, **kwargs):\n    return [float(x) for x in solution]\n"
+    )
+    Path("rows.jsonl").write_text('{"prompt": "One?", "solution": "1"}\n' * 2)
+    code, said = agentrl(capsys, "check", "reward", "mine.py:reward")
+    assert code == 1
+    assert "takes 'solution', which no column is named" in said
+    assert "add run=RUN" in said
+    job = ("env.id=QA-v0", "env.kwargs.data=rows.jsonl", "env.max_turns=1", "run.name=it")
+    Path("job.yaml").write_text("env: {id: QA-v0}\n")
+    played = ("--policy", "expert", "--episodes", "2", "--json")
+    assert agentrl(capsys, "eval", "job.yaml", *job, *played)[0] == 0
+    code, said = agentrl(capsys, "check", "reward", "mine.py:reward", "run=runs/it")
+    assert code == 0, said
+
+
 def test_a_suite_is_played_by_the_command_that_comes_next(capsys, monkeypatch) -> None:
     monkeypatch.chdir(EXTEND)
     code, said = agentrl(capsys, "check", "suite", "suite.py:Lakes")
