@@ -15,6 +15,7 @@ import numpy as np
 
 from agentrl.config import RolloutConfig
 from agentrl.conformance.checking import reference
+from agentrl.conformance.support.tiny_folder import tiny_folder
 from agentrl.errors import ConfigError, EngineError
 from agentrl.findings import Finding, ok
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -135,13 +136,11 @@ def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding 
 async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any]) -> None:
     from safetensors.torch import load_file, save_file
 
-    from agentrl.policies.tiny import tiny_model
-
     async with started(target, **settings) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
         await ask(engine, prompts)  # fills the caches that the new weights make stale
-        other = tiny_model.build(folder.parent / "other", 1)
+        other = tiny_folder(1)
         await engine.load_weights(other / "model.safetensors", 7)
         for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
             assert reply.version == 7, f"replies report version {reply.version} of the weights"
@@ -152,11 +151,13 @@ async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any])
             )
         incomplete = load_file(other / "model.safetensors")
         incomplete.pop(sorted(incomplete)[0])
-        save_file(incomplete, folder.parent / "incomplete.safetensors")
-        try:
-            await engine.load_weights(folder.parent / "incomplete.safetensors", 8)
-        except EngineError:
-            return
+        with TemporaryDirectory(prefix="agentrl-check-") as scratch:
+            file = Path(scratch) / "incomplete.safetensors"
+            save_file(incomplete, file)
+            try:
+                await engine.load_weights(file, 8)
+            except EngineError:
+                return
         raise AssertionError(
             "load_weights accepts a file that lacks a weight; compare it with the model "
             "(agentrl.policies.engines.weight_checks.check_header)"
@@ -191,7 +192,7 @@ async def _check_close(target: type[TokenEngine], settings: Mapping[str, Any]) -
 async def started(
     target: type[TokenEngine], *, backend: str | None = None, **engine_kwargs: Any
 ) -> AsyncIterator[tuple[TokenEngine, Path]]:
-    """An engine from `start` to `close`, and the folder of its tiny model.
+    """An engine from `start` to `close`, and the folder of its tiny model, not to be written to.
 
     Args:
         target: class of the engine.
@@ -199,18 +200,16 @@ async def started(
         engine_kwargs: as `rollout.engine_kwargs`.
     """
     from agentrl.policies import torch_companions
-    from agentrl.policies.tiny import tiny_model
 
     torch_companions.patch_broken_imports()
-    with TemporaryDirectory(prefix="agentrl-check-") as scratch:
-        folder = tiny_model.build(Path(scratch) / "tiny", 0)
-        settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
-        engine = target(settings, **engine_kwargs)
-        try:
-            await engine.start()
-            yield engine, folder
-        finally:
-            await engine.close()
+    folder = tiny_folder()
+    settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
+    engine = target(settings, **engine_kwargs)
+    try:
+        await engine.start()
+        yield engine, folder
+    finally:
+        await engine.close()
 
 
 def example_prompts(encoder: ChatEncoder) -> list[Prompt]:

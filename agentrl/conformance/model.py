@@ -6,9 +6,7 @@ is used.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import numpy as np
 
 from agentrl.conformance.checking import reference
 from agentrl.conformance.support import model_comparison
+from agentrl.conformance.support.tiny_folder import tiny_folder
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models import ModelAdapter, load_model
-from agentrl.policies.tiny import tiny_model
 
 _TOLERANCE = 1e-4
 _TEXT_IDS = [33, 34, 35]
@@ -88,13 +86,7 @@ def check_logprobs_equal_those_of_transformers(
 
 def folder_of(settings: Mapping[str, Any]) -> Path:
     """The folder of the model that `path` names; the tiny model's without it."""
-    return Path(settings["path"]) if "path" in settings else _tiny_folder()
-
-
-@cache
-def _tiny_folder() -> Path:
-    scratch = tempfile.mkdtemp(prefix="agentrl-")
-    return tiny_model.build(Path(scratch) / "tiny", 0)
+    return Path(settings["path"]) if "path" in settings else tiny_folder()
 
 
 def _encoder(target: type[ModelAdapter], settings: Mapping[str, Any]) -> ChatEncoder:

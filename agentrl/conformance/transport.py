@@ -18,6 +18,7 @@ from agentrl.conformance.engine import (
     logprob_difference,
     started,
 )
+from agentrl.conformance.support.tiny_folder import tiny_folder
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
 from agentrl.findings import Finding, ok
@@ -46,8 +47,6 @@ def check_weights_arrive(target: type[WeightTransport]) -> None:
 async def _check_weights_arrive(target: type[WeightTransport]) -> None:
     from safetensors.torch import load_file
 
-    from agentrl.policies.tiny import tiny_model
-
     async with _opened(target) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
@@ -55,7 +54,7 @@ async def _check_weights_arrive(target: type[WeightTransport]) -> None:
         transport, engines = target(), _Engines(target(), engine)
         learner = _Learner(transport, load_file(folder / "model.safetensors"))
         for version, checked in ((1, True), (2, False), (3, True)):
-            new = tiny_model.build(folder.parent / f"{version}", version % 2)
+            new = tiny_folder(version % 2)
             learner.weights = load_file(new / "model.safetensors")
             learner.checked = checked
             update = Update(version=version, transport="checked", checked=checked)
