@@ -99,8 +99,10 @@ TOTALS = {"sequence_sum": MEAN, "token_sum": (LONG * TURNS + SHORT) * TOKENS}
 @pytest.mark.parametrize("aggregate", SHARES)
 def test_a_token_weighs_the_same_in_every_layout_and_minibatch(make_learner, drawn, aggregate):
     """Invariants 1 and 2 in the learner: the loss is minus the sum of weights times advantages."""
+    config = job("grpo", None, aggregate=aggregate, aggregate_constant=MEAN)
+    learner = make_learner(config)
     for items, minibatch in drawn:
-        learner = make_learner(job("grpo", minibatch, aggregate=aggregate, aggregate_constant=MEAN))
+        config.algorithm.minibatch = minibatch
         # A minibatch without any advantage makes no step, and would not be in the mean.
         share = learner.update(with_advantages(items, 1.0, 1e-12))
         assert share["loss"] == pytest.approx(-SHARES[aggregate], rel=1e-4), minibatch

@@ -14,8 +14,8 @@ from tests.training.episodes import play
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import step_samples
 
-STEPS = 8
-FEW = 5
+STEPS = 4
+FEW = 3
 """Algorithms that differ only in the loss."""
 CASES = {
     "grpo": {},

@@ -51,6 +51,7 @@ PICTURE = [
     "model.image_size=null",
     *LOCAL,
 ]
+SMALL = "model.tiny={hidden: 32, layers: 1, heads: 1, kv_heads: 1}"
 LAKE = Path(__file__).parents[3] / "configs" / "frozen_lake.yaml"
 
 
@@ -120,14 +121,18 @@ def dataset_of(
     )
 
 
-@pytest.mark.parametrize("frames", ["device", "model"])
 @pytest.mark.parametrize(
-    ("name", "overrides"),
+    ("name", "frames", "overrides"),
     [
-        ("number_game", ["env.history=window:1", *PHONES]),
-        ("number_game", ["env.history=concat", "env.translator_kwargs={instruct: true}", *PHONES]),
+        ("number_game", "device", ["env.history=window:1", *PHONES]),
+        (
+            "number_game",
+            "model",
+            ["env.history=concat", "env.translator_kwargs={instruct: true}", *PHONES],
+        ),
         (
             "number_game_memory",
+            "device",
             [
                 "env.history=compact:2",
                 "env.player_kwargs={notes: true}",
@@ -135,13 +140,17 @@ def dataset_of(
                 *PHONES,
             ],
         ),
-        ("sokoban", ["env.history=window:2", *PICTURE]),
-        ("sokoban", ["env.history=concat", "env.translator_kwargs={instruct: true}", *PICTURE]),
+        ("sokoban", "model", ["env.history=window:2", *PICTURE]),
+        (
+            "sokoban",
+            "device",
+            ["env.history=concat", "env.translator_kwargs={instruct: true}", *PICTURE],
+        ),
     ],
     ids=["phones window", "phones concat", "phones compact", "room window", "room concat"],
 )
 async def test_recorded_episodes_give_the_tokens_and_pixels_that_were_played(
-    adb_server, tiny_vlm, tmp_path, name, overrides, frames
+    adb_server, tiny_vlm, tmp_path, name, frames, overrides
 ):
     where = [f"run.dir={tmp_path}", f"run.frames={frames}"]
     config = configuration.load(name, [*overrides, *where])
@@ -461,9 +470,10 @@ def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path)
         train.train(job)
 
 
-def test_recorded_episodes_are_read_once(tmp_path, monkeypatch):
-    small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
-    small += ["warm_start.steps=1", "env.max_turns=2", f"warm_start.cache={tmp_path / 'cache'}"]
+def test_scripted_player_adds_to_recorded_demonstrations_which_are_read_once(tmp_path, monkeypatch):
+    small = [SMALL, "train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
+    small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
+    small += [f"warm_start.cache={tmp_path / 'cache'}"]
     run = human(lake(tmp_path), *WAY)
     opened: list[str] = []
     episode = replay.Run.episode
@@ -473,16 +483,9 @@ def test_recorded_episodes_are_read_once(tmp_path, monkeypatch):
         return episode(run, name)
 
     monkeypatch.setattr(replay.Run, "episode", counted)
-    train.train(recorded_by(lake(tmp_path / "jobs", *small), run))
-    assert opened == [summary.id for summary in replay.open(run).episodes()]
-
-
-def test_scripted_player_adds_to_recorded_demonstrations(tmp_path):
-    small = ["train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
-    small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]
-    run = human(lake(tmp_path), *WAY)
     job = recorded_by(lake(tmp_path / "jobs", *small), run, player="random")
     trained = train.train(job).path
+    assert opened == [summary.id for summary in replay.open(run).episodes()]
     games = [e for e in replay.open(trained).episodes() if e.split == "demo"]
     assert len(games) == 3
     again = selected(recorded_by(job, run, trained, player="random"))
