@@ -3,14 +3,14 @@
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any, ClassVar
 
 from agentrl.config import LoggerConfig, parse_loggers
-from agentrl.errors import ConfigError, describe_error
+from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.extension_points import LOGGER
 from agentrl.training.monitoring.progress import PlannedWork
 
@@ -73,6 +73,9 @@ class Logger(ABC):
         return []
 
 
+OpenLogger = Callable[[type[Logger], LoggerConfig, Path, PlannedWork], Logger]
+
+
 def check_loggers(entries: Sequence[Any]) -> None:
     """Check that all loggers exist, are installed and accept their arguments.
 
@@ -114,19 +117,31 @@ def check_logins(entries: Sequence[Any]) -> list[str]:
     return [text for cls in classes if cls.is_installed() for text in cls.check_login()]
 
 
-def open_loggers(run: Path, entries: Sequence[Any], amounts: PlannedWork) -> list[Logger]:
+def open_loggers(
+    run: Path,
+    entries: Sequence[Any],
+    amounts: PlannedWork,
+    open_one: OpenLogger | None = None,
+) -> list[Logger]:
     """Open the loggers of `logging`, each once; `NAME?` only if it is installed.
+
+    Args:
+        run: the run's folder.
+        entries: as in `logging`.
+        amounts: the planned work of the job.
+        open_one: opens each; `open_logger` by default.
 
     Raises:
         ConfigError: see `check_loggers`; or one cannot be constructed.
     """
+    open_one = open_one or open_logger
     check_loggers(entries)
     opened: list[Logger] = []
     try:
         for config in parse_loggers(entries):
             cls: type[Logger] = LOGGER.resolve(config.name)
             if cls.is_installed():
-                opened.append(_open(cls, config, run, amounts))
+                opened.append(open_one(cls, config, run, amounts))
     except BaseException:
         for logger in opened:
             logger.close()
@@ -134,12 +149,20 @@ def open_loggers(run: Path, entries: Sequence[Any], amounts: PlannedWork) -> lis
     return opened
 
 
-def _open(cls: type[Logger], config: LoggerConfig, run: Path, amounts: PlannedWork) -> Logger:
+def open_logger(cls: type[Logger], config: LoggerConfig, run: Path, amounts: PlannedWork) -> Logger:
+    """Construct a logger.
+
+    Raises:
+        ConfigError: it cannot be constructed.
+        OSError: likewise, such as on a full disk.
+    """
     try:
         return cls(run, amounts, **config.kwargs)
-    except (ConfigError, OSError):  # such as a full disk
+    except (ConfigError, OSError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        if must_propagate(error):
+            raise
         raise ConfigError(
             f"logging: {config.name} cannot be opened: {describe_error(error)}"
         ) from error

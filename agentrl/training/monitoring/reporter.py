@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from agentrl.training.monitoring.guarded_logger import open_guarded
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
@@ -25,13 +26,13 @@ class Reporter:
         amounts: the planned work of the job.
 
     Raises:
-        ConfigError: a logger does not exist or is not installed.
+        ConfigError: a logger does not exist, is not installed or cannot be opened.
     """
 
     def __init__(self, run: Path, loggers: Sequence[Any], amounts: PlannedWork) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
-        self._loggers = open_loggers(run, loggers, amounts)
+        self._loggers = open_loggers(run, loggers, amounts, open_guarded)
         self._stage = "start"
         self._step = 0
         self._closed = False

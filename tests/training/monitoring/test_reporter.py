@@ -139,6 +139,72 @@ def test_an_invalid_entry_is_a_config_error(entry: Any, reason: str) -> None:
         check_loggers([entry])
 
 
+FAILING_LOGGER = """
+import threading
+
+from agentrl.training.monitoring.logger import Logger
+
+
+class Raises(Logger):
+    def log(self, stage, step, metrics):
+        metrics.clear()
+        raise RuntimeError("quota exceeded")
+
+    def close(self):
+        raise AssertionError("called again")
+
+
+class Exits(Logger):
+    def log(self, stage, step, metrics):
+        raise SystemExit(3)
+
+
+class Hangs(Logger):
+    def log(self, stage, step, metrics):
+        threading.Event().wait()
+
+
+class HangsFirst(Logger):
+    def __init__(self, run, amounts):
+        threading.Event().wait()
+
+    def log(self, stage, step, metrics):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Raises", r"failed in log\(\): RuntimeError: quota exceeded \(failing_logger\.py:10\)"),
+        ("Exits", r"failed in log\(\): SystemExit: 3"),
+        ("Hangs", r"failed in log\(\): it did not return within 0\.5 s"),
+    ],
+)
+def test_a_logger_that_fails_is_left_out_and_the_job_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    reason: str,
+) -> None:
+    monkeypatch.setattr("agentrl.training.monitoring.guarded_logger._DEADLINE_S", 0.5)
+    (tmp_path / "failing_logger.py").write_text(FAILING_LOGGER)
+    run_a_job(tmp_path, [f"{tmp_path}/failing_logger.py:{name}", "file"])
+    (warning,) = [r.getMessage() for r in caplog.records if "logging: " in r.getMessage()]
+    assert re.search(reason, warning)
+    assert {"sampled/accuracy": 0.8}.items() <= metrics(tmp_path)[-1].items()
+
+
+def test_a_logger_whose_constructor_hangs_is_a_config_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentrl.training.monitoring.guarded_logger._DEADLINE_S", 0.5)
+    (tmp_path / "failing_logger.py").write_text(FAILING_LOGGER)
+    with pytest.raises(ConfigError, match=r"HangsFirst cannot be opened: it did not return within"):
+        run_a_job(tmp_path, [f"{tmp_path}/failing_logger.py:HangsFirst", "file"])
+
+
 def test_if_one_logger_cannot_be_opened_the_others_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
