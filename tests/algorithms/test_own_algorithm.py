@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from agentrl import cli
+from agentrl.errors import AgentRLError
 from agentrl.extension_points import ALGORITHM, LOSS
 from tests.algorithms.played import advantages_of, numbers, played
 
@@ -128,6 +129,37 @@ def test_a_broken_copy_fails_with_a_useful_message(fault, tmp_path):
     sys.modules.pop(name)
     sys.path[:] = [folder for folder in sys.path if folder != str(tmp_path)]
     assert any(said in failure for failure in failures), failures
+
+
+FAILING = """
+import agentrl.algorithms.grpo as grpo
+
+
+class Raises(grpo.GRPO):
+    def advantages(self, played):
+        raise ValueError("no baseline")
+
+
+class ReturnsNothing(grpo.GRPO):
+    def advantages(self, played):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "Raises",
+            r"Raises: advantages\(\) fails: ValueError: no baseline \(failing_algorithm.py:7",
+        ),
+        ("ReturnsNothing", r"advantages\(\) returned NoneType, must be a tensor"),
+    ],
+)
+def test_an_algorithm_that_fails_in_a_job_is_named(name, said, tmp_path):
+    (tmp_path / "failing_algorithm.py").write_text(FAILING)
+    with pytest.raises(AgentRLError, match=said):
+        advantages_of(played(numbers([1], [0])), f"{tmp_path}/failing_algorithm.py:{name}")
 
 
 def test_a_users_algorithm_and_loss_train(tmp_path, monkeypatch):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
 from agentrl.algorithms.core.statistics import distinct, whiten
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, LearnerError, boundary
 from agentrl.types import ScoredEpisode
 
 if TYPE_CHECKING:
@@ -21,10 +22,17 @@ def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageR
 
     Raises:
         ConfigError: it did not return one number for each token.
+        LearnerError: it raised.
     """
-    result = algorithm.advantages(played)
+    with method_boundary(algorithm, "advantages"):
+        result = algorithm.advantages(played)
     if not isinstance(result, AdvantageResult):
         result = AdvantageResult(advantages=result)
+    if not hasattr(result.advantages, "shape"):
+        raise ConfigError(
+            f"algorithm.name={algorithm.config.name}: advantages() returned "
+            f"{type(result.advantages).__name__}, must be a tensor or an AdvantageResult"
+        )
     shape, expected = list(result.advantages.shape), list(played.token_mask.shape)
     if shape != expected:
         raise ConfigError(
@@ -36,6 +44,11 @@ def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageR
         return result
     advantages = whiten(result.advantages, played.token_mask)
     return AdvantageResult(advantages=advantages, returns=result.returns)
+
+
+def method_boundary(algorithm: Algorithm, method: str) -> AbstractContextManager[None]:
+    """Convert what a method of an algorithm raises into a LearnerError that names both."""
+    return boundary(LearnerError, f"algorithm.name={algorithm.config.name}: {method}() fails")
 
 
 def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algorithm) -> None:

@@ -14,7 +14,7 @@ from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.config import Config, WarmStartConfig
-from agentrl.errors import LearnerError
+from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import learner_state
@@ -274,14 +274,19 @@ class Learner:
         logprobs, entropy, _ = self._policy.module(
             batch, self._config.rollout.temperature, needs_entropy
         )
-        result = self._algorithm.loss(
-            LossInputs(
-                logprobs=logprobs,
-                old_logprobs=targets.old_logprobs,
-                advantages=targets.advantages,
-                turn=batch.turns,
-            )
+        inputs = LossInputs(
+            logprobs=logprobs,
+            old_logprobs=targets.old_logprobs,
+            advantages=targets.advantages,
+            turn=batch.turns,
         )
+        with boundary(LearnerError, f"algorithm.loss.name={settings.loss.name} fails"):
+            result = self._algorithm.loss(inputs)
+            if result.loss.shape != logprobs.shape:  # it would be broadcast
+                raise ValueError(
+                    f"it returned shape {list(result.loss.shape)}, must be "
+                    f"{list(logprobs.shape)}: one number for each token"
+                )
         loss, values = result.loss, {"clip_share": result.clipped, "entropy": entropy}
         if settings.importance_correction.kind != "none":
             values["correction"] = importance_weights(

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from agentrl.algorithms.core.advantages import method_boundary
 from agentrl.algorithms.core.algorithm import Algorithm
 from agentrl.config import RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
@@ -75,7 +76,8 @@ class StepCollector:
             seeds = seeds[: wanted - len(kept)]
             played += await self._groups(step, attempt, seeds)
             progress += await self._rollouts.get_progress()
-            kept = [group for group in played if algorithm.keep_group(group)]
+            with method_boundary(algorithm, "keep_group"):
+                kept = [group for group in played if algorithm.keep_group(group)]
             if len(kept) >= wanted:
                 break
         # Out of refills: groups without a learning signal make an empty step, not an error.

@@ -10,6 +10,7 @@ from torch import Tensor
 from agentrl.algorithms.core.advantages import (
     check_state_keys,
     compute_advantages,
+    method_boundary,
     state_match_fraction,
     zero_advantage_groups,
 )
@@ -59,10 +60,12 @@ def build_training_samples(
 
     Raises:
         ConfigError: the algorithm requires state keys, and there are none.
+        LearnerError: a method of the algorithm raised.
     """
     check_state_keys(groups, algorithm)
     settings = algorithm.config
-    groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
+    with method_boundary(algorithm, "shape_rewards"):
+        groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
     sequences = _sequences(episodes)
     scores = [TokenScores()] * len(sequences)
@@ -89,7 +92,8 @@ def build_training_samples(
         use_old_logprobs=settings.importance_correction.kind != "none",
         gradients=gradients,
     )
-    drawn = algorithm.resample(played.returns.tolist(), played.valid.tolist(), seed)
+    with method_boundary(algorithm, "resample"):
+        drawn = algorithm.resample(played.returns.tolist(), played.valid.tolist(), seed)
     samples = samples if drawn is None else _resampled(samples, drawn)
     metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
     by_turn = split_by_turn(advantages, groups)
