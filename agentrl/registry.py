@@ -11,10 +11,12 @@ import os
 import pkgutil
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,13 +41,28 @@ def _dotted_name(path: Path) -> str | None:
     return None
 
 
+def _is_name_of_another(name: str, path: Path) -> bool:
+    """Whether Python or an installed package has another module of this name; not imported."""
+    installed = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    spec = PathFinder.find_spec(name, installed)
+    return spec is not None and spec.origin != str(path)
+
+
+def _expanded(where: str) -> Path:
+    try:
+        return Path(where).expanduser()
+    except RuntimeError as error:  # ~somebody
+        raise ConfigError(f"{where}: {error}") from None
+
+
 _importing = threading.RLock()
 """Held while a file is imported: another thread must not see a half-initialized module."""
 
 
 def _import_file(where: str) -> ModuleType:
     # As for modules: the current folder first, then that of the configuration, via sys.path.
-    candidates = [Path(folder, where).resolve() for folder in ("", *sys.path)]
+    file = _expanded(where)
+    candidates = [Path(folder, file).resolve() for folder in ("", *sys.path)]
     path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
         raise ConfigError(
@@ -55,8 +72,9 @@ def _import_file(where: str) -> ModuleType:
         return importlib.import_module(dotted)
     name = path.stem
     loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) != str(path):
-        # Such as math.py: the other module keeps the name, and comes first on sys.path.
+    is_other = loaded is not None and getattr(loaded, "__file__", None) != str(path)
+    if is_other or (loaded is None and _is_name_of_another(name, path)):
+        # Such as math.py or torch.py: the other module keeps the name, and comes first on sys.path.
         name = f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         loaded = sys.modules.get(name)
     if loaded is not None:

@@ -129,3 +129,18 @@ def test_a_file_may_be_named_like_another_module(tmp_path: Path) -> None:
     assert (one.name, other.name) == ("one", "other")
     assert load(f"{tmp_path}/one/math.py:Fruit") is one
     assert sys.modules["math"] is math
+
+
+def test_a_file_named_like_an_installed_module_does_not_shadow_it(tmp_path: Path) -> None:
+    (tmp_path / "xdrlib.py").write_text("class Fruit(dict):\n    pass\n")
+    sys.modules.pop("xdrlib", None)
+    assert POINT.resolve(f"{tmp_path}/xdrlib.py:Fruit").__name__ == "Fruit"
+    assert "xdrlib" not in sys.modules
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home_fruit.py").write_text("class Quince(dict):\n    pass\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert POINT.resolve("~/home_fruit.py:Quince").__name__ == "Quince"
+    with pytest.raises(ConfigError, match=r"~nosuchuser/x\.py: "):
+        POINT.resolve("~nosuchuser/x.py:Quince")
