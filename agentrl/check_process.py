@@ -73,6 +73,10 @@ def findings_in_process(
                 raise found
             yield found
             last = found.what
+        if last == "start":
+            what = f"not imported within {deadline_s + _START_S:g} s"
+            yield wrong("It can be loaded", what, "move slow work from the import to the first use")
+            return
         what = f"not finished within {deadline_s:g} s, and no other thread could run meanwhile"
         yield wrong(f"after {last}", what, "it must release Python's GIL while it waits")
     except EOFError:

@@ -51,7 +51,7 @@ def _list(names: list[str]) -> None:
             if key != "name" and usual.get(key) != value
         )
         table.add_row(name, f"{algorithm.about} ({algorithm.source})\n{differs}")
-    Console().print(table)
+    Console(emoji=False).print(table)
     suggest(("algorithms", "grpo"), ("train", "number_game", "algorithm.name=grpo"))
 
 

@@ -62,7 +62,7 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
         if not known:
             typer.echo(_NO_PHONE)
             return
-        Console().print(_table(server, known))
+        Console(emoji=False).print(_table(server, known))
         suggest(("devices", "doctor"))
 
 
@@ -229,7 +229,7 @@ def bench(
             "" if row.lag_s is None else f"{1000 * row.lag_s:.0f}",
             Text(row.failure, style="red") if row.failure else "picked" if row.picked else "",
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
     picked = {row.kind: row.name for row in rows if row.picked}
     suggest(("train", "number_game", *(f"devices.{k}={name}" for k, name in picked.items())))
 
@@ -271,7 +271,7 @@ def doctor(
     serials = [serial] if serial else sorted(server.devices())
     if not serials:
         raise DeviceError(_NO_PHONE)
-    console = Console()
+    console = Console(emoji=False)
     unusable: dict[str, list[str]] = {}
     for name in serials:
         console.print(Text(name, style="bold"))

@@ -48,7 +48,7 @@ def list_(
     for game in env.registered_envs():
         place = "a phone" if game.app else "this machine"
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
-    Console().print(table)
+    Console(emoji=False).print(table)
     if not all_:
         suggest(("envs", "list", "--all"), ("check", "env", "NumberGame-v0"))
         return

@@ -89,10 +89,10 @@ def _cell(text: str) -> str:
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
-    console = Console()
+    console = Console(emoji=False)
     is_piped = not console.is_terminal
     if is_piped:  # one line per episode, without a frame, for other programs
-        console = Console(width=200)
+        console = Console(width=200, emoji=False)
     table = Table(
         "episode", "split", "label", "step", "seed", "outcome", "success", "turns", "reward",
         "device", "error", box=None if is_piped else HEAVY_HEAD,

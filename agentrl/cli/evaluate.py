@@ -98,7 +98,7 @@ def _play_suite(
     if as_json:
         typer.echo(json.dumps({"entries": rows, "runs": runs}))
         return
-    Console().print(_suite_table(rows, [*rows[MEAN]], f"{shown}: {suite}"))
+    Console(emoji=False).print(_suite_table(rows, [*rows[MEAN]], f"{shown}: {suite}"))
     for name, run in runs.items():
         typer.echo(f"recorded: {run} ({name})")
     suggest(("view", next(iter(runs.values()))))
@@ -128,7 +128,7 @@ def _print_table(
     from agentrl.training.monitoring.result_tables import results_table
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
-    Console().print(results_table({who: result.summary()}, target))
+    Console(emoji=False).print(results_table({who: result.summary()}, target))
     if policy == "model" and result.model is None and Path(target).is_dir():
         model = f"checkpoint {checkpoint}" if checkpoint else "the final model"
         typer.echo(f"model: {model} of {target}")

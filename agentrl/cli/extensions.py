@@ -49,7 +49,7 @@ def list_(
     for one in found:
         about = Text.assemble(printable(one.description), "\n", (one.target, "dim"))
         table.add_row(Text(one.name, style="bold"), Text(one.origin), about)
-    Console().print(table)
+    Console(emoji=False).print(table)
     if (base := conformance.point_of(kind).base) is not None:
         typer.echo(f"Your own derives from {base.replace(':', '.')}")
     suggest(("check", kind, found[0].name if found else "my_file.py:MyClass"))
@@ -68,7 +68,7 @@ def _list_kinds(as_json: bool) -> None:
         table.add_column(column, justify="right" if column == "how many" else "left")
     for point in points:
         table.add_row(point.kind, str(len(point.names())), point.setting)
-    Console().print(table)
+    Console(emoji=False).print(table)
     suggest(("list", "logger"))
 
 
@@ -112,7 +112,7 @@ def check(
 
 def print_findings(found: "Iterator[Finding]") -> int:
     """One line per check, and how to fix it; returns the number of failed ones."""
-    console, num_wrong, shown = Console(), 0, set[str]()
+    console, num_wrong, shown = Console(emoji=False), 0, set[str]()
     for one in found:
         num_wrong += one.state == "wrong"
         if one.state == "wrong" and one.detail:

@@ -63,7 +63,7 @@ def doctor() -> None:
             Text(finding.detail, overflow="fold"),
             Text(finding.fix, overflow="fold"),
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
     suggest(("train", "number_game", "--dry-run"), ("devices",))

@@ -81,7 +81,7 @@ def play(
         else:
             settings.append(f"model.path={policy}")
         policy = MODEL
-    console = Console()
+    console = Console(emoji=False)
     how: dict[str, Any] = {"policy": policy, "seed": seed, "greedy": greedy}
     how["checkpoint"] = checkpoint
     if browser:

@@ -57,7 +57,7 @@ def rescore(
                 fields["was"] = None
             typer.echo(json.dumps(fields))
         return
-    result, console = rescore_and_rehearse.compare_scores(rescored), Console()
+    result, console = rescore_and_rehearse.compare_scores(rescored), Console(emoji=False)
     console.print(
         f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
         f"difference {result.now - result.was:+.4g} "

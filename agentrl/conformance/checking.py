@@ -68,6 +68,8 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
         made: list[Check] = module.checks_of(target, settings)
         return made
     found = point.resolve(target) if isinstance(target, str) else target
+    if isinstance(target, str) and getattr(module, "TAKES_NAMES", False):
+        found = target
     given = configuration.arguments(settings)
     functions = _check_functions(module)
     if given and not any(_takes_settings(function) for function in functions):

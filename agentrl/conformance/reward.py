@@ -4,7 +4,7 @@ Without a run, it gets a made-up episode of a question with a picture.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.config import RewardConfig
@@ -12,9 +12,12 @@ from agentrl.conformance.checking import reference
 from agentrl.conformance.support.sample_episode import sample_episode, truncated
 from agentrl.errors import ConfigError
 from agentrl.replay import open as open_run
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.reward_adapters import awaited, inputs_of
+from agentrl.rollout.scoring import RewardFunctions, load_reward_function
 from agentrl.types import Episode, ScoredEpisode
 
+TAKES_NAMES = True
+"""The checks get a target's name: a lambda, a partial or an instance does not know its own."""
 _EPISODES = 20
 
 
@@ -49,6 +52,17 @@ def check_unchanged(target: Any, settings: Mapping[str, Any]) -> None:
         assert before == after, f"{episode.id}: the info of a turn was changed; work on a copy"
 
 
+def check_batches(target: Any, settings: Mapping[str, Any]) -> None:
+    """A batch function returns one row for each of several episodes."""
+    reward = load_reward_function(_config(target, settings))
+    if not reward.is_batch:
+        return
+    given = [inputs_of(episode) for episode in _episodes(settings)[:1] * 2]
+    rows = awaited(reward.function(given))
+    assert isinstance(rows, Sequence), f"returned {type(rows).__name__}, not a list"
+    assert len(rows) == len(given), f"returned {len(rows)} rows for {len(given)} episodes"
+
+
 def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
     """Truncated episodes, episodes of one turn and empty ones are scored too."""
     functions = _functions(target, settings)
@@ -65,8 +79,12 @@ def usage(target: str) -> str:
 
 
 def _functions(target: Any, settings: Mapping[str, Any]) -> RewardFunctions:
+    return RewardFunctions([_config(target, settings)])
+
+
+def _config(target: Any, settings: Mapping[str, Any]) -> RewardConfig:
     kwargs = {name: value for name, value in settings.items() if name != "run"}
-    return RewardFunctions([RewardConfig(function=reference(target), kwargs=kwargs)])
+    return RewardConfig(function=reference(target), kwargs=kwargs)
 
 
 def _score(

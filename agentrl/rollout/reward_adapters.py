@@ -1,5 +1,7 @@
 """Batch reward functions: their inputs, their calls, and the check of what they return."""
 
+import asyncio
+import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +169,7 @@ def score_batch(
         AgentRLError: the function raised it deliberately; it applies to all episodes.
     """
     try:
-        rows: Any = function(inputs)
+        rows: Any = awaited(function(inputs))
         if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
             raise TypeError(f"returned {type(rows).__name__}, not a list of dictionaries")
         if len(rows) != len(inputs):
@@ -203,6 +205,15 @@ def _to_floats(row: Any) -> RewardRow:
         raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
     numbers = {str(name): finite(repr(str(name)), value) for name, value in row.items()}
     return {OVERALL: numbers.pop(OVERALL), **numbers}
+
+
+def awaited(value: Any) -> Any:
+    """What a function returned; awaited if the function is asynchronous."""
+    return asyncio.run(_await(value)) if inspect.isawaitable(value) else value
+
+
+async def _await(value: Any) -> Any:
+    return await value
 
 
 def finite(name: str, value: Any) -> float:

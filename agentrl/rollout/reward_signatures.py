@@ -9,7 +9,6 @@
 | `queries` | OpenRLHF | `(queries, prompts, labels) -> dict` with `rewards` |
 """
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,6 +25,7 @@ from agentrl.rollout.reward_adapters import (
     OVERALL,
     BatchFunction,
     RewardInputs,
+    awaited,
 )
 from agentrl.text import did_you_mean
 from agentrl.types import IMAGE
@@ -98,16 +98,8 @@ def as_batch(kind: str, function: Callable[..., Any]) -> BatchFunction:
     return adapters[kind](function) if kind in adapters else function
 
 
-def _result(value: Any) -> Any:
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
-
-
 def _sequential(function: Callable[..., Any]) -> BatchFunction:
-    return lambda inputs: [_result(function(one)) for one in inputs]
+    return lambda inputs: [awaited(function(one)) for one in inputs]
 
 
 def _answer(function: Callable[..., Any]) -> BatchFunction:
@@ -134,9 +126,9 @@ def _answer_row(
     more = {"extra_info": extra} if "extra_info" in names or takes_any else {}
     if names >= _VERL:  # as veRL calls it
         kept = {k: v for k, v in given.items() if k in names or takes_any}
-        result = _result(function(**kept, **more))
+        result = awaited(function(**kept, **more))
     else:
-        result = _result(function(*given.values(), **more))
+        result = awaited(function(*given.values(), **more))
     if not isinstance(result, Mapping):
         return {OVERALL: result}
     if "score" not in result:
@@ -156,7 +148,7 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
         given = _columns(inputs)
         check_columns(_own_name(function), required, given)
         chosen = {k: v for k, v in given.items() if k in names or (takes_any and k not in bound)}
-        rewards = list(_result(function(**chosen)))
+        rewards = list(awaited(function(**chosen)))
         return [{OVERALL: 0.0 if reward is None else reward} for reward in rewards]
 
     return batch
@@ -243,7 +235,7 @@ def _completion(inputs: RewardInputs) -> Any:
 def _queries(function: Callable[..., Any]) -> BatchFunction:
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
         request = openrlhf.request_of(inputs)
-        result = _result(function(request["query"], request["prompts"], request["labels"]))
+        result = awaited(function(request["query"], request["prompts"], request["labels"]))
         held = result if isinstance(result, Mapping) else {"rewards": result}
         return openrlhf.rows_of({k: _plain(v) for k, v in held.items()}, len(inputs))
 

@@ -14,7 +14,7 @@ from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary
 from agentrl.extension_points import REWARD
-from agentrl.rollout.reward_adapters import OVERALL, BatchReward, finite, inputs_of
+from agentrl.rollout.reward_adapters import OVERALL, BatchReward, awaited, finite, inputs_of
 from agentrl.rollout.reward_signatures import (
     as_batch,
     check_columns,
@@ -161,7 +161,7 @@ def _per_batch(name: str, reward: BatchReward, form: QueryFormat) -> Component:
 
 def _per_episode(name: str, function: RewardFunction) -> Component:
     def component(episode: Episode) -> dict[str, tuple[float, ...]]:
-        return {name: _per_turn(name, function(episode), episode)}
+        return {name: _per_turn(name, awaited(function(episode)), episode)}
 
     return component
 

@@ -1,5 +1,6 @@
-"""Check that prompts and replies fit their limits: with the model's tokenizer, not its weights."""
+"""Play and score a few episodes before a job: do prompts and replies fit their limits?"""
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, WarmStartConfig
-from agentrl.errors import ConfigError
+from agentrl.data.openrlhf import QueryFormat
+from agentrl.errors import ConfigError, RewardError
+from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
@@ -19,10 +22,12 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import env_registration
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training import env_seeds
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode
+from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +60,8 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
 
     Raises:
         ConfigError: the tokenizer cannot be used, the first prompt does not fit into
-            `rollout.max_context`, or a demonstration not into `rollout.max_new_tokens`.
+            `rollout.max_context`, a demonstration not into `rollout.max_new_tokens`, or an
+            episode cannot be scored.
         WorldError: the environment cannot be played.
     """
     if is_on_hub(config.model):
@@ -90,10 +96,38 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             requests = _requests(warm, config.seed)
             episodes = event_loop.run(_play(worker, requests, at_once, player))
             _measure(episodes, player, config.rollout, report)
+            if episodes and config.rewards:
+                _check_rewards(config, encoder.query_format, episodes[0], player, report)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
     return report
+
+
+def _check_rewards(
+    config: Config, form: QueryFormat, episode: Episode, player: str, report: LengthReport
+) -> None:
+    """Score an episode as the job would, unless a server scores it, which may not run yet."""
+    names = [reward.function for reward in config.rewards]
+    if any(REWARD.target(name).startswith("agentrl.rewards.remote:") for name in names):
+        report.unchecked.append("whether the reward server scores an episode")
+        return
+    deadline_s = config.rollout.reward_deadline_s
+    score = RewardFunctions(config.rewards, deadline_s, form).score
+
+    async def score_within_deadline() -> None:
+        async with asyncio.timeout(deadline_s):
+            await Worker("reward").call(score, episode)
+
+    try:
+        event_loop.run(score_within_deadline())
+    except TimeoutError:
+        why = f"no reward within rollout.reward_deadline_s={deadline_s:g} s"
+        raise ConfigError(f"rewards: an episode of the player {player!r} got {why}") from None
+    except RewardError as error:
+        raise ConfigError(
+            f"rewards: an episode of the player {player!r} cannot be scored: {error}"
+        ) from error
 
 
 def _check_recorded(

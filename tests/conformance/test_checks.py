@@ -213,7 +213,7 @@ def test_a_suite_is_played_by_the_command_that_comes_next(capsys, monkeypatch) -
         ("import nowhere\n", "No module named 'nowhere'"),
         ("raise SystemExit(3)\n", "its import fails: SystemExit: 3"),
         ("def reword(episode):\n    return 1.0\n", "did you mean 'reword'"),
-        ("reward = 3\n", "3 is neither a class nor a function"),
+        ("reward = 3\n", "is not a function"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_a_failed_check(
@@ -241,6 +241,67 @@ def test_code_that_ends_its_process_or_hangs_is_reported(
     code, said = agentrl(capsys, "check", "reward", "sick.py:reward", *options)
     assert code == 1
     assert reason in said
+
+
+CALLABLES = """
+import functools
+
+
+def two(episode, other):
+    return 1.0
+
+
+def decorate(function):
+    def inner(episode):
+        return function(episode)
+
+    return inner
+
+
+class Counter:
+    def __call__(self, episode):
+        return 1.0
+
+
+bound = functools.partial(two, other=1)
+anonymous = lambda episode: 1.0
+decorated = decorate(anonymous)
+instance = Counter()
+
+
+async def later(episode):
+    return 1.0
+
+
+async def later_batch(reward_inputs):
+    return [{"overall": 1.0} for _ in reward_inputs]
+
+
+def one_row(reward_inputs):
+    return [{"overall": 1.0}]
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["bound", "anonymous", "decorated", "instance", "later", "later_batch"]
+)
+def test_any_callable_is_checked_as_a_reward(tmp_path, name) -> None:
+    (tmp_path / "callables.py").write_text(CALLABLES)
+    for check in checks("reward", f"{tmp_path}/callables.py:{name}"):
+        check()
+
+
+def test_a_batch_function_is_checked_with_several_episodes(tmp_path) -> None:
+    (tmp_path / "callables.py").write_text(CALLABLES)
+    named = {one.name: one for one in checks("reward", f"{tmp_path}/callables.py:one_row")}
+    with pytest.raises(AssertionError, match="returned 1 rows for 2 episodes"):
+        named["batches"]()
+
+
+def test_names_are_printed_as_they_are(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, said = agentrl(capsys, "check", "reward", "a:b:c")
+    assert "rewards=a:b:c: " in said  # not an emoji
 
 
 def test_mistakes_in_the_command_are_config_errors(capsys) -> None:

@@ -94,6 +94,30 @@ def test_what_cannot_be_checked_is_named(model: Path) -> None:
     assert what == "length of prompts and replies: NumberGame-v0 needs a phone"
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return 1 / 0", r"cannot be scored: reward mine: ZeroDivisionError: division by zero"),
+        ("return '1'", r"cannot be scored: reward mine: ValueError: a value is '1', not a finite"),
+        ("import time; time.sleep(30)", r"got no reward within rollout\.reward_deadline_s=0\.5 s"),
+    ],
+)
+def test_a_reward_that_fails_is_reported_before_the_job(
+    model: Path, tmp_path: Path, body: str, reason: str
+) -> None:
+    name = f"reward_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"def mine(episode):\n    {body}\n")
+    rewards = f"rewards=[{{function: '{tmp_path}/{name}.py:mine'}}]"
+    with pytest.raises(ConfigError, match=reason):
+        check_lengths(job(f"model.path={model}", rewards, "rollout.reward_deadline_s=0.5"), [])
+
+
+def test_a_reward_server_is_not_called_before_the_job(model: Path) -> None:
+    remote = "{function: remote.Remote, kwargs: {url: 'http://127.0.0.1:9'}}"
+    report = check_lengths(job(f"model.path={model}", f"rewards=[{remote}]"), [])
+    assert "whether the reward server scores an episode" in report.unchecked
+
+
 @pytest.mark.adb
 def test_a_phone_game_is_played_on_virtual_phones(adb_server: object, model: Path) -> None:
     settings = ["rollout.launcher=local", f"model.path={model}", "warm_start.episodes=2"]
