@@ -1,9 +1,10 @@
+import gc
 import os
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from agentrl.devices.device_opener import DeviceOpener
 from agentrl.errors import DeviceError
 from agentrl.virtual_phone import spawn
 from tests.wheel import build_wheel
+
+# No garbage is looked for until all tests are collected, nor later among what they consist of.
+gc.disable()
 
 PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
 
@@ -109,6 +113,15 @@ def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from agentrl.policies.tiny import tiny_model
 
     return tiny_model.build(tmp_path_factory.mktemp("models") / "tiny", 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 _LONGEST_FIRST = (

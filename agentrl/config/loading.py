@@ -124,10 +124,11 @@ def _merged(
     tree: DictConfig, overrides: Sequence[str], path: Path | str, search_path: Sequence[str]
 ) -> Config:
     """The defaults, updated by a tree and by overrides; `path` names the tree in messages."""
-    given, tree = _read(overrides), _spelled_out(tree)
+    each, tree = [_read([override]) for override in overrides], _spelled_out(tree)
+    given = cast(DictConfig, OmegaConf.merge(OmegaConf.create(), *each))
     _refuse_renamed(tree, path)
-    for override in overrides:
-        _refuse_renamed(_read([override]), override)
+    for override, values in zip(overrides, each, strict=True):
+        _refuse_renamed(values, override)
     try:
         both = OmegaConf.merge(tree, given)
         _make_importable(OmegaConf.select(both, "run.search_path") or search_path)
@@ -147,10 +148,20 @@ def _merged(
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
     """The whole tree, not checked for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
-    config = Config(algorithm=algorithm_selection.select(own, overrides))
+    defaults = _defaults_with(algorithm_selection.select(own, overrides))
     algorithm_selection.without_kl(own, overrides)
-    defaults = OmegaConf.structured(config)
     return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
+
+
+_DEFAULTS: dict[tuple[object, ...], DictConfig] = {}
+
+
+def _defaults_with(algorithm: AlgorithmConfig) -> DictConfig:
+    """The whole tree of defaults, to be merged with; made once, as OmegaConf takes long to."""
+    key = (type(algorithm), algorithm.name, type(algorithm.loss), algorithm.loss.name)
+    if key not in _DEFAULTS:
+        _DEFAULTS[key] = OmegaConf.structured(Config(algorithm=algorithm))
+    return _DEFAULTS[key]
 
 
 def _with_names(tree: DictConfig) -> dict[str, Any]:
