@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +68,10 @@ def load_model(
     check_weights(path)
     loader = _loader(path)
     import torch
+    from transformers import AutoConfig
 
     try:
-        config = _configuration(path)
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
         model: nn.Module = loader.from_pretrained(
             path,
             config=config,
@@ -97,10 +96,13 @@ def load_on_meta(path: Path) -> nn.Module:
     """
     loader = _loader(path)
     import torch
+    from transformers import AutoConfig
 
     try:
         with torch.device("meta"):
-            model: nn.Module = loader.from_config(_configuration(path))
+            model: nn.Module = loader.from_config(
+                AutoConfig.from_pretrained(path, local_files_only=True)
+            )
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ConfigError(f"model.path={path}: cannot be built: {error}") from error
     return model
@@ -130,20 +132,6 @@ def _loader(path: Path) -> Any:
     transformers.utils.logging.disable_progress_bar()
     family = "ImageTextToText" if "vision_config" in read_json(path / "config.json") else "CausalLM"
     return getattr(transformers, f"AutoModelFor{family}")
-
-
-def _configuration(path: Path) -> Any:
-    """The configuration of a folder's model; the caller may change it."""
-    about = (path / "config.json").stat()
-    return copy.deepcopy(_read_configuration(path.absolute(), about.st_mtime_ns, about.st_size))
-
-
-@lru_cache(maxsize=4)
-def _read_configuration(path: Path, changed_ns: int, size: int) -> Any:
-    """Several models of a learner start from one folder, and parsing is a third of a tiny load."""
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(path, local_files_only=True)
 
 
 def _caps_attention(config: Any) -> bool:
