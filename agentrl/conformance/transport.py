@@ -40,7 +40,7 @@ def check_needs(target: type[WeightTransport]) -> Finding:
 
 
 def check_weights_arrive(target: type[WeightTransport]) -> None:
-    """Engines play with each version that is published, and checksums are verified."""
+    """Engines play with each version that is published, with and without checksums."""
     asyncio.run(_check_weights_arrive(target))
 
 
@@ -90,17 +90,17 @@ def check_all_ranks(target: type[WeightTransport]) -> Finding | None:
     return None
 
 
-def check_missing_weight(target: type[WeightTransport]) -> Finding | None:
-    """An update of which a weight is missing is an EngineError."""
+def check_damaged_update(target: type[WeightTransport]) -> Finding | None:
+    """An update of which a weight is missing, or which has another checksum, is an EngineError."""
     if not issubclass(target, StreamedTransport):
         return ok(
-            "A missing weight is an EngineError", "not a StreamedTransport: engines verify the file"
+            "A damaged update is an EngineError", "not a StreamedTransport: engines verify the file"
         )
-    asyncio.run(_check_missing_weight(target))
+    asyncio.run(_check_damaged_update(target))
     return None
 
 
-async def _check_missing_weight(target: type[StreamedTransport]) -> None:
+async def _check_damaged_update(target: type[StreamedTransport]) -> None:
     from safetensors.torch import load_file
 
     async with _opened(target) as (engine, folder):
@@ -108,16 +108,27 @@ async def _check_missing_weight(target: type[StreamedTransport]) -> None:
         engines = _Engines(transport, engine)
         learner = _Learner(target(), load_file(folder / "model.safetensors"))
         names = list(learner.shapes())
-        await engines.begin_weight_update(1, learner.shapes(), False)
-        learner.weights.pop(names[-1])
+
+        async def accepted(version: int, digest: str | None) -> bool:
+            await engines.begin_weight_update(version, learner.shapes(), digest is not None)
+            try:
+                await asyncio.to_thread(learner.send_weights, "checked", engines.link())
+                await engines.finish_weight_update(version, names, digest)
+            except EngineError:
+                return False
+            return True
+
         try:
-            await asyncio.to_thread(learner.send_weights, "checked", engines.link())
-            await engines.finish_weight_update(1, names, None)
-        except EngineError:
-            return
+            assert not await accepted(1, digest="0" * 32), (
+                "`finish` accepts an update whose weights do not have the checksum `digest`; "
+                "compare it with `weight_checks.join_digests`, and raise EngineError"
+            )
+            learner.weights.pop(names[-1])
+            assert not await accepted(2, digest=None), (
+                f"`finish` accepts an update without {names[-1]}; raise EngineError"
+            )
         finally:
             learner.close()
-        raise AssertionError(f"`finish` accepts an update without {names[-1]}; raise EngineError")
 
 
 class _Source:

@@ -16,7 +16,7 @@ CHECKS = [
     checks.check_needs,
     checks.check_weights_arrive,
     checks.check_all_ranks,
-    checks.check_missing_weight,
+    checks.check_damaged_update,
 ]
 
 
@@ -47,6 +47,7 @@ def test_vllms_shared_memory_passes(check):
             checks.check_weights_arrive,
             "version 1",
         ),
+        ("digest is not None and", "False and", checks.check_damaged_update, "checksum `digest`"),
     ],
 )
 def test_a_broken_copy_fails_with_the_reason(tmp_path, right, wrong, check, words):
