@@ -1,11 +1,13 @@
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cv2
 import numpy as np
-from playwright.sync_api import Browser, CDPSession, Page
+from playwright.sync_api import Browser, CDPSession, Page, ViewportSize
 
 from agentrl.devices import CommandResult, Deadlines, Window
 from agentrl.errors import DeviceError
@@ -16,6 +18,9 @@ from tests.phone_page.flaky_proxy import FlakyProxy
 BROWSER = "com.android.chrome"
 LAUNCHER = "com.android.launcher"
 _PATIENCE_S = 30
+# Pages of closed tabs, by pixel ratio, which a context cannot change: they are used again because
+# a new context opens another window of the browser and starts another process.
+_UNUSED: WeakKeyDictionary[Browser, dict[float, list[Page]]] = WeakKeyDictionary()
 
 
 class Tab:
@@ -24,15 +29,19 @@ class Tab:
     def __init__(
         self, browser: Browser, width: int, height: int, ratio: float, **options: Any
     ) -> None:
-        emulated = {
-            "viewport": {"width": width, "height": height},
-            "device_scale_factor": ratio,
-            "is_mobile": True,
-        }
-        self._context = browser.new_context(has_touch=True, **(options or emulated))
-        self.page: Page = self._context.new_page()
         self.ratio = ratio
-        self._cdp: CDPSession = self._context.new_cdp_session(self.page)
+        self._unused = _UNUSED.setdefault(browser, {}).setdefault(ratio, [])
+        self._is_reused, self._is_closed = not options, False
+        size: ViewportSize = {"width": width, "height": height}
+        if self._unused and self._is_reused:
+            self.page: Page = self._unused.pop()
+            self.page.set_viewport_size(size)
+        else:
+            emulated = {"viewport": size, "device_scale_factor": ratio, "is_mobile": True}
+            self.page = browser.new_context(has_touch=True, **(options or emulated)).new_page()
+            # Not to stdout, where jobs that play on this page print their results.
+            self.page.on("console", lambda said: print("page:", said.text, file=sys.stderr))
+        self._cdp: CDPSession = self.page.context.new_cdp_session(self.page)
 
     def screenshot(self) -> Image:
         png = np.frombuffer(self.page.screenshot(scale="device"), np.uint8)
@@ -65,7 +74,16 @@ class Tab:
         self.page.wait_for_function(said, arg=words, timeout=1000 * _PATIENCE_S)
 
     def close(self) -> None:
-        self._context.close()
+        """May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._is_reused:
+            self._cdp.detach()
+            self.page.goto("about:blank")
+            self._unused.append(self.page)
+        else:
+            self.page.context.close()
 
 
 def wait_for(host: PagedApp, **state: Any) -> Mapping[str, Any]:
@@ -113,7 +131,6 @@ class ChromiumPhone:
         self._css = (width, height)
         self._bars = bars
         self._tab = Tab(browser, width, height - sum(bars), ratio)
-        self._tab.page.on("console", lambda message: print("page:", message.text))
         self._full = False
 
     @property

@@ -55,7 +55,6 @@ def open_page(chromium: Browser, server: PageServer, wire: FlakyProxy) -> Iterat
     def open_page(app: PagedApp, width: int = 360, height: int = 640, ratio: float = 2.0) -> Tab:
         server.add(app)
         tabs.append(Tab(chromium, width, height, ratio))
-        tabs[-1].page.on("console", lambda message: print("page:", message.text))
         tabs[-1].page.goto(server.url(app))
         return tabs[-1]
 
