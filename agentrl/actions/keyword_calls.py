@@ -10,10 +10,10 @@ from agentrl.errors import ActionError
 from agentrl.text import quoted
 
 Value = str | float | list[float]
-_HEAD = re.compile(r"\s*([A-Za-z_]\w*)\s*\(", re.ASCII)
+_HEAD = re.compile(r"\s*([A-Za-z_]\w{0,60})\s*\(", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{0,12})?", re.ASCII)
 _ARGUMENT = re.compile(
-    r"""\s*([A-Za-z_]\w*)\s*=\s*(?:
+    r"""\s*([A-Za-z_]\w{0,60})\s*=\s*(?:
         (?P<text>'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")
         |(?P<list>\[[\d\s.,-]{0,200}\])
         |(?P<number>-?\d[\d.]{0,20})

@@ -162,8 +162,8 @@ def tool_call(said: Mapping[str, Any]) -> str:
 
 def action_line(reply: str) -> str | None:
     """What an earlier reply says after `Action:`; None if there is no such line."""
-    found = re.search(r"^Action: *(.+?) *$", reply.partition("<tool_call>")[0], re.MULTILINE)
-    return found[1].strip('"') if found else None
+    found = re.search(r"^Action: *(.+)$", reply.partition("<tool_call>")[0], re.MULTILINE)
+    return found[1].rstrip(" ").strip('"') if found else None
 
 
 def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:

@@ -26,7 +26,7 @@ from agentrl.errors import ActionError
 from agentrl.text import quoted
 
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
-_REASON = re.compile(r"^Reason: *(.*?) *$", re.MULTILINE)
+_REASON = re.compile(r"^Reason:(.*)$", re.MULTILINE)
 _POINTS: dict[str, type[Any]] = {"click": Tap, "double_tap": DoubleTap, "long_press": LongPress}
 _KEYS = {"keyboard_enter": "ENTER", "navigate_home": "HOME", "navigate_back": "BACK"}
 _STATUSES = ("complete", "infeasible")

@@ -1,6 +1,7 @@
 """Prompts, round trips and refusals of the built-in dialects."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,6 +211,22 @@ def test_a_text_history_lists_earlier_actions() -> None:
     steps = [dialect.spell(Tap(0.5, 0.5), SCREEN, "First."), "nonsense"]
     text = dialect.opening("Win.", SCREEN, dialect.says, steps, "<image>")
     assert "Step 1: click; Step 2: nonsense; " in text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("qwen3-vl-mobile-use", "Action"), ("androidworld-json", "Reason")]
+)
+def test_an_earlier_reply_of_blanks_does_not_delay_the_next_prompt(name: str, said: str) -> None:
+    dialect, start = open_dialect(name), time.process_time()
+    reply = f"{said}: look{' ' * 20_000}here  \nend"
+    assert "look  " in dialect.opening("Win.", SCREEN, dialect.says, [reply], "<image>")
+    assert time.process_time() - start < 0.5
+
+
+def test_a_refusal_of_a_long_name_is_short() -> None:
+    with pytest.raises(ActionError) as refused:
+        open_dialect("ui-tars").parse(f"Action: {'a' * 5000}()", SCREEN)
+    assert len(str(refused.value)) < 200
 
 
 def test_a_dialect_whose_coordinates_leave_the_screen_is_refused_before_any_work(
