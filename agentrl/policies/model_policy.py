@@ -10,7 +10,7 @@ from agentrl.config import History
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation, PromptHistory
 from agentrl.policies.engines.chat_completions import Part, encode_message
-from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine
+from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
 from agentrl.policies.policy import Answer
 from agentrl.types import Image, Message, Prompt, Reply
 
@@ -70,7 +70,7 @@ class ModelSession:
         """Sample a reply; None if it might not fit into the context.
 
         Raises:
-            EngineError: the engine failed.
+            EngineError: the engine failed, or its reply cannot be trained on.
             ValueError: the number of `<image>` placeholders and of images differ.
         """
         policy = self._policy
@@ -79,6 +79,7 @@ class ModelSession:
             return None
         sampling = replace(policy.sampling, seed=turn_seed(self._seed, self._turn))
         reply = await policy.engine.generate(prompt, sampling)
+        check_reply(reply)
         self._conversation.answer(reply.token_ids)
         self._turn += 1
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.config import EndpointConfig, History, ModelConfig, RolloutConfig
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.chat_completions import encode_message
@@ -81,6 +81,22 @@ async def test_a_full_context_ends_the_conversation(encoder: ChatEncoder) -> Non
     session = policy.start_episode("", 0)
     answers = [await session.answer(screen(turn), {}) for turn in range(3)]
     assert [answer is None for answer in answers] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "message"),
+    [((-1.0, float("nan")), "258 with the log-probability nan"), ((-1.0,), "2 tokens and 1 log-p")],
+)
+async def test_a_reply_that_cannot_be_trained_on_is_an_engine_error(
+    encoder: ChatEncoder, logprobs: tuple[float, ...], message: str
+) -> None:
+    class Unreliable(Echo):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+            return Reply(token_ids=(49, 258), logprobs=logprobs, version=0)
+
+    session = ModelPolicy(Unreliable(), encoder).start_episode("", 0)
+    with pytest.raises(EngineError, match=message):
+        await session.answer(screen(0), {})
 
 
 @given(st.integers(0, 2**64), st.integers(0, 50))

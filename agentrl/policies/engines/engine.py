@@ -8,6 +8,7 @@ in the package asks for an engine's name: it asks `Engine.capabilities`.
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -283,3 +284,22 @@ class ChatEngine(Engine):
         Raises:
             EngineError: the server failed, did not answer in time, refused, or sent no reply.
         """
+
+
+def check_reply(reply: Reply) -> None:
+    """Check that a reply has one finite log-probability for each of its tokens.
+
+    Raises:
+        EngineError: it has not.
+    """
+    tokens, logprobs = reply.token_ids, reply.logprobs
+    if len(tokens) != len(logprobs):
+        raise EngineError(
+            f"the engine's reply has {len(tokens)} tokens and {len(logprobs)} log-probabilities"
+        )
+    for token, logprob in zip(tokens, logprobs, strict=True):
+        if token < 0 or not math.isfinite(logprob):
+            raise EngineError(
+                f"the engine's reply has the token {token} with the log-probability {logprob}; "
+                "ids start at 0, and log-probabilities are finite"
+            )

@@ -26,6 +26,8 @@ from agentrl.text import quoted
 
 _PR_SET_PDEATHSIG = 1
 _CONNECT_S = 30.0
+_LARGEST = 64 << 20
+"""Maximum bytes of a response: a token with its log-probability takes about 50."""
 _POLL_S = 0.5
 _CLOSE_S = 10.0
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception): ")
@@ -70,8 +72,9 @@ class SGLangClient:
         """Whether the server is ready for requests."""
         import httpx2
 
-        with contextlib.suppress(httpx2.TransportError):
-            return (await self._http.get(f"{self.url}/health")).status_code == 200
+        with contextlib.suppress(httpx2.TransportError, TimeoutError):
+            async with asyncio.timeout(_CONNECT_S):
+                return (await self._http.get(f"{self.url}/health")).status_code == 200
         return False
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -82,19 +85,22 @@ class SGLangClient:
         """
         import httpx2
 
+        what, content = f"{self.url}{path}", bytearray()
         try:
-            response = await self._http.post(f"{self.url}{path}", json=dict(body))
+            async with self._http.stream("POST", what, json=dict(body)) as response:
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > _LARGEST:
+                        raise EngineError(f"{what}: the response exceeds {_LARGEST} bytes")
         except httpx2.TransportError as error:
-            raise EngineError(f"{self.url}{path}: {type(error).__name__}: {error}") from None
+            raise EngineError(f"{what}: {type(error).__name__}: {error}") from None
+        head = content[:4096].decode("utf-8", "replace")
         if response.status_code != 200:
-            text = quoted(response.text[:4096], 300)
-            raise EngineError(f"{self.url}{path} answers {response.status_code}: {text}")
+            raise EngineError(f"{what} answers {response.status_code}: {quoted(head, 300)}")
         try:
-            return response.json()
-        except ValueError:
-            raise EngineError(
-                f"{self.url}{path}: invalid JSON: {quoted(response.text[:4096], 80)}"
-            ) from None
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise EngineError(f"{what}: invalid JSON: {quoted(head, 80)}") from None
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""

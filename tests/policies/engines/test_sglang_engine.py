@@ -1,6 +1,7 @@
 """SGLang as an engine: its requests and responses, on a twin of its server."""
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.files import is_alive
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
+from agentrl.policies.engines import sglang_server
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.sglang_engine import SGLangEngine
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
@@ -91,6 +93,8 @@ async def test_weights_travel_under_their_names_on_the_hub(
     [
         ((400, {"error": {"message": "too long"}}), "answers 400.*too long"),
         ((200, b"<html>"), "invalid JSON"),
+        ((200, b"[" * 100_000), "invalid JSON"),
+        ((200, b" " * (65 << 20)), "exceeds 67108864 bytes"),
         ((200, {"output_ids": [1], "meta_info": {}}), "no 'prompt_token_ids'.*0.5.9 or newer"),
         (
             (
@@ -166,6 +170,14 @@ async def test_an_address_without_a_server_is_a_mistake(tiny_vlm: Path) -> None:
     with pytest.raises(ConfigError, match="no SGLang server answers there"):
         await engine.start()
     await engine.close()
+
+
+async def test_a_silent_address_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sglang_server, "_CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = SGLangClient(f"http://127.0.0.1:{silent.getsockname()[1]}", 1)
+        assert not await client.is_healthy()
+        await client.close()
 
 
 STAND_IN = '''
