@@ -93,8 +93,9 @@ def build_training_samples(
         gradients=gradients,
     )
     with method_boundary(algorithm, "resample"):
-        drawn = algorithm.resample(played.returns.tolist(), played.valid.tolist(), seed)
-    samples = samples if drawn is None else _resampled(samples, drawn)
+        valid = played.valid.tolist()
+        drawn = algorithm.resample(played.returns.tolist(), valid, seed)
+        samples = samples if drawn is None else _resampled(samples, drawn, valid)
     metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
     by_turn = split_by_turn(advantages, groups)
     return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
@@ -244,8 +245,17 @@ def _episode_gradients(
     return scaled, {"implicit_loss": loss}
 
 
-def _resampled(samples: Sequence[TrainingSample], drawn: Sequence[int]) -> list[TrainingSample]:
-    """The samples of the drawn episodes; an episode drawn twice counts as two."""
+def _resampled(
+    samples: Sequence[TrainingSample], drawn: Sequence[int], valid: Sequence[bool]
+) -> list[TrainingSample]:
+    """The samples of the drawn episodes; an episode drawn twice counts as two.
+
+    Raises:
+        ValueError: an index is not that of a valid episode.
+    """
+    allowed = [index for index, is_valid in enumerate(valid) if is_valid]
+    if wrong := [index for index in drawn if index not in allowed]:
+        raise ValueError(f"it returns {wrong[0]}, but the valid episodes are {allowed}")
     return [
         replace(sample, episode=index)
         for index, episode in enumerate(drawn)

@@ -9,6 +9,7 @@ import torch
 from agentrl.algorithms.core import episode_selection
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import Config, algorithm_config
+from agentrl.errors import LearnerError
 from agentrl.extension_points import ALGORITHM
 from agentrl.types import Outcome, TokenScores
 from tests.training.episodes import play
@@ -151,6 +152,15 @@ def test_episodes_are_resampled_by_the_size_of_their_return():
     many = resample([1.0, -3.0] * 2000)
     assert sum(index % 2 for index in many) / 4000 == pytest.approx(0.75, abs=0.03)
     assert resample([0.0, 0.0]) == [0, 1]
+
+
+@pytest.mark.parametrize("index", [8, -1, 3])
+def test_only_a_valid_episode_can_be_drawn(groups, monkeypatch, index):
+    config = job("pf_ppo")
+    kind = type(load_algorithm(config.algorithm))
+    monkeypatch.setattr(kind, "resample", lambda *arguments: [0, index])
+    with pytest.raises(LearnerError, match=rf"pf_ppo: resample\(\) fails.* returns {index}, but"):
+        step_samples(groups, config, scored, version=0, seed=1)
 
 
 def test_void_episodes_are_never_drawn():
