@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.data import openrlhf
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
-from agentrl.errors import AgentRLError, RewardError, describe_error
+from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.types import Episode
 
 RewardInputs = dict[str, Any]
@@ -81,18 +81,21 @@ class BatchReward:
 
     Args:
         name: for messages.
-        function: takes a list of inputs and returns a row for each; its attribute
-            `max_batch_size`, if it has one, limits the batch size.
+        function: takes a list of inputs and returns a row for each.
         deadline_s: for one episode, from its arrival. A call that takes longer is abandoned and
             does not delay others.
+        max_batch_size: maximum number of episodes per call.
     """
 
-    def __init__(self, name: str, function: BatchFunction, deadline_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: BatchFunction,
+        deadline_s: float,
+        max_batch_size: int = _MAX_BATCH_SIZE,
+    ) -> None:
         self._name, self._function, self._deadline_s = name, function, deadline_s
-        self._max_batch_size = int(
-            # `most` is its old name.
-            getattr(function, "max_batch_size", getattr(function, "most", _MAX_BATCH_SIZE))
-        )
+        self._max_batch_size = max_batch_size
         self._lock = threading.Lock()
         self._waiting: list[tuple[RewardInputs, Future[RewardRow]]] = []
         self._thread: threading.Thread | None = None
@@ -150,6 +153,19 @@ class BatchReward:
                 answer.set_exception(row)
             else:
                 answer.set_result(row)
+
+
+def max_batch_size(function: Any) -> int:
+    """Maximum number of episodes per call, which a function limits by an attribute of that name.
+
+    Raises:
+        ConfigError: it is not a whole number of at least 1.
+    """
+    # `most` is its old name.
+    size = getattr(function, "max_batch_size", getattr(function, "most", _MAX_BATCH_SIZE))
+    if type(size) is not int or size < 1:
+        raise ConfigError(f"max_batch_size={size!r} must be a whole number, 1 or more")
+    return size
 
 
 def score_batch(

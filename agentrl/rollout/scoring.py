@@ -14,7 +14,14 @@ from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError, boundary
 from agentrl.extension_points import REWARD
-from agentrl.rollout.reward_adapters import OVERALL, BatchReward, awaited, finite, inputs_of
+from agentrl.rollout.reward_adapters import (
+    OVERALL,
+    BatchReward,
+    awaited,
+    finite,
+    inputs_of,
+    max_batch_size,
+)
 from agentrl.rollout.reward_signatures import (
     as_batch,
     check_columns,
@@ -107,11 +114,13 @@ class LoadedReward:
     is_batch: bool
     required_columns: tuple[str, ...]
     """Columns of a data set that it takes by name."""
+    max_batch_size: int
+    """Maximum number of inputs per call."""
 
     def component(self, name: str, deadline_s: float, form: QueryFormat) -> Component:
         """The function as a component of the reward."""
         if self.is_batch:
-            reward = BatchReward(f"reward {name}", self.function, deadline_s)
+            reward = BatchReward(f"reward {name}", self.function, deadline_s, self.max_batch_size)
             return _per_batch(name, reward, form)
         return _per_episode(name, self.function)
 
@@ -128,6 +137,10 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
     if not callable(function):
         raise ConfigError(f"rewards: {config.function} is not a function")
     kind = detect_kind(config, function)
+    try:
+        size = max_batch_size(function)
+    except ConfigError as error:
+        raise ConfigError(f"rewards: {config.function}: {error}") from None
     if function is loaded:
         _check_signature(config, function, kind)
         function = functools.partial(function, **config.kwargs)
@@ -136,6 +149,7 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
         function=as_batch(kind, function),
         is_batch=kind != "episode",
         required_columns=required_columns(kind, function),
+        max_batch_size=size,
     )
 
 

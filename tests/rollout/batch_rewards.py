@@ -1,5 +1,7 @@
 """Batch reward functions for tests."""
 
+import time
+
 
 def of_other_name(items):
     return [{"overall": 2.0} for item in items if item["response"]]
@@ -69,3 +71,18 @@ class Counter:
     def __call__(self, reward_inputs):
         self.count += len(reward_inputs)
         return [{"overall": self.count} for _ in reward_inputs]
+
+
+def one_by_one(reward_inputs, delay_s):
+    time.sleep(delay_s)
+    return [{"overall": float(len(reward_inputs))} for _ in reward_inputs]
+
+
+one_by_one.max_batch_size = 1
+
+
+def in_no_batch(reward_inputs):
+    return [{"overall": 0.0} for _ in reward_inputs]
+
+
+in_no_batch.max_batch_size = 0

@@ -264,16 +264,12 @@ def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_withou
 
 
 def test_batch_size_is_limited_by_the_function():
-    class OneByOne:
-        max_batch_size = 1
-
-        def __call__(self, reward_inputs):
-            time.sleep(0.2)
-            return [{"overall": float(len(reward_inputs))} for _ in reward_inputs]
-
-    reward = BatchReward("one by one", OneByOne(), 10.0)
+    scorer = batch("one_by_one", kwargs={"delay_s": 0.2})
     with ThreadPoolExecutor() as pool:
-        assert {row["overall"] for row in pool.map(reward.score, [{}] * 4)} == {1.0}
+        scores = list(pool.map(scorer.score, [answered()] * 4))
+    assert {score.rewards[-1] for score in scores} == {1.0}
+    with pytest.raises(ConfigError, match="in_no_batch: max_batch_size=0 must be a whole number"):
+        batch("in_no_batch")
 
 
 async def test_failure_ends_the_job_if_configured():
