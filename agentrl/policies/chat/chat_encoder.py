@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentrl.data.openrlhf import QueryFormat
+from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import CHAT
 from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
 from agentrl.policies.chat.template_rendering import chat_template
@@ -50,26 +51,27 @@ class ChatEncoder:
         chat_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.model_adapter: ModelAdapter = adapter_for(path, adapter)
-        self._tokenizer = _open_tokenizer(path)
-        self._image_size = (image_size[0], image_size[1]) if image_size else None
-        self._max_pixels = max_pixels
-        added = self._tokenizer.get_added_tokens_decoder()
-        self.chat_model = ChatModel(
-            path=path,
-            token_ids={t.content: id for id, t in added.items() if t.content.strip()},
-            image_text=self.model_adapter.image_text,
-            options=dict(chat_options or {}),
-        )
-        self.chat_format = _open_format(self.chat_model, chat)
-        self.end_id = self.chat_format.end_id
-        self.eos_token_ids = _eos_token_ids(path, self.end_id)
-        names = {token.content for token in added.values() if token.special}
-        names |= {
-            str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids
-        }
-        names |= self.chat_format.protected
-        self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
-        self._closing = self.ids(self.chat_format.closing())
+        with boundary(ConfigError, f"model.path={path}: it cannot be used for chats"):
+            self._tokenizer = _open_tokenizer(path)
+            self._image_size = (image_size[0], image_size[1]) if image_size else None
+            self._max_pixels = max_pixels
+            added = self._tokenizer.get_added_tokens_decoder()
+            self.chat_model = ChatModel(
+                path=path,
+                token_ids={t.content: id for id, t in added.items() if t.content.strip()},
+                image_text=self.model_adapter.image_text,
+                options=dict(chat_options or {}),
+            )
+            self.chat_format = _open_format(self.chat_model, chat)
+            self.end_id = self.chat_format.end_id
+            self.eos_token_ids = _eos_token_ids(path, self.end_id)
+            names = {token.content for token in added.values() if token.special}
+            names |= {
+                str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids
+            }
+            names |= self.chat_format.protected
+            self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
+            self._closing = self.ids(self.chat_format.closing())
 
     def single_tokens(self, texts: Iterable[str]) -> tuple[int, ...]:
         """The ids of those texts that are one token of the model, such as `</tool_call>`."""
@@ -215,4 +217,7 @@ def _eos_token_ids(path: Path, end_id: int) -> tuple[int, ...]:
     named: int | list[int] = []
     if (path / "generation_config.json").is_file():
         named = read_json(path / "generation_config.json").get("eos_token_id") or []
-    return tuple(sorted({end_id, *(named if isinstance(named, list) else [named])}))
+    ids = named if isinstance(named, list) else [named]
+    if not all(isinstance(id, int) for id in ids):
+        raise ConfigError(f"{path}/generation_config.json: eos_token_id={named!r} must be an id")
+    return tuple(sorted({end_id, *ids}))

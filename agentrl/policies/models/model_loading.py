@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import MODEL
 from agentrl.policies.models.model_adapter import ModelAdapter, read_json
 
@@ -26,8 +26,9 @@ def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:
     Raises:
         ConfigError: the folder has no model, or the adapter cannot be used with it.
     """
-    adapter: ModelAdapter = family_of(path, name).read(path)
-    return adapter
+    family = family_of(path, name)
+    with boundary(ConfigError, f"model.path={path}: the adapter {family.__name__} cannot read it"):
+        return family.read(path)
 
 
 def family_of(path: Path, name: str = "auto") -> type[ModelAdapter]:
@@ -70,7 +71,7 @@ def load_model(
     import torch
     from transformers import AutoConfig
 
-    try:
+    with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         model: nn.Module = loader.from_pretrained(
             path,
@@ -79,8 +80,6 @@ def load_model(
             attn_implementation=_attention(attention, dtype, caps=_caps_attention(config)),
             local_files_only=True,
         )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
     (model_adapter or adapter_for(path)).prepare(model)
     return model.to(device)
 
@@ -98,13 +97,11 @@ def load_on_meta(path: Path) -> nn.Module:
     import torch
     from transformers import AutoConfig
 
-    try:
-        with torch.device("meta"):
-            model: nn.Module = loader.from_config(
-                AutoConfig.from_pretrained(path, local_files_only=True)
-            )
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise ConfigError(f"model.path={path}: cannot be built: {error}") from error
+    cannot = f"model.path={path}: cannot be built"
+    with boundary(ConfigError, cannot), torch.device("meta"):
+        model: nn.Module = loader.from_config(
+            AutoConfig.from_pretrained(path, local_files_only=True)
+        )
     return model
 
 
@@ -115,10 +112,8 @@ def load_names(path: Path) -> nn.Module:
         ConfigError: it cannot be loaded.
     """
     loader = _loader(path)
-    try:
+    with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
         model: nn.Module = loader.from_pretrained(path, local_files_only=True, device_map="meta")
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise ConfigError(f"model.path={path}: cannot be loaded: {error}") from error
     return model
 
 

@@ -54,7 +54,8 @@ def attention_heads(model: ModelConfig) -> int | None:
     if is_on_hub(model):
         return None
     config = read_json(path_of(model.path, "model.path") / "config.json")
-    heads = config.get("text_config", config).get("num_attention_heads")
+    text = config.get("text_config")
+    heads = (text if isinstance(text, dict) else config).get("num_attention_heads")
     return heads if isinstance(heads, int) else None
 
 

@@ -174,6 +174,31 @@ def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
     assert adapter_for(tiny_vlm).banned_token_ids == (259, 260, 261, 262, 263)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", b"[" * 100_000, r"config\.json: cannot be read: maximum recursion"),
+        ("tokenizer.json", b"{}", r"adapter QwenVL cannot read it: KeyError: '<\|vision_end"),
+        ("preprocessor_config.json", b"{}", "cannot read it: KeyError: 'image_mean'"),
+        (
+            "generation_config.json",
+            b'{"eos_token_id": ["x"]}',
+            r"eos_token_id=\['x'\] must be",
+        ),
+        ("chat_template.jinja", b"\xff", "cannot be used for chats: UnicodeDecodeError"),
+    ],
+)
+def test_a_damaged_file_of_a_model_is_a_config_error(
+    tiny_vlm: Path, tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    for file in tiny_vlm.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        ChatEncoder(tmp_path)
+
+
 def test_an_unknown_vision_model_without_a_processor_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "vision_config": {}}))
     (tmp_path / "tokenizer.json").write_text("{}")
