@@ -205,7 +205,9 @@ class EnvRunner:
             with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
                 action = self.translator.to_action(reply)
         except ActionError as error:
-            action, unreadable = self.translator.no_action(), str(error)
+            unreadable = str(error)
+            with boundary(EnvError, "the translator's no_action()"):
+                action = self.translator.no_action()
         after = None if action is None else self._step(action)
         return ActionResult(action=action, unreadable=unreadable, after=after)
 
@@ -217,6 +219,8 @@ class EnvRunner:
                 raise EnvError(
                     f"{self._config.id}.step({action!r}): {describe_error(error)}"
                 ) from error
+            if not math.isfinite(reward):
+                raise ValueError(f"the reward is {reward}, not a finite number")
             if isinstance(action, Done):  # what the agent says of the outcome is for rewards
                 info = {"status": action.status, "message": action.message, **info}
             return self._step_result(

@@ -44,7 +44,8 @@ class Countdown(gymnasium.Env):
             self._fail()
         observation, info = self._look()
         truncated = self.fault == "truncate" and self.left == 0
-        return observation, float(action), self.left == 0 and not truncated, truncated, info
+        reward = float("nan") if self.fault == "nan reward" and self.left == 2 else float(action)
+        return observation, reward, self.left == 0 and not truncated, truncated, info
 
     def _look(self):
         if self.left == self.length - 3 and self.fault in INFOS:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.config import EnvConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
@@ -65,6 +66,16 @@ async def test_invalid_reply_costs_a_turn_but_not_the_episode():
     assert "exactly one" in bad[0].parse_error
 
 
+async def test_a_translator_that_fails_without_an_action_voids_the_episode(monkeypatch):
+    def broken(translator):
+        raise KeyError("pause")
+
+    monkeypatch.setattr(SpaceTranslator, "no_action", broken)
+    episode = await play_countdown(player=Babbler())
+    assert episode.outcome is Outcome.ENV_ERROR
+    assert "the translator's no_action(): KeyError: 'pause'" in episode.error
+
+
 async def test_turn_limit_truncates():
     episode = await play_countdown(max_turns=2)
     assert (episode.outcome, len(episode.turns)) == (Outcome.TRUNCATED, 2)
@@ -81,6 +92,7 @@ async def test_environment_may_truncate():
         ("exit", Outcome.ENV_ERROR, "SystemExit: 0"),
         ("cancel", Outcome.ENV_ERROR, "CancelledError"),
         ("no info", Outcome.ENV_ERROR, "info is NoneType"),
+        ("nan reward", Outcome.ENV_ERROR, "the reward is nan, not a finite number"),
         ("metrics of words", Outcome.ENV_ERROR, "['metrics']['a'] is 'x'"),
         ("metrics that steer", Outcome.ENV_ERROR, r"'\x1b[31mred \ud800'"),
         ("metrics that are none", Outcome.ENV_ERROR, "info['metrics'] is None"),
