@@ -128,7 +128,16 @@ _LONGEST_FIRST = (
     "training/trainer/test_train.py",
     "test_examples.py",
     "policies/engines/test_vllm_engine.py",
+    "viewer/test_pages.py",
+    "training/supervised/test_demonstration_filter.py",
+    "training/learner/test_learner.py",
+    "training/trainer/test_training_samples.py",
+    "phone_page/test_page_jobs.py",
+    "viewer/test_viewer_server.py",
+    "viewer/test_server_app.py",
+    "training/learner/test_ranks.py",
     "rollout/test_rollout_worker.py",
+    "training/learner/test_lora_adapters.py",
 )
 
 

@@ -27,6 +27,7 @@ def test_one_game_is_played_on_a_virtual_phone(adb_server, tmp_path):
     assert "10 right, 0 wrong" in said
 
 
+@pytest.mark.slow
 def test_minimal_grpo_learns_in_150_lines(tmp_path):
     script = EXAMPLES / "minimal_grpo.py"
     assert len(script.read_text().splitlines()) <= 150

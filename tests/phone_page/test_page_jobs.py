@@ -76,8 +76,14 @@ def facts_of(run: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     "game",
-    ["{rounds: 2, truth: audit}", "{rounds: 2, truth: sight, mode: select, moved: true, timed: 4}"],
-    ids=["tap", "select"],
+    [
+        pytest.param("{rounds: 2, truth: audit}", id="tap"),
+        pytest.param(
+            "{rounds: 2, truth: sight, mode: select, moved: true, timed: 4}",
+            id="select",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_job_gives_the_same_result_with_a_page_as_with_the_installed_app(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, stations: list[Station], game: str

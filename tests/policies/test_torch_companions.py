@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import datasets
 from agentrl.policies import torch_companions
@@ -10,6 +12,7 @@ print(len(datasets.Dataset.from_list([{"a": 1}])))
 """
 
 
+@pytest.mark.slow
 def test_datasets_works_in_any_import_order():
     for code in (
         CODE,

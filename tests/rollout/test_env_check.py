@@ -165,7 +165,10 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("end", "ended its process with exit code 0"), ("lock", "no other thread could run")],
+    [
+        ("end", "ended its process with exit code 0"),
+        pytest.param("lock", "no other thread could run", marks=pytest.mark.slow),
+    ],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
     monkeypatch.setattr("agentrl.check_process._START_S", 12.0)

@@ -29,7 +29,7 @@ from tests.policies import families
 from tests.policies.engines.test_vllm_engine import ask, check_against_transformers, prompts
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.filterwarnings("default")]
 # Importing it needs a patched torchvision, and pytest's own skip would come too early.
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs PEFT")
 in_the_engines_loop = pytest.mark.asyncio(loop_scope="module")
@@ -133,7 +133,6 @@ async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
     learner.close()
 
 
-@pytest.mark.slow
 async def test_a_tied_output_head_follows_chunked_weights(encoder, config, tmp_path):
     pytest.importorskip("vllm")
     first, second = (
@@ -191,7 +190,6 @@ def reinforced(folder, *settings):
     return [line for line in lines if line["stage"] == "reinforcement"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -33,7 +33,7 @@ MODELS = {
     "bfloat16": {"dtype": "bfloat16"},
 }
 BRIEF = ["cispo", "sapo"]
-QUICK = ["grpo", "gspo", *BRIEF, "lora"]
+QUICK = ["grpo", "lora"]
 OTHERS = [name for name in (*CASES, *MODELS) if name not in QUICK]
 
 

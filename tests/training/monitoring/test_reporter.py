@@ -310,6 +310,7 @@ def wandb_history(content: bytes) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_mlflow_continues_the_run_of_a_resumed_job(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run_a_job(tmp_path, ["mlflow"])

@@ -129,6 +129,7 @@ def resumed_run(whole_run):
     return run, outputs
 
 
+@pytest.mark.slow
 def test_stopped_and_killed_run_resumes_bit_for_bit(whole_run, resumed_run):
     (whole, _), (run, outputs) = whole_run, resumed_run
     assert len(replay.open(run).episodes()) >= outputs[signal.SIGKILL][-1] > 0
@@ -140,6 +141,7 @@ def test_stopped_and_killed_run_resumes_bit_for_bit(whole_run, resumed_run):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "word", "status"),
     [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "terminated", 143)],
@@ -153,6 +155,7 @@ def test_interrupted_run_says_how_to_resume(resumed_run, number, word, status):
     assert "Traceback" not in output
 
 
+@pytest.mark.slow
 def test_run_stays_within_its_size_limit_with_complete_curves(resumed_run):
     run, outputs = resumed_run
     opened = replay.open(run)
