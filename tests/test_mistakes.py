@@ -97,7 +97,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("algorithm.estimator=rloo", ["algorithm.estimator is gone", "algorithm.name selects it"]),
         ("algorithm.loss=ppp", ["algorithm.loss.name=ppp", "did you mean 'ppo'"]),
         ("algorithm.critic.lr=1", ["'critic' not in 'StateGRPO.Config'", "there are name, loss"]),
-        ("algorithm=mine.py:Mine", ["algorithm.name=mine.py:Mine", "no such file"]),
+        ("algorithm=absent.py:Mine", ["algorithm.name=absent.py:Mine", "no such file"]),
         ("algorithm=json:JSONDecoder", ["is not a subclass", "Algorithm"]),
         ("run.keep_gb=0", ["run.keep_gb=0", "above 0", "null to keep all"]),
         ("run.keep_gb=.nan", ["run.keep_gb", "finite"]),

@@ -132,6 +132,8 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
 async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm, tmp_path):
     with spawn(2, ["agentrl.envs.number_game.app:NumberGameApp"], effect_delay_ms=(0, 0)) as phones:
         first, second = phones.serials
+        for another in adb_server.devices():  # such as one of a test that failed
+            adb_server.disconnect(another)
         adb_server.connect(first)
 
         async def connect(pool):
