@@ -35,6 +35,10 @@ _LLAMA = (
     "<|eot_id|>",
 )  # fmt: skip
 _DEEPSEEK = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>")
+_PHI = (
+    "<|endoftext|>", "<|image|>", "<|audio|>", "<|assistant|>", "<|end|>", "<|user|>",
+    "<|system|>", "<|tool|>", "<|/tool|>",
+)  # fmt: skip
 _GEMMA = (
     "<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
     "<end_of_image>", "<image_soft_token>",
@@ -314,6 +318,30 @@ def _llava_simple_processor(tokenizer: Any) -> Any:
     )
 
 
+def _phi4_multimodal(ids: dict[str, int]) -> Any:
+    vision = {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "image_token_id": ids["<|image|>"],
+    }  # fmt: skip
+    audio = {
+        "hidden_size": 32, "intermediate_size": 32, "num_blocks": 2, "num_attention_heads": 2,
+        "ext_pw_out_channel": 32, "depthwise_separable_out_channel": 32, "nemo_conv_channels": 32,
+        "audio_token_id": ids["<|audio|>"],
+    }  # fmt: skip
+    settings = _text(ids, pad_token_id=0, vision_config=vision, audio_config=audio)
+    settings["eos_token_id"] = [ids["<|end|>"]]
+    config = transformers.Phi4MultimodalConfig(**settings)
+    return transformers.Phi4MultimodalForCausalLM._from_config(config, dtype=torch.float32)
+
+
+def _phi4_multimodal_processor(tokenizer: Any) -> Any:
+    return transformers.Phi4MultimodalProcessor(
+        transformers.Phi4MultimodalImageProcessor(),
+        transformers.Phi4MultimodalFeatureExtractor(),
+        tokenizer,
+    )
+
+
 _QWEN_TEXT: dict[str, Any] = {"special": _CHATML, "eos": "<|im_end|>"}
 _QWEN_VL: dict[str, Any] = {"special": _QWEN, "eos": "<|im_end|>"}
 _LLAMA_TEXT: dict[str, Any] = {
@@ -425,6 +453,14 @@ FAMILIES = {
         eos="<|im_end|>",
         named={"image_token": "<image>", "video_token": "<video>"},
         processor=_llava_processor,
+    ),
+    "Phi-4-multimodal": Family(
+        template="phi4_multimodal",
+        model=_phi4_multimodal,
+        special=_PHI,
+        eos="<|endoftext|>",
+        named={"image_token": "<|image|>", "audio_token": "<|audio|>"},
+        processor=_phi4_multimodal_processor,
     ),
     "LLaVA (generic)": Family(
         template="llava_onevision",

@@ -135,6 +135,13 @@ def test_models_that_vllm_computes_otherwise_on_cpus_are_refused(machine, tmp_pa
     preflight.check(settings)
 
 
+def test_a_model_that_vllm_does_not_support_is_refused(machine, tmp_path):
+    machine(gpus=1)
+    settings = job(f"model.path={build('Phi-4-multimodal', tmp_path)}", "rollout.engine=vllm")
+    with pytest.raises(ConfigError, match=r"does not support models of this family.*engine=hf can"):
+        preflight.check(settings)
+
+
 def test_a_model_of_the_hub_is_refused_before_it_is_downloaded(machine, monkeypatch, tmp_path):
     machine()
     snapshot = tmp_path / "models--google--gemma" / "snapshots" / "abc"

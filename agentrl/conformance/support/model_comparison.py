@@ -86,7 +86,7 @@ def packed_logprobs(
     adapter, scorer = encoder.model_adapter, LogprobModel(model, encoder.model_adapter)
     packing = Packing(
         max_tokens=10_000,
-        attention_break_even=scorer.attention_break_even(),
+        attention_break_even=float("inf"),  # shared however long the images are
         share_prefixes=True,
         attention_masks=scorer.supports_masks,
         read_last_tokens=False,
@@ -111,7 +111,7 @@ def transformers_logprobs(
     import transformers
 
     sees = encoder.model_adapter.image_token_id is not None
-    loader = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+    loader = "AutoModelForMultimodalLM" if sees else "AutoModelForCausalLM"
     model: Any = getattr(transformers, loader).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )

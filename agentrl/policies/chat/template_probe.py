@@ -10,7 +10,12 @@ import numpy as np
 from agentrl.errors import ConfigError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.chat.template_rendering import TODAY, chat_template
+from agentrl.policies.chat.template_rendering import (
+    TODAY,
+    chat_template,
+    takes_parts,
+    template_variables,
+)
 from agentrl.types import IMAGE, Message, Prompt
 
 log = logging.getLogger(__name__)
@@ -125,6 +130,7 @@ class _TemplatePrompts:
         self._encoder, self._processor = encoder, processor
         self._sees = encoder.model_adapter.image_token_id is not None
         self._template = chat_template(path)
+        self._takes_parts = self._sees and takes_parts(self._template, template_variables(path))
 
     def prompts(self) -> tuple[list[int], list[int]]:
         """The ids of the first prompt, and those from the end of the reply in the second one."""
@@ -148,7 +154,10 @@ class _TemplatePrompts:
             texts = (f"{_SYSTEM}\n\n", rest) if found else ("", system)
             parts = [{"type": "text", "text": t} for t in texts if t]
             parts.insert(len(parts) - 1, {"type": "image"})
-        return {"role": role, "content": parts}
+        if self._takes_parts:
+            return {"role": role, "content": parts}
+        image = self._encoder.model_adapter.image_text
+        return {"role": role, "content": "".join(part.get("text", image) for part in parts)}
 
     def _render(self, messages: Sequence[dict[str, Any]]) -> str:
         dated = {"strftime_now": TODAY.strftime} if "strftime_now" in self._template else {}

@@ -89,6 +89,19 @@ def render(
         raise ConfigError(f"the chat template fails: {error}") from error
 
 
+def takes_parts(template: str, variables: Mapping[str, Any]) -> bool:
+    """Whether a template takes the content of a message as a list of texts and images.
+
+    Those of some models with vision take only a text, in which the image's own text stands.
+    """
+    parts = [{"type": "image"}, {"type": "text", "text": "qTEXTq"}]
+    try:
+        text = render(template, [{"role": "user", "content": parts}], variables)
+    except ConfigError:
+        return False
+    return "qTEXTq" in text and "{'type'" not in text
+
+
 @cache
 def _compiled(template: str) -> Any:
     environment = ImmutableSandboxedEnvironment(

@@ -99,6 +99,8 @@ class VLLMEngine(TokenEngine):
     @classmethod
     def why_not_train(cls, folder: Path, family: type[ModelAdapter], gpus: int) -> str | None:
         """See `Engine.why_not_train`."""
+        if not family.runs_in_vllm:
+            return "vLLM does not support models of this family"
         if not gpus and family.attends_within_images:
             return "without a GPU, vLLM's attention is causal within images, unlike this model's"
         return None

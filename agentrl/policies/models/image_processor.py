@@ -51,7 +51,9 @@ class ProcessorAdapter(ModelAdapter):
             self.image_text: str = str(self._processor.image_token)
             text = self._expanded(np.zeros((64, 64, 3), np.uint8))
         config = read_json(path / "config.json")
-        token = config.get("image_token_id", config.get("image_token_index"))
+        vision = config.get("vision_config") or {}
+        token = vision.get("image_token_id")
+        token = config.get("image_token_id", config.get("image_token_index", token))
         if not isinstance(token, int):
             raise ConfigError(f"model.path={path}: config.json has no image_token_id")
         self.image_token_id: int = token

@@ -48,6 +48,8 @@ class ModelAdapter:
     """Whether the tokens of an image attend to each other in both directions."""
     joins_images: bool = False
     """Whether the decoder takes the features of all images as one tensor, not as a sequence."""
+    runs_in_vllm: bool = True
+    """Whether vLLM supports the family's models."""
     notes: tuple[str, ...] = ()
     """What could not be derived from the model's files, for the plan."""
 

@@ -125,7 +125,7 @@ def _loader(path: Path) -> Any:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    family = "ImageTextToText" if "vision_config" in read_json(path / "config.json") else "CausalLM"
+    family = "MultimodalLM" if "vision_config" in read_json(path / "config.json") else "CausalLM"
     return getattr(transformers, f"AutoModelFor{family}")
 
 

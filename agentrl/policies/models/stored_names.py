@@ -45,6 +45,29 @@ def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: _laid_out_as(known.get(name), tensor) for name, tensor in found.items()}
 
 
+def exported(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """All that the files of a trained model hold: its weights `as_stored`, and fixed buffers.
+
+    Args:
+        folder: the folder of the model that the run started from.
+        tensors: the weights by their names in memory.
+
+    Raises:
+        ConfigError: the folder has no such model.
+    """
+    from safetensors import safe_open
+
+    found = as_stored(folder, tensors)
+    dtype = next(iter(found.values())).dtype
+    left = _stored_shapes(folder).keys() - found.keys()
+    if left:  # such as the mean of an audio encoder's input; or a tied head
+        left &= {name for name, _ in _names(folder).named_buffers()}
+    for path in sorted(folder.glob("*.safetensors")) if left else ():
+        with safe_open(path, framework="pt") as file:
+            found |= {name: file.get_tensor(name).to(dtype) for name in left & {*file.keys()}}
+    return found
+
+
 def _laid_out_as(shape: tuple[int, ...] | None, tensor: Tensor) -> Tensor:
     """A tensor, transposed if that gives it the shape that it has in the files.
 

@@ -225,12 +225,12 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
     """
     import torch
 
-    from agentrl.policies.models.stored_names import as_stored
+    from agentrl.policies.models.stored_names import exported
     from agentrl.training.learner import lora_adapters
 
     weights = lora_adapters.merge(_policy_weights(checkpoint, source), lora)
     plain = {n: t.to(getattr(torch, dtype)) for n, t in weights.items()}
-    weight_files.export(source, folder, as_stored(source, plain))
+    weight_files.export(source, folder, exported(source, plain))
 
 
 def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, load_model
-from agentrl.policies.models.stored_names import as_stored
+from agentrl.policies.models.stored_names import exported
 from agentrl.text import did_you_mean
 from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
 from agentrl.training.learner.backbone import Backbone
@@ -237,7 +237,7 @@ class ShardedModel(Generic[S]):
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
         full = self.weights()
         if self._rank.number == 0:
-            weight_files.export(self._folder, folder, as_stored(self._folder, full))
+            weight_files.export(self._folder, folder, exported(self._folder, full))
 
     def _named(self) -> dict[str, nn.Parameter]:
         return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import load_model
-from agentrl.policies.models.stored_names import as_stored
+from agentrl.policies.models.stored_names import exported
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
 
@@ -21,7 +21,10 @@ from family_models import build
 
 from agentrl.conformance.support.model_comparison import episodes
 
-NAMES = ["Gemma 3", "InternVL 3", "LLaVA-OneVision", "Qwen2.5-VL", "Qwen3-MoE", "Qwen3-VL-MoE"]
+NAMES = [
+    "Gemma 3", "InternVL 3", "LLaVA-OneVision", "Phi-4-multimodal", "Qwen2.5-VL", "Qwen3-MoE",
+    "Qwen3-VL-MoE",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -31,7 +34,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_weights_get_the_names_of_the_models_files(folder: Path) -> None:
     own = {name: p.detach() for name, p in load_model(folder).named_parameters()}
-    found, stored = as_stored(folder, own), load_file(folder / "model.safetensors")
+    found, stored = exported(folder, own), load_file(folder / "model.safetensors")
     assert found.keys() == stored.keys()
     assert all(tensor.equal(found[name]) for name, tensor in stored.items())
 

@@ -53,6 +53,9 @@ class TemplateFormat(ChatFormat):
         self._model, self._template = model, template
         self._variables = {**template_rendering.template_variables(model.path), **model.options}
         self._layouts: dict[tuple[str, str, tuple[bool, ...]], _Layout] = {}
+        self._takes_parts = bool(model.image_text) and template_rendering.takes_parts(
+            template, self._variables
+        )
         opening = self._render([("user", _FIRST)])
         if opening.count(_FIRST) != 1:
             raise self._unusable("a message is not in the prompt exactly once")
@@ -183,10 +186,10 @@ class TemplateFormat(ChatFormat):
             raise self._unusable(str(error)) from error
 
     def _content(self, content: Any) -> Any:
-        """What the template gets: models with vision take a list of parts, others a text."""
+        """What the template gets: a list of parts, or a text if it takes no parts."""
         parts = content if isinstance(content, list) else [content]
-        if not self._model.image_text:
-            return "".join(parts)
+        if not self._takes_parts:
+            return "".join(self._model.image_text if part is None else part for part in parts)
         return [
             {"type": "image"} if part is None else {"type": "text", "text": part} for part in parts
         ]
