@@ -116,7 +116,7 @@ async def _check_stop(engine: TokenEngine, prompt: Prompt) -> None:
 def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
     tokens = reply.token_ids
     assert 1 <= len(tokens) <= _REPLY, f"a reply of {len(tokens)} tokens; max_new_tokens={_REPLY}"
-    check_reply(reply)
+    check_reply(reply, encoder.vocab_size)
     banned = set(tokens) & set(encoder.model_adapter.banned_token_ids)
     assert not banned, f"the image placeholders {sorted(banned)} were sampled"
     ends = [place for place, token in enumerate(tokens) if token in encoder.eos_token_ids]

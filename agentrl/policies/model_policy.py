@@ -79,7 +79,7 @@ class ModelSession:
             return None
         sampling = replace(policy.sampling, seed=turn_seed(self._seed, self._turn))
         reply = await policy.engine.generate(prompt, sampling)
-        check_reply(reply)
+        check_reply(reply, policy.encoder.vocab_size)
         self._conversation.answer(reply.token_ids)
         self._turn += 1
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))

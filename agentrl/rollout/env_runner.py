@@ -24,6 +24,7 @@ from agentrl.rollout.load_translator_and_players import (
     with_prompt,
 )
 from agentrl.rollout.make_env import make_env
+from agentrl.rollout.reward_adapters import finite
 from agentrl.text import quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker_threads import Worker
@@ -219,13 +220,10 @@ class EnvRunner:
                 raise EnvError(
                     f"{self._config.id}.step({action!r}): {describe_error(error)}"
                 ) from error
-            if not math.isfinite(reward):
-                raise ValueError(f"the reward is {reward}, not a finite number")
+            number = finite("the reward", reward)
             if isinstance(action, Done):  # what the agent says of the outcome is for rewards
                 info = {"status": action.status, "message": action.message, **info}
-            return self._step_result(
-                observation, info, float(reward), bool(terminated), bool(truncated)
-            )
+            return self._step_result(observation, info, number, bool(terminated), bool(truncated))
 
     def _step_result(
         self,

@@ -231,6 +231,8 @@ class EnvThread:
 
     def _step(self, action: Any) -> dict[str, Any]:
         observation, reward, terminated, truncated, info = self._env.step(action)
+        if isinstance(reward, str):  # float() would take it
+            raise TypeError(f"the reward is {reward!r} (str), not a number")
         return {
             "observation": observation,
             "reward": float(reward),

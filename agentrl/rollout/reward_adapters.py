@@ -17,7 +17,7 @@ from agentrl.types import Episode
 RewardInputs = dict[str, Any]
 """The inputs of a batch function for one episode; see `inputs_of`."""
 RewardRow = dict[str, float]
-"""Its scores of one episode: `overall`, and further components."""
+"""Its scores of one episode: `overall`, and further components; empty if it does not apply."""
 
 BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
@@ -212,11 +212,13 @@ def _to_floats(row: Any) -> RewardRow:
     """A row as plain numbers.
 
     Raises:
-        TypeError, ValueError: it is not a dictionary, has no `overall`, or has a value that is not
-            a finite number.
+        TypeError, ValueError: it is not a dictionary, has no `overall` although it is not empty, or
+            has a value that is not a finite number.
     """
     if not isinstance(row, Mapping):
         raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
+    if not row:
+        return {}
     if OVERALL not in row:
         raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
     numbers = {str(name): finite(repr(str(name)), value) for name, value in row.items()}
@@ -237,17 +239,20 @@ def finite(name: str, value: Any) -> float:
 
     Args:
         name: name of the value, for messages.
-        value: a number of any library.
+        value: a number of any library, or an array or tensor of one number.
 
     Raises:
-        TypeError, ValueError: it is not a number, or not finite.
+        TypeError, ValueError: it is not a number (such as the text "1.0"), or not finite.
     """
     try:
-        number = float(value)
+        plain = value.item() if hasattr(value, "item") else value
+        number = float(plain) if hasattr(plain, "__float__") else None  # texts and bytes have none
     except OverflowError:
         raise ValueError(f"{name} is too large a number") from None
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} is {value!r:.60}, not a number") from None
-    if isinstance(value, str | bytes | bytearray) or not math.isfinite(number):
+    except (TypeError, ValueError, RuntimeError):  # torch raises the last one
+        number = None
+    if number is None:
+        raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not a number")
+    if not math.isfinite(number):
         raise ValueError(f"{name} is {value!r:.60}, not a finite number")
     return number

@@ -149,7 +149,7 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
         check_columns(_own_name(function), required, given)
         chosen = {k: v for k, v in given.items() if k in names or (takes_any and k not in bound)}
         rewards = list(awaited(function(**chosen)))
-        return [{OVERALL: 0.0 if reward is None else reward} for reward in rewards]
+        return [{} if reward is None else {OVERALL: reward} for reward in rewards]
 
     return batch
 

@@ -35,7 +35,8 @@ from agentrl.types import Episode, ScoredEpisode
 RewardFunction = Callable[..., float | Sequence[float]]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 Component = Callable[[Episode], dict[str, tuple[float, ...]]]
-"""Returns the reward per turn under the component's own name, and further values for the record."""
+"""Returns the reward per turn under the component's own name, and further values for the record;
+nothing if it does not apply to the episode."""
 
 
 class RewardFunctions:
@@ -84,7 +85,8 @@ class RewardFunctions:
         """All components and their weighted sum; a void episode has no reward.
 
         Raises:
-            RewardError: a function raised, or returned something that is not a reward.
+            RewardError: a function raised, returned something that is not a reward, or none of
+                them applies to the episode.
         """
         if episode.outcome.void or not episode.turns:
             return ScoredEpisode(
@@ -96,7 +98,14 @@ class RewardFunctions:
             with boundary(RewardError, f"reward {name}"):
                 values = component(episode)
             components |= values
-            totals = [t + weight * c for t, c in zip(totals, values[name], strict=True)]
+            if name in values:
+                totals = [t + weight * c for t, c in zip(totals, values[name], strict=True)]
+        if not components:
+            names = ", ".join(name for name, *_ in self._components)
+            raise RewardError(
+                f"no reward function applies to this episode: {names} returned None; at least one "
+                "must return a reward"
+            )
         # The learner computes in float32.
         if not all(abs(total) <= _FLOAT32_MAX for total in (*totals, sum(totals))):
             raise RewardError(f"the rewards {totals} add up to {sum(totals)}: too large")

@@ -7,7 +7,8 @@
                                                  ->   {"rewards": [...], ...}
     GET  /health                                 ->   {"function": "..."}
 
-The row of an episode that could not be scored is `{"error": "why"}`. `/get_reward` is for
+The row of an episode that could not be scored is `{"error": "why"}`, and `{}` if the function does
+not apply to it. `/get_reward` is for
 OpenRLHF's `--remote_rm_url`, which has no such rows: it answers 500.
 """
 
@@ -26,7 +27,13 @@ from fastapi.responses import JSONResponse
 from agentrl.config import RewardConfig
 from agentrl.data import image_loading, openrlhf
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.rollout.reward_adapters import BatchFunction, RewardInputs, score_batch
+from agentrl.rollout.reward_adapters import (
+    OVERALL,
+    BatchFunction,
+    RewardInputs,
+    RewardRow,
+    score_batch,
+)
 from agentrl.rollout.scoring import load_reward_function
 from agentrl.text import is_loopback, printable
 from agentrl.worker_threads import Worker
@@ -51,14 +58,20 @@ class RewardServer:
     Args:
         name: name of the function.
         function: takes inputs, returns rows.
+        max_batch_size: maximum number of inputs per call.
         deadline_s: for one call, which is abandoned after it.
         token: token that requests must send; None accepts every request.
     """
 
     def __init__(
-        self, name: str, function: BatchFunction, deadline_s: float, token: str | None = None
+        self,
+        name: str,
+        function: BatchFunction,
+        max_batch_size: int,
+        deadline_s: float,
+        token: str | None = None,
     ) -> None:
-        self._name, self._function = name, function
+        self._name, self._function, self._max_batch_size = name, function, max_batch_size
         self._deadline_s, self._token = deadline_s, token
         self._worker = Worker("reward")
         self._turn = asyncio.Lock()
@@ -89,7 +102,8 @@ class RewardServer:
             except ValueError as error:
                 raise _Refused(400, str(error)) from None
             rows = await self._rows(inputs)
-            if failed := [row["error"] for row in rows if "error" in row]:
+            failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
+            if failed:
                 raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
             return JSONResponse(openrlhf.answer_of(rows))
         except _Refused as refused:
@@ -111,9 +125,14 @@ class RewardServer:
 
     async def _rows(self, inputs: list[RewardInputs]) -> list[Mapping[str, Any]]:
         async with self._turn:
+            rows: list[RewardRow | RewardError] = []
             try:
-                async with asyncio.timeout(self._deadline_s):
-                    rows = await self._worker.call(score_batch, self._name, self._function, inputs)
+                for start in range(0, len(inputs), self._max_batch_size):
+                    batch = inputs[start : start + self._max_batch_size]
+                    async with asyncio.timeout(self._deadline_s):
+                        rows += await self._worker.call(
+                            score_batch, self._name, self._function, batch
+                        )
             except TimeoutError:
                 self._worker.close()
                 self._worker = Worker("reward")  # the old thread may never return
@@ -198,7 +217,9 @@ def serve(
             f"host={host}: reachable from other machines; set AGENTRL_REWARD_TOKEN here and on the "
             "client, or listen on 127.0.0.1"
         )
-    application = RewardServer(config.function, reward.function, deadline_s, token).application()
+    application = RewardServer(
+        config.function, reward.function, reward.max_batch_size, deadline_s, token
+    ).application()
     _AnnouncingServer(
         uvicorn.Config(application, host=host, port=port, log_level="warning", access_log=False),
         ready,

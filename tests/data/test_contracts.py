@@ -11,7 +11,7 @@ import pytest
 
 import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.preflight import check_env_setup
 from tests.data.rows import picture, png, write_jsonl
@@ -91,7 +91,7 @@ def asked(path, **kwargs):
     return env, *env.reset(seed=0)
 
 
-def scored(path, reply, reward, kind="auto", kwargs=None, **settings):
+def scored(path, reply, *rewards, kind="auto", kwargs=None, **settings):
     """The components of an episode that answers the first row."""
     env, shown, reset_info = asked(path, **settings)
     *_, info = env.step(reply)
@@ -105,8 +105,8 @@ def scored(path, reply, reward, kind="auto", kwargs=None, **settings):
         info=info,
     )
     episode = dataclasses.replace(episode, turns=(turn,), reset_info=reset_info)
-    config = RewardConfig(function=reward, kwargs=kwargs or {}, kind=kind)
-    return RewardFunctions([config], 30.0).score(episode)
+    configs = [RewardConfig(function=one, kwargs=kwargs or {}, kind=kind) for one in rewards]
+    return RewardFunctions(configs, 30.0).score(episode)
 
 
 def totals(path, reward, replies=(RIGHT, WRONG), **settings):
@@ -305,9 +305,16 @@ def test_completions_are_text_if_the_prompt_is_text(folder):
     assert totals(path, f"{OURS}trl_text", ["3", "4"]) == [1.0, 0.0]
 
 
-def test_none_from_a_trl_reward_counts_nothing(folder):
+def test_none_from_a_trl_reward_leaves_the_row_to_the_others(folder):
     path = written(folder, TRL_PARTS | {"solution": "3"})
-    assert totals(path, f"{OURS}trl_accuracy") == [0.0, 0.0]
+    scores = scored(path, RIGHT, f"{OURS}trl_accuracy", f"{OURS}trl_format")
+    assert scores.components == {"trl_format": (1.0,)}
+
+
+def test_a_row_that_no_trl_reward_scores_is_an_error_and_no_zero(folder):
+    path = written(folder, TRL_PARTS | {"solution": "3"})
+    with pytest.raises(RewardError, match=r"no reward function applies .*: trl_accuracy returned"):
+        scored(path, RIGHT, f"{OURS}trl_accuracy")
 
 
 def test_a_column_that_a_trl_reward_needs_and_no_row_has_ends_the_job(folder):

@@ -84,15 +84,20 @@ async def test_a_full_context_ends_the_conversation(encoder: ChatEncoder) -> Non
 
 
 @pytest.mark.parametrize(
-    ("logprobs", "message"),
-    [((-1.0, float("nan")), "258 with the log-probability nan"), ((-1.0,), "2 tokens and 1 log-p")],
+    ("last", "logprobs", "message"),
+    [
+        (258, (-1.0, float("nan")), "258 with the log-probability nan"),
+        (258, (-1.0,), "2 tokens and 1 log-p"),
+        (-1, (-1.0, -0.5), "the token -1 .* ids are 0 to "),
+        (10**6, (-1.0, -0.5), "the token 1000000 .* ids are 0 to "),
+    ],
 )
 async def test_a_reply_that_cannot_be_trained_on_is_an_engine_error(
-    encoder: ChatEncoder, logprobs: tuple[float, ...], message: str
+    encoder: ChatEncoder, last: int, logprobs: tuple[float, ...], message: str
 ) -> None:
     class Unreliable(Echo):
         async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-            return Reply(token_ids=(49, 258), logprobs=logprobs, version=0)
+            return Reply(token_ids=(49, last), logprobs=logprobs, version=0)
 
     session = ModelPolicy(Unreliable(), encoder).start_episode("", 0)
     with pytest.raises(EngineError, match=message):

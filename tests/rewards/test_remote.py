@@ -33,6 +33,12 @@ def compute_score(reward_inputs, bonus=0.0):
             raise ValueError("no such word: " + one["response"])
         if one["response"] == "hang":
             time.sleep(60)
+        if one["response"] == "skip":
+            rows.append({})
+            continue
+        if one["response"] == "count":
+            rows.append({"overall": len(reward_inputs)})
+            continue
         rows.append({
             "overall": float(one["response"] == one["ground_truth"]) + bonus,
             "bright": float(one["images"][0].mean()) if one["images"] else -1.0,
@@ -40,6 +46,9 @@ def compute_score(reward_inputs, bonus=0.0):
         if one["response"].startswith("name "):
             rows[-1][one["response"]] = 0.0
     return rows
+
+
+compute_score.max_batch_size = 4
 
 
 def of_an_episode(episode):
@@ -125,6 +134,17 @@ def test_a_failure_on_the_server_is_reported_and_affects_only_its_episode(server
     config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
     with pytest.raises(RewardError, match="a bad day"):
         RewardFunctions([config], 30.0).score(answered("raise"))
+
+
+def test_an_episode_that_the_served_function_does_not_score_has_no_reward(server):
+    config = RewardConfig(function="agentrl.rewards.remote:Remote", kwargs={"url": server})
+    with pytest.raises(RewardError, match="no reward function applies"):
+        RewardFunctions([config], 30.0).score(answered("skip"))
+
+
+def test_the_server_limits_its_calls_to_the_functions_batch_size(server):
+    rows = Remote(server)(inputs(*["count"] * 6))
+    assert [row["overall"] for row in rows] == [4, 4, 4, 4, 2, 2]
 
 
 def test_a_lone_surrogate_in_an_error_message_is_handled(server):
@@ -287,6 +307,7 @@ def test_openrlhf_gets_rewards_of_the_response_alone(server, query, prompt):
         ({"queries": ["42"]}, 400, '"query" must be a list of texts'),
         ({"query": ["42"], "labels": []}, 400, '"labels" must be a list as long as "query" (1)'),
         ({"query": ["42", "raise"], "labels": ["42", "42"]}, 500, "1 of 2 failed: .*a bad day"),
+        ({"query": ["skip", "42"], "labels": ["42", "42"]}, 500, "1 of 2 failed: returned None"),
     ],
 )
 def test_openrlhf_gets_an_error_status_for_what_cannot_be_scored(server, content, status, words):

@@ -44,7 +44,9 @@ class Countdown(gymnasium.Env):
             self._fail()
         observation, info = self._look()
         truncated = self.fault == "truncate" and self.left == 0
-        reward = float("nan") if self.fault == "nan reward" and self.left == 2 else float(action)
+        reward = float(action)
+        if self.left == 2:
+            reward = {"nan reward": float("nan"), "text reward": "1.0"}.get(self.fault, reward)
         return observation, reward, self.left == 0 and not truncated, truncated, info
 
     def _look(self):

@@ -60,7 +60,8 @@ class Game(gymnasium.Env):
         if self.fault == "hang": time.sleep(60)
         if self.fault == "break" and action[0] == 2: raise RuntimeError("the game broke")
         ended = self.steps == self.length
-        return self.look()[0], np.float32(0.5), ended, False, {"n": self.steps}
+        reward = "0.5" if self.fault == "text" else np.float32(0.5)
+        return self.look()[0], reward, ended, False, {"n": self.steps}
     def render(self):
         return np.zeros((8, 6, 3), np.uint8)
 """
@@ -164,6 +165,13 @@ def test_an_exception_is_reported_and_the_environment_can_be_reset(start: Start,
         env.step(BREAK)
     env.reset(seed=1)
     assert env.step(PLAY)[1] == 0.5
+
+
+def test_a_text_is_no_reward(start: Start, remote) -> None:
+    env = remote(start()[0], {"fault": "text"})
+    env.reset(seed=1)
+    with pytest.raises(EnvError, match=r"the reward is '0\.5' \(str\), not a number"):
+        env.step(PLAY)
 
 
 def test_a_slow_call_times_out(start: Start, remote) -> None:

@@ -147,7 +147,7 @@ def test_kind_can_be_configured_for_another_parameter_name():
         ("too_few", "returned 0 rows for 1 episodes"),
         ("without_overall", "has no 'overall'"),
         ("not_a_number", "'overall' is nan, not a finite number"),
-        ("a_text", "'accuracy' is 'yes', not a number"),
+        ("a_text", r"'accuracy' is 'yes' \(str\), not a number"),
         ("too_large", "'overall' is too large a number"),
         ("panics", "Panic: out of order"),
         ("broken", "Panic: no value"),

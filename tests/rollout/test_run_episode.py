@@ -92,6 +92,7 @@ async def test_environment_may_truncate():
         ("exit", Outcome.ENV_ERROR, "SystemExit: 0"),
         ("cancel", Outcome.ENV_ERROR, "CancelledError"),
         ("no info", Outcome.ENV_ERROR, "info is NoneType"),
+        ("text reward", Outcome.ENV_ERROR, "the reward is '1.0' (str), not a number"),
         ("nan reward", Outcome.ENV_ERROR, "the reward is nan, not a finite number"),
         ("metrics of words", Outcome.ENV_ERROR, "['metrics']['a'] is 'x'"),
         ("metrics that steer", Outcome.ENV_ERROR, r"'\x1b[31mred \ud800'"),

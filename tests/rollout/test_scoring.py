@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from agentrl.config import RewardConfig
@@ -49,12 +50,13 @@ def test_reward_that_raises_is_a_typed_error():
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("3.5", "is '3.5', not a finite number"),
-        (["1", "1"], "is '1', not a finite number"),
-        (b"3", "is b'3', not a finite number"),
+        ("3.5", r"is '3\.5' \(str\), not a number"),
+        (["1", "1"], r"is '1' \(str\), not a number"),
+        (np.array("1.0"), r"is array\('1\.0', .*\(ndarray\), not a number"),
+        (b"3", r"is b'3' \(bytes\), not a number"),
         (float("inf"), "is inf, not a finite number"),
         (10**400, "too large a number"),
-        (None, "is None, not a number"),
+        (None, r"is None \(NoneType\), not a number"),
         ([1.0], "1 values for 2 turns"),
         ([1.5e308, 1.5e308], "add up to inf.*too large"),
         (-1e39, "too large"),

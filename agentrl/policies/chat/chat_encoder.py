@@ -55,6 +55,7 @@ class ChatEncoder:
             self._tokenizer = _open_tokenizer(path)
             self._image_size = (image_size[0], image_size[1]) if image_size else None
             self._max_pixels = max_pixels
+            self.vocab_size = _vocab_size(path) or self._tokenizer.get_vocab_size()
             added = self._tokenizer.get_added_tokens_decoder()
             self.chat_model = ChatModel(
                 path=path,
@@ -210,6 +211,13 @@ def _open_tokenizer(path: Path) -> "Tokenizer":
 
     read_json(path / "tokenizer.json")
     return Tokenizer.from_file(str(path / "tokenizer.json"))
+
+
+def _vocab_size(path: Path) -> int:
+    """Tokens of the model, which may be more than those of its tokenizer; 0 if it is not known."""
+    config = read_json(path / "config.json")
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    return max((part["vocab_size"] for part in parts if part.get("vocab_size")), default=0)
 
 
 def _eos_token_ids(path: Path, end_id: int) -> tuple[int, ...]:

@@ -286,8 +286,12 @@ class ChatEngine(Engine):
         """
 
 
-def check_reply(reply: Reply) -> None:
-    """Check that a reply has one finite log-probability for each of its tokens.
+def check_reply(reply: Reply, vocab_size: int) -> None:
+    """Check that a reply has tokens of the model and one finite log-probability for each of them.
+
+    Args:
+        reply: of an engine.
+        vocab_size: number of tokens of its model.
 
     Raises:
         EngineError: it has not.
@@ -298,8 +302,8 @@ def check_reply(reply: Reply) -> None:
             f"the engine's reply has {len(tokens)} tokens and {len(logprobs)} log-probabilities"
         )
     for token, logprob in zip(tokens, logprobs, strict=True):
-        if token < 0 or not math.isfinite(logprob):
+        if not 0 <= token < vocab_size or not math.isfinite(logprob):
             raise EngineError(
-                f"the engine's reply has the token {token} with the log-probability {logprob}; "
-                "ids start at 0, and log-probabilities are finite"
+                f"the engine's reply has the token {token} with the log-probability {logprob}; the "
+                f"model's ids are 0 to {vocab_size - 1}, and log-probabilities are finite"
             )

@@ -147,10 +147,9 @@ def check_reset(config: EnvConfig) -> Finding:
         env.reset(seed=SEED)
         for step in range(1, config.max_turns + 1):
             _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            if not math.isfinite(float(reward)):
-                return wrong(
-                    "reset after episode", f"reward {reward} at step {step}", "it must be finite"
-                )
+            if isinstance(reward, str) or not math.isfinite(float(reward)):
+                what = f"reward {reward!r} at step {step}"
+                return wrong("reset after episode", what, "it must be a finite number")
             if terminated or truncated:
                 env.reset(seed=SEED + 1)
                 env.step(env.action_space.sample())
