@@ -46,6 +46,8 @@ class ModelAdapter:
     """Dimensions of a position: 3 for M-RoPE (time, height, width)."""
     attends_within_images: bool = False
     """Whether the tokens of an image attend to each other in both directions."""
+    patches_per_token: int = 1
+    """Tokens of the vision tower for each image token of the decoder."""
     joins_images: bool = False
     """Whether the decoder takes the features of all images as one tensor, not as a sequence."""
     runs_in_vllm: bool = True

@@ -27,18 +27,16 @@ class Packing:
     read_last_tokens: bool = True
     """Whether a sequence's last token is an input if it was sampled. A policy does not need what
     comes after it; a critic values that state."""
+    image_token_cost: float = 0.0
+    """Cost of encoding one token of an image, relative to one token of the decoder without its
+    attention. Only balances ranks."""
 
 
 def pack_micro_batches(
     sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None
 ) -> list[list[list[PrefixTree]]]:
     """[micro-batches][rows][trees]; see `pack_rows` and `pack_single_rows`."""
-    keys = _keys(sequences, image_token_id)
-    if not packing.read_last_tokens:
-        keys = [
-            key[:-1] if sequence.sampled_positions[-1:] == (len(key) - 1,) else key
-            for sequence, key in zip(sequences, keys, strict=True)
-        ]
+    keys = sequence_keys(sequences, packing, image_token_id)
     if packing.share_prefixes and packing.attention_masks:
         trees = prefix_tree.build_trees(keys, packing.max_tokens, packing.attention_break_even)
     else:
@@ -106,8 +104,13 @@ def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[
     return batches
 
 
-def _keys(sequences: Sequence[TokenSequence], image_token_id: int | None) -> list[Tokens]:
-    """Each sequence's token ids, with image tokens replaced by a number that names the image."""
+def sequence_keys(
+    sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None
+) -> list[Tokens]:
+    """The token ids of each sequence that are inputs of the model.
+
+    Image tokens are replaced by a negative number that names their image.
+    """
     images = DistinctImages()
     keys = []
     for sequence in sequences:
@@ -117,6 +120,8 @@ def _keys(sequences: Sequence[TokenSequence], image_token_id: int | None) -> lis
             first = is_image & ~np.concatenate([[False], is_image[:-1]])
             names = np.array([-1 - images.index(image) for image in sequence.images])
             key = np.where(is_image, names[np.maximum(np.cumsum(first) - 1, 0)], key)
+        if not packing.read_last_tokens and sequence.sampled_positions[-1:] == (len(key) - 1,):
+            key = key[:-1]
         keys.append(key)
     return keys
 

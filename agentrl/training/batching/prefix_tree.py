@@ -10,6 +10,7 @@ Shapes: S sequences of L tokens each.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,28 +54,52 @@ def build_trees(
     Returns:
         Trees that contain each sequence once. Deterministic.
     """
+    chain = prefix_chain(keys)
+    lengths = [len(key) for key in keys]
+    return [
+        tree_of_chain(part, lengths)
+        for part in split_chain(chain, lengths, max_tokens, attention_break_even)
+    ]
+
+
+Chain = Sequence[tuple[int, int]]
+"""(sequence, number of its first tokens that the previous sequence has), in sorted order."""
+
+
+def prefix_chain(keys: Sequence[Tokens]) -> Chain:
+    """The sequences in an order in which each shares as much as possible with the one before."""
     order = sorted(range(len(keys)), key=lambda index: (keys[index].astype(">i8").tobytes(), index))
-    trees: list[PrefixTree] = []
-    previous: int | None = None
-    for index in order:
-        key = keys[index]
-        shared = 0 if previous is None else _common_prefix(keys[previous], key)
-        if (
-            previous is not None
-            and shared
-            and _is_cheaper(trees[-1], shared, len(key), max_tokens, attention_break_even)
-        ):
-            tree = trees[-1]
+    shared = [_common_prefix(keys[one], keys[other]) for one, other in pairwise(order)]
+    return list(zip(order, [0, *shared], strict=True)) if order else []
+
+
+def split_chain(
+    chain: Chain, lengths: Sequence[int], max_tokens: int, attention_break_even: float
+) -> list[Chain]:
+    """The parts of a chain that are trees; see `build_trees`."""
+    parts: list[list[tuple[int, int]]] = []
+    length = 0
+    for index, shared in chain:
+        own = lengths[index]
+        if parts and shared and _is_cheaper(length, shared, own, max_tokens, attention_break_even):
+            parts[-1].append((index, shared))
+            length += own - shared
         else:
-            tree, shared = PrefixTree(length=0, tokens=[], paths={}), 0
-            trees.append(tree)
-        prefix = tree.paths[previous][:shared] if shared and previous is not None else key[:0]
-        own = np.arange(tree.length, tree.length + len(key) - shared)
-        tree.paths[index] = np.concatenate([prefix, own])
+            parts.append([(index, 0)])
+            length = own
+    return list(parts)
+
+
+def tree_of_chain(chain: Chain, lengths: Sequence[int]) -> PrefixTree:
+    """The tree of sequences that each share a prefix with the one before."""
+    tree = PrefixTree(length=0, tokens=[], paths={})
+    previous = np.arange(0)
+    for index, shared in chain:
+        own = np.arange(tree.length, tree.length + lengths[index] - shared)
+        previous = tree.paths[index] = np.concatenate([previous[:shared], own])
         tree.tokens.append((index, shared))
         tree.length += len(own)
-        previous = index
-    return trees
+    return tree
 
 
 def single_sequence(index: int, length: int) -> PrefixTree:
@@ -90,14 +115,15 @@ def _common_prefix(first: Tokens, second: Tokens) -> int:
 
 
 def _is_cheaper(
-    tree: PrefixTree, shared: int, length: int, max_tokens: int, attention_break_even: float
+    tree: int, shared: int, length: int, max_tokens: int, attention_break_even: float
 ) -> bool:
-    together = tree.length + length - shared
+    """Whether a tree of `tree` tokens should take in a sequence of `length` tokens."""
+    together = tree + length - shared
     if together > max_tokens:
         return False
     if attention_break_even == np.inf:
         return True
-    separate = _cost(tree.length, attention_break_even) + _cost(length, attention_break_even)
+    separate = _cost(tree, attention_break_even) + _cost(length, attention_break_even)
     return _cost(together, attention_break_even) < separate
 
 

@@ -158,6 +158,15 @@ class Backbone(nn.Module):
         hidden: int = self.policy.config.get_text_config().hidden_size
         return size / max(1, 2 * hidden * len(layers))
 
+    def image_token_cost(self) -> float:
+        """Cost of encoding one image token, relative to one token of the decoder's layers."""
+        decoder = sum(p.numel() for layer in self.layers() for p in layer.parameters())
+        vision = list(self.vision())
+        size = sum(p.numel() for p in vision) * self.model_adapter.patches_per_token
+        # A frozen tower only runs forward; the backward pass takes twice as long as that.
+        passes = 1.0 if any(p.requires_grad for p in vision) else 1 / 3
+        return size * passes / max(1, decoder)
+
 
 def _whole(rows: Tensor) -> Tensor:
     return rows

@@ -54,6 +54,7 @@ class LearnerModels:
             share_prefixes=config.train.share_prefixes,
             attention_masks=self.policy.module.supports_masks,
             read_last_tokens=False,
+            image_token_cost=self.policy.image_token_cost,
         )
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0

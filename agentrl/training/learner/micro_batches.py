@@ -11,7 +11,8 @@ from torch import Tensor
 from agentrl.algorithms.core.aggregation import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import collate, prefix_tree
-from agentrl.training.batching.packing import Packing, pack_micro_batches, pack_rows
+from agentrl.training.batching.packing import Packing, pack_rows
+from agentrl.training.batching.rank_balance import pack_for_ranks
 from agentrl.training.learner.process_group import Rank
 from agentrl.types import Batch, TokenSequence
 
@@ -65,8 +66,9 @@ def shard_microbatches(
 ) -> Iterator[MicroBatch[S]]:
     """This rank's micro-batches of samples that every rank has.
 
-    All ranks make the same number of passes, as they synchronize in each; a rank with nothing left
-    repeats the last micro-batch and counts it as 0. Ranks that share rows make the same passes.
+    All ranks make the same number of passes, as they synchronize in each, and the micro-batches of
+    a pass cost about the same; see `pack_for_ranks`. A rank with nothing left repeats the last,
+    cheapest micro-batch and counts it as 0. Ranks that share rows make the same passes.
 
     Args:
         samples: with their loss weights; the same on every rank.
@@ -75,7 +77,7 @@ def shard_microbatches(
         rank: process group and device of this rank.
     """
     plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
-    packed = pack_micro_batches(plain, packing, model_adapter.image_token_id)
+    packed = pack_for_ranks(plain, packing, model_adapter.image_token_id, rank.groups)
     for start in range(0, len(packed), rank.groups):
         mine = start + rank.group
         is_real = 1.0 if mine < len(packed) else 0.0

@@ -93,6 +93,7 @@ class ShardedModel(Generic[S]):
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
         self.attention_break_even = self.module.attention_break_even()
+        self.image_token_cost = self.module.image_token_cost()
         shard(self.module, self.module.layers(), rank, self._dtype, offload=train.offload)
 
     @torch.no_grad()

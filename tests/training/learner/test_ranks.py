@@ -79,27 +79,27 @@ def check_weights_one_by_one(learner: Learner) -> None:
         assert learner.shapes()[name] == tuple(tensor.shape), name
 
 
-def one_of_two(folder: Path, out: Path, names: list[str], rank: int) -> None:
+def one_of(world: int, folder: Path, out: Path, names: list[str], rank: int) -> None:
     for name in names:
-        rows = losses(name, folder, rank, 2, f"file://{out / name}")
+        rows = losses(name, folder, rank, world, f"file://{out / name}")
         if rank == 0:
             (out / f"{name}.json").write_text(json.dumps(rows))
 
 
-def by_two(folder: Path, out: Path, names: list[str]) -> Path:
-    """Where two processes have left their losses."""
-    run_ranks(2, one_of_two, folder, out, names)
+def by_ranks(world: int, folder: Path, out: Path, names: list[str]) -> Path:
+    """Where several processes have left their losses."""
+    run_ranks(world, one_of, world, folder, out, names)
     return out
 
 
 @pytest.fixture(scope="module")
 def quick(tiny_vlm, tmp_path_factory):
-    return by_two(tiny_vlm, tmp_path_factory.mktemp("quick"), QUICK)
+    return by_ranks(2, tiny_vlm, tmp_path_factory.mktemp("quick"), QUICK)
 
 
 @pytest.fixture(scope="module")
 def others(tiny_vlm, tmp_path_factory):
-    return by_two(tiny_vlm, tmp_path_factory.mktemp("others"), OTHERS)
+    return by_ranks(2, tiny_vlm, tmp_path_factory.mktemp("others"), OTHERS)
 
 
 def check(name: str, out: Path, folder: Path) -> None:
@@ -123,3 +123,9 @@ def test_two_ranks_learn_what_one_does(name, quick, tiny_vlm):
 @pytest.mark.parametrize("name", OTHERS)
 def test_two_ranks_learn_what_one_does_with_every_other_loss(name, others, tiny_vlm):
     check(name, others, tiny_vlm)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_four_ranks_learn_what_one_does(tiny_vlm, tmp_path):
+    check("dapo", by_ranks(4, tiny_vlm, tmp_path, ["dapo"]), tiny_vlm)

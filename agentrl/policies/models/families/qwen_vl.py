@@ -121,6 +121,7 @@ class QwenVL(ModelAdapter):
         self.vision_start_id, self.vision_end_id = vision_start_id, vision_end_id
         self.banned_token_ids = banned_token_ids
         self.patching = patching
+        self.patches_per_token: int = patching.merge**2
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -1,0 +1,249 @@
+"""Micro-batches of equal cost, for ranks that wait for each other in every pass.
+
+A pass takes as long as its most expensive micro-batch. Filling micro-batches to the token budget
+would leave most ranks idle wherever a step has fewer full micro-batches than ranks.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from agentrl.training.batching import prefix_tree
+from agentrl.training.batching.packing import Packing, pack_micro_batches, sequence_keys
+from agentrl.training.batching.prefix_tree import Chain, PrefixTree, Tokens
+from agentrl.types import TokenSequence
+
+Rows = list[list[PrefixTree]]
+
+_SIZES = (1.0, 0.75, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.2, 0.15, 0.12)
+"""Sizes of trees that are tried, relative to a rank's part of a pass: smaller trees repeat more of
+their prefixes, but are easier to balance."""
+
+
+def pack_for_ranks(
+    sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None, ranks: int
+) -> list[Rows]:
+    """Micro-batches for ranks that make the same number of passes.
+
+    Several layouts are tried, one with full micro-batches among them; the one whose passes cost
+    least is taken.
+
+    Args:
+        sequences: S, of all ranks.
+        packing: how they are laid out; `packing.max_tokens` limits each micro-batch.
+        image_token_id: the token that stands for images.
+        ranks: that compute different micro-batches; for one, see `pack_micro_batches`.
+
+    Returns:
+        [micro-batches][rows][trees], the most expensive first; the first `ranks` of them are the
+        first pass and so on. The last pass may have fewer. Deterministic.
+    """
+    if ranks == 1 or not sequences:
+        return pack_micro_batches(sequences, packing, image_token_id)
+    keys = sequence_keys(sequences, packing, image_token_id)
+    costs = LayoutCosts(keys, packing)
+    chain = prefix_tree.prefix_chain(keys)
+    filled = pack_micro_batches(sequences, packing, image_token_id)
+    layouts = [
+        sorted(filled, key=lambda rows: -costs.of_micro_batch(rows)),
+        *(
+            _balance(parts, chain, costs, ranks, alike=alike)
+            for parts in _divisions(chain, costs, ranks)
+            for alike in (False, True)
+        ),
+    ]
+    return min(layouts, key=lambda batches: costs.of_passes(batches, ranks))
+
+
+class LayoutCosts:
+    """What forward and backward passes cost; the unit is a decoder's token without attention.
+
+    Args:
+        keys: of each sequence, see `sequence_keys`.
+        packing: how they are laid out.
+    """
+
+    def __init__(self, keys: Sequence[Tokens], packing: Packing) -> None:
+        self.packing = packing
+        self.lengths = [len(key) for key in keys]
+        self._num_image = [np.cumsum(key < 0, dtype=np.int32) for key in keys]
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether trees may have several sequences."""
+        return self.packing.share_prefixes and self.packing.attention_masks
+
+    def of_tree(self, tree: PrefixTree) -> float:
+        """The cost of a tree in a row of its own."""
+        return self.of_row(tree.length) + self._of_images(tree)
+
+    def of_row(self, width: int) -> float:
+        """The cost of the decoder for a row, including padding and masked attention."""
+        return width * (1 + width / self.packing.attention_break_even)
+
+    def of_micro_batch(self, rows: Rows) -> float:
+        """The cost of one pass of one rank."""
+        images = sum(self._of_images(tree) for row in rows for tree in row)
+        if not self.packing.attention_masks:  # no attention between sequences
+            return images + sum(self.of_row(tree.length) for row in rows for tree in row)
+        width = max(sum(tree.length for tree in row) for row in rows)
+        return images + len(rows) * self.of_row(width)
+
+    def of_passes(self, batches: Sequence[Rows], ranks: int) -> float:
+        """The sum over all passes of their most expensive micro-batch."""
+        costs = [self.of_micro_batch(rows) for rows in batches]
+        return sum(max(costs[at : at + ranks]) for at in range(0, len(costs), ranks))
+
+    def _of_images(self, tree: PrefixTree) -> float:
+        count = 0
+        for index, shared in tree.tokens:
+            images = self._num_image[index]
+            count += int(images[-1]) - (int(images[shared - 1]) if shared else 0)
+        return count * self.packing.image_token_cost
+
+
+def _divisions(chain: Chain, costs: LayoutCosts, ranks: int) -> Iterator[list[Chain]]:
+    """Ways to divide the sequences into trees that stay together, from the largest trees on."""
+    if costs.shares_prefixes:
+        max_tokens = costs.packing.max_tokens
+        whole = _split(chain, costs, max_tokens)
+        total = sum(costs.lengths[index] - shared for part in whole for index, shared in part)
+        passes = math.ceil(total / ranks / max_tokens)
+        # Siblings share more than instructions: half of the sequences share at least this much.
+        common = sorted(shared for _, shared in chain)[len(chain) // 2]
+        known: list[list[Chain]] = []
+        for least in sorted({0, common}):
+            loose = [(index, shared if shared >= least else 0) for index, shared in chain]
+            # The more micro-batches there are, the less it takes to balance them.
+            for size in _SIZES[::passes]:
+                parts = _split(loose, costs, math.ceil(total / ranks / passes * size))
+                if parts not in known:
+                    known.append(parts)
+                    yield parts
+    yield [[(index, 0)] for index, _ in chain]
+
+
+def _split(chain: Chain, costs: LayoutCosts, max_tokens: int) -> list[Chain]:
+    break_even = costs.packing.attention_break_even
+    return prefix_tree.split_chain(chain, costs.lengths, max_tokens, break_even)
+
+
+def _balance(
+    parts: Sequence[Chain], chain: Chain, costs: LayoutCosts, ranks: int, *, alike: bool
+) -> list[Rows]:
+    """Distribute trees over as few passes as possible, each tree to the cheapest micro-batch.
+
+    Args:
+        parts: the trees.
+        chain: all sequences.
+        costs: of layouts of these sequences.
+        ranks: micro-batches per pass.
+        alike: whether a pass gets trees of about the same cost, which need less padding, or any
+            trees, which are easier to balance.
+    """
+    trees = [prefix_tree.tree_of_chain(part, costs.lengths) for part in parts]
+    priced = sorted(((costs.of_tree(tree), tree) for tree in trees), key=lambda one: -one[0])
+    max_tokens = costs.packing.max_tokens
+    passes = max(1, math.ceil(sum(tree.length for tree in trees) / ranks / max_tokens))
+    while True:
+        strips, count = (_strips(priced, passes), ranks) if alike else ([priced], passes * ranks)
+        filled = [_fill(strip, count, max_tokens) for strip in strips]
+        if None not in filled:
+            break
+        passes += 1
+    ends = _ChainPart(chain)
+    batches = []
+    for own in (own for bins in filled for own in bins or () if own):
+        layouts = [_lay_out(own, costs)]
+        if costs.shares_prefixes:
+            joined = _split(ends.of(own), costs, max_tokens)
+            trees = [prefix_tree.tree_of_chain(part, costs.lengths) for part in joined]
+            layouts.append(_lay_out(trees, costs))
+        batches.append(min(layouts, key=costs.of_micro_batch))
+    return sorted(batches, key=lambda rows: -costs.of_micro_batch(rows))
+
+
+class _ChainPart:
+    """Chains of some of the sequences of a chain."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._indices, self._shared = np.array(chain).T
+        self._places = {index: place for place, (index, _) in enumerate(chain)}
+
+    def of(self, trees: Sequence[PrefixTree]) -> Chain:
+        """The chain of the sequences of some trees."""
+        places = np.array(sorted(self._places[index] for tree in trees for index, _ in tree.tokens))
+        # Two sequences share the least of what their neighbors between them share.
+        steps = self._shared[: places[-1] + 1]
+        shared = (
+            [0, *np.minimum.reduceat(steps, places[:-1] + 1).tolist()] if places[1:].size else [0]
+        )
+        return list(zip(self._indices[places].tolist(), shared, strict=True))
+
+
+Priced = Sequence[tuple[float, PrefixTree]]
+
+
+def _strips(priced: Priced, count: int) -> list[Priced]:
+    """Cut an order of trees into at most `count` parts of about the same cost."""
+    ends = np.cumsum([cost for cost, _ in priced])
+    cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
+    bounds = sorted({0, *cuts.tolist(), len(priced)})
+    return [priced[begin:end] for begin, end in pairwise(bounds)]
+
+
+def _fill(priced: Priced, count: int, max_tokens: int) -> list[list[PrefixTree]] | None:
+    """Distribute trees over `count` micro-batches, or None if they do not fit.
+
+    Args:
+        priced: trees, the most expensive first.
+        count: number of micro-batches.
+        max_tokens: limit of each; a longer tree gets one of its own.
+    """
+    bins: list[list[PrefixTree]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    heap = [(0.0, number) for number in range(count)]
+    for cost, tree in priced:
+        full: list[tuple[float, int]] = []
+        while heap and sizes[heap[0][1]] and sizes[heap[0][1]] + tree.length > max_tokens:
+            full.append(heapq.heappop(heap))
+        if not heap:
+            return None
+        load, number = heap[0]
+        bins[number].append(tree)
+        sizes[number] += tree.length
+        heapq.heapreplace(heap, (load + cost, number))
+        for one in full:
+            heapq.heappush(heap, one)
+    return bins
+
+
+def _lay_out(trees: Sequence[PrefixTree], costs: LayoutCosts) -> Rows:
+    """Lay out the trees of a micro-batch in the number of rows that costs least."""
+    found: Rows = [list(trees)]
+    if not costs.packing.attention_masks:
+        return found
+    cheapest = costs.of_row(sum(tree.length for tree in trees))
+    count = 2
+    while count <= len(trees):
+        rows = _spread(trees, count)
+        width = max(sum(tree.length for tree in row) for row in rows)
+        cost = count * costs.of_row(width)
+        if count * width <= costs.packing.max_tokens and cost < cheapest:
+            found, cheapest = rows, cost
+        count = max(count + 1, int(count * 1.2))
+    return found
+
+
+def _spread(trees: Sequence[PrefixTree], count: int) -> Rows:
+    """Distribute trees over rows, the longest first, each to the shortest row."""
+    rows: Rows = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for tree in sorted(trees, key=lambda tree: -tree.length):
+        length, number = heap[0]
+        rows[number].append(tree)
+        heapq.heapreplace(heap, (length + tree.length, number))
+    return rows
