@@ -193,6 +193,9 @@ def game(adb_server: AdbServer, station: Station) -> Iterator[NumberGame]:
     """The number game on its page, with a clock that every touch moves."""
     phone = AdbPhone(adb_server, station.serial)
     phone.deadlines = replace(phone.deadlines, settle_s=20.0, launch_s=60.0)
+    # For half a second a page keeps the last picture of a server that has ended. It may be equal to
+    # the first one of this game, which then could not be recognized.
+    phone.key("HOME")
     with (
         closing(PageAssigner([AppSpec(app=GAME)])) as pager,
         closing(pager.wrap(phone)) as device,
