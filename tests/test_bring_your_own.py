@@ -202,7 +202,8 @@ def test_one_job_trains_with_all_of_them(agentrl: Path, empty: Path, adb_server:
     planned = run(agentrl, "train", "job.yaml", "--dry-run", cwd=empty)
     assert not (empty / "runs").exists()
     for part in PARTS:
-        assert part.target in planned or part.kind == "suite", part.kind
+        name = "environment.py:Env" if part.kind == "env" else part.target
+        assert f"- {part.kind} = {name}\n" in planned, part.kind
     run(agentrl, "train", "job.yaml", "run.name=it", cwd=empty, timeout_s=400)
     folder = empty / "runs" / "it"
     summary = json.loads((folder / "summary.json").read_text())

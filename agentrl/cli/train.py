@@ -11,6 +11,9 @@ from agentrl.errors import ConfigError
 if TYPE_CHECKING:
     from agentrl.config import Config
 
+_WIDTH = 120
+"""Of a line of the plan."""
+
 
 def train(
     config: Annotated[
@@ -24,8 +27,12 @@ def train(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check and print the job without running it.",
+            help="Check the job without running it, and print what differs from the defaults.",
         ),
+    ] = False,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Only print the whole configuration, as YAML."),
     ] = False,
     resume: Annotated[
         bool,
@@ -44,8 +51,14 @@ def train(
     if others and not (resume and len(others) == 1):
         raise ConfigError(f"{others[0]!r}: overrides are written key=value, such as train.steps=5")
     run = _run_to_resume(others[0] if others else config, settings) if resume else None
+    source = str(run / "config.yaml") if run else config
+    if print_config:
+        from agentrl import config as configuration
+
+        typer.echo(configuration.to_yaml(configuration.load(source, settings)), nl=False)
+        return
     if dry_run:
-        _print_plan(str(run / "config.yaml") if run else config, settings, run)
+        _print_plan(source, settings, run)
         return
     from agentrl.training.trainer.train import train as train_job
 
@@ -81,8 +94,19 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     if run is None:
         RunFolder.check_new(job.run)
     plan = resolve(job, warm_start_pending=warm_start_pending)
-    typer.echo(yaml.safe_dump(plan, sort_keys=False, allow_unicode=True), nl=False)
-    suggest(("train", run, "--resume") if run else ("train", config, *overrides), prefix="# ")
+    for part, values in plan.items():
+        flow = None if part == "config" else False  # the settings in few lines
+        text = yaml.safe_dump(
+            {part: values},
+            sort_keys=False,
+            allow_unicode=True,
+            width=_WIDTH,
+            default_flow_style=flow,
+        )
+        typer.echo(text, nl=False)
+    command = ("train", run, "--resume") if run else ("train", config, *overrides)
+    typer.echo("# All checks pass. Settings that are not shown have their defaults.")
+    suggest(command, (*command, "--print-config"), prefix="# ")
 
 
 def _run_to_resume(target: str, overrides: list[str]) -> Path:

@@ -12,6 +12,7 @@ from agentrl.config.algorithm_settings import (
     OverlongConfig,
     SamplingConfig,
 )
+from agentrl.config.changed_settings import changed_settings
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
 from agentrl.config.env_settings import (
     EnvConfig,
@@ -77,6 +78,7 @@ __all__ = [
     "algorithm_config",
     "algorithm_defaults",
     "arguments",
+    "changed_settings",
     "estimator_of",
     "find",
     "from_dict",

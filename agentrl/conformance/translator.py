@@ -78,7 +78,9 @@ def _check_players(config: EnvConfig) -> None:
         space = env.action_space
     for reply in _replies(config):
         action = translator.to_action(reply)
-        assert space.contains(action), f"to_action({reply[:60]!r}) is {action!r}, not in {space}"
+        assert env_checks.is_action(space, action), (
+            f"to_action({reply[:60]!r}) is {action!r}, not in {space}"
+        )
 
 
 def _check_no_action(config: EnvConfig) -> None:
@@ -86,7 +88,9 @@ def _check_no_action(config: EnvConfig) -> None:
     with closing(make_env(config)) as env:
         space = env.action_space
     action = translator.no_action()
-    assert action is None or space.contains(action), f"no_action() is {action!r}, not in {space}"
+    assert action is None or env_checks.is_action(space, action), (
+        f"no_action() is {action!r}, not in {space}"
+    )
 
 
 def _check_memory(config: EnvConfig) -> None:

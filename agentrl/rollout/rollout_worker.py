@@ -161,6 +161,15 @@ class RolloutWorker:
     def _frames(self) -> str:
         return self._config.run.frames
 
+    async def start_engine(self) -> None:
+        """Start the engine, or connect to the server, before the model first plays.
+
+        Raises:
+            ConfigError: see `Engine.start`.
+            EngineError: it did not start.
+        """
+        await self._started_engine()
+
     async def load_weights(self, path: Path, version: int) -> None:
         """Use these weights from now on.
 

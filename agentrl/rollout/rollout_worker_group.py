@@ -111,6 +111,7 @@ class RolloutWorkerGroup:
         )
         return episodes
 
+    start_engine = _on_all_workers(RolloutWorker.start_engine)
     load_weights = _on_all_workers(RolloutWorker.load_weights)
     load_adapter = _on_all_workers(RolloutWorker.load_adapter)
     begin_weight_update = _on_all_workers(RolloutWorker.begin_weight_update)

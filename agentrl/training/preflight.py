@@ -11,7 +11,7 @@ from typing import Any
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
+from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig, changed_settings
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import (
@@ -45,6 +45,7 @@ from agentrl.rollout.make_env import (
 )
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import open_settings
+from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.logger import check_loggers, check_logins
@@ -97,7 +98,7 @@ def _check_model_with_engine(config: Config, *, learns: bool) -> None:
 
 
 def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
-    """What the job would do, for `--dry-run`: the whole configuration and what its names mean.
+    """What the job would do, for `--dry-run`: its own settings and what their names mean.
 
     A scripted player plays a few episodes, to see whether prompts and replies fit; nothing is
     recorded. `not checked` lists what may still keep the job from starting.
@@ -118,7 +119,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
     game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
-        "config": config.to_dict(),
+        "config": changed_settings(config),
         "resolved": {
             "environment": game.id,
             "phone app": game.app or "none",
@@ -127,6 +128,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
             "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
             **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
+            **({"custom classes": classes} if (classes := custom_classes(config)) else {}),
             **lengths.measured,
         },
         "budget": estimate_work(config),

@@ -31,7 +31,7 @@ _LEARNED_TURNS_PER_S = 400.0
 _START_S = 15.0
 """Starting phones, Ray and the learner."""
 _ENGINE_START_S = 30.0
-"""Counted where the model plays first."""
+"""vLLM with the tiny model."""
 _PHONE_S = 0.05
 """Per turn on a phone that has the machine to itself, without the effect delay."""
 _ANSWER_S = 0.1
@@ -58,7 +58,8 @@ def estimate_work(config: Config) -> dict[str, str]:
         "start": ("launching processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
         **_warm_start_work(config.model, config.warm_start, config.env, scripted),
-        "evaluation before": (before, before_s + _ENGINE_START_S),
+        "engine start": (f"starting {pluralize(config.rollout.actors, 'engine')}", _ENGINE_START_S),
+        "evaluation before": (before, before_s),
         "reinforcement": (
             learned and f"{pluralize(steps, 'step')} with {learned} in total",
             learned_s,

@@ -14,7 +14,8 @@ import typer
 import yaml
 
 from agentrl import __version__, cli, replay
-from agentrl.config import algorithm_defaults
+from agentrl import config as configuration
+from agentrl.config import RolloutConfig, algorithm_defaults
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import ALGORITHM
 from agentrl.training.evaluation.evaluate import Evaluation
@@ -152,7 +153,11 @@ def test_dry_run_prints_what_resolves(
     assert cli.run(["train", str(tmp_path / "job.yaml"), "seed=6", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "seed: 6" in printed
-    assert f"# Next: agentrl train {tmp_path / 'job.yaml'} seed=6" in printed
+    command = f"agentrl train {tmp_path / 'job.yaml'} seed=6"
+    assert printed.splitlines()[-1] == f"# Next: {command}   or: {command} --print-config"
+    assert cli.run([*shlex.split(command)[1:], "--print-config"]) == 0
+    whole = configuration.from_dict(yaml.safe_load(capsys.readouterr().out))
+    assert (whole.seed, whole.rollout) == (6, RolloutConfig())
     assert cli.run(["train", str(tmp_path / "job.yaml"), "sede=6", "--dry-run"]) == 2
     assert "Did you mean" in capsys.readouterr().err
 

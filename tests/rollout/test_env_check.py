@@ -9,8 +9,11 @@ import pytest
 import agentrl
 from agentrl.check_process import findings_in_process
 from agentrl.config import EnvConfig
+from agentrl.errors import ActionError
 from agentrl.rollout.env_check import check_environment
+from agentrl.rollout.env_check.checks import check_replies, is_action
 from agentrl.rollout.env_check.random_play import play_randomly
+from agentrl.types import Message, Observation
 
 SHAPE = (32, 32, 3)
 
@@ -195,3 +198,50 @@ def test_a_translator_that_accepts_invalid_replies_is_reported() -> None:
 def test_a_player_with_invalid_replies_is_reported() -> None:
     config = EnvConfig(id=f"{__name__}:SickPlayer-v0")
     assert "replied 'hm'" in wrong_with(config, "player mumbler")
+
+
+class Touched(gymnasium.Env):
+    """Takes any touch, and ends."""
+
+    action_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+    observation_space = gymnasium.spaces.Box(0, 255, SHAPE, np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.integers(255, size=SHAPE, dtype=np.uint8), {"state_key": "start"}
+
+    def step(self, action):
+        return np.zeros(SHAPE, np.uint8), 0.0, True, False, {"state_key": "end"}
+
+
+class TupleWords:
+    """Reads a touch as a tuple."""
+
+    def instructions(self):
+        return "Touch."
+
+    def to_observation(self, observation, info):
+        return Observation(images=(observation,))
+
+    def to_message(self, observation):
+        return Message(role="user", text="<image>", images=observation.images)
+
+    def to_action(self, reply):
+        if not reply.endswith("</action>"):
+            raise ActionError("no touch")
+        return 0.25, 0.75
+
+    def no_action(self):
+        return None
+
+
+def test_an_action_that_should_be_an_array_is_a_note_and_no_warning():
+    config = EnvConfig(
+        id="tests.rollout.test_env_check:Touched",
+        translator_class="tests.rollout.test_env_check:TupleWords",
+    )
+    found = check_replies(config)
+    assert (found.state, found.fix) == ("note", "return np.array(..., np.float32)")
+    assert "to_action returns (0.25, 0.75), a tuple" in found.detail
+    assert not is_action(Touched.action_space, (0.25, 2.0))
+    assert not is_action(Touched.action_space, ["a", "b"])

@@ -16,6 +16,8 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from family_models import build
 
+EXTEND = Path(__file__).parents[2] / "examples" / "extend"
+
 
 @pytest.mark.parametrize(
     ("overrides", "looked_at"),
@@ -162,3 +164,19 @@ def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     with pytest.raises(ConfigError):
         preflight.check(job(learners))
     preflight.check(job(learners), learns=False)
+
+
+def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
+    (tmp_path / "shorter.py").write_text("def shorter(episode):\n    return 0.0\n")
+    monkeypatch.chdir(tmp_path)
+    rewards = (
+        "rewards=[{function: 'agentrl.rewards.form:action'}, {function: 'shorter.py:shorter'}]"
+    )
+    loss = f"algorithm.loss={EXTEND}/loss.py:SimplePolicyLoss"
+    planned = preflight.resolve(job("rollout.launcher=local", "warm_start=null", rewards, loss))
+    assert planned["resolved"]["custom classes"] == [
+        f"loss = {EXTEND}/loss.py:SimplePolicyLoss",
+        "reward = shorter.py:shorter",
+    ]
+    planned = preflight.resolve(job("rollout.launcher=local", "warm_start=null"))
+    assert "custom classes" not in planned["resolved"]

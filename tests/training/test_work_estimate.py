@@ -29,7 +29,7 @@ def test_times_are_shown_with_the_counts():
 
 def test_stages_without_work_are_left_out():
     lines = stages("warm_start=null", "eval.every=0", "eval.baselines=[]", "train.steps=0")
-    assert set(lines) == {"start", "evaluation before", "evaluation after", "total"}
+    assert set(lines) == {"start", "engine start", "evaluation before", "evaluation after", "total"}
 
 
 def test_fewer_and_slower_phones_take_longer():

@@ -207,7 +207,7 @@ def check_replies(config: EnvConfig) -> Finding:
     known = [
         load_player(config, name).reply(info, rng) for name in env_registration(config).players
     ]
-    actions, worst = 0, 0.0
+    actions, worst, loose = 0, 0.0, None
     for reply in _fuzz(known, rng):
         started = time.perf_counter()
         try:
@@ -222,18 +222,37 @@ def check_replies(config: EnvConfig) -> Finding:
             )
         finally:
             worst = max(worst, time.perf_counter() - started)
-        if not space.contains(action):
+        if not is_action(space, action):
             return wrong(
                 "replies",
                 f"{quoted(reply, 60)} became {action!r}",
                 f"actions must be in {space}",
             )
         actions += 1
+        if isinstance(space, gymnasium.spaces.Box) and not isinstance(action, np.ndarray):
+            loose = action
+    if loose is not None:
+        return note(
+            "replies",
+            f"to_action returns {_short(loose, 60)}, a {type(loose).__name__}; actions of {space} "
+            "are arrays",
+            f"return np.array(..., np.{space.dtype})",
+        )
     return ok(
         "replies",
         f"of {_FUZZ:,} random replies {actions} are actions, the others rejected; slowest "
         f"{1000 * worst:.1f} ms",
     )
+
+
+def is_action(space: "gymnasium.Space[Any]", action: Any) -> bool:
+    """Whether a space contains an action; numbers are converted, of which Gymnasium would warn."""
+    if isinstance(space, gymnasium.spaces.Box) and isinstance(action, list | tuple | float | int):
+        try:
+            action = np.asarray(action, dtype=space.dtype)
+        except (ValueError, TypeError, OverflowError):
+            return False
+    return bool(space.contains(action))
 
 
 def check_instances(config: EnvConfig, steps: int) -> Finding:

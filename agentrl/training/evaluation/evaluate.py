@@ -34,7 +34,11 @@ from agentrl.training.model_to_play import (
     with_served_model,
 )
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
-from agentrl.training.monitoring.progress import PlannedWork, show_progress
+from agentrl.training.monitoring.progress import (
+    PlannedWork,
+    show_engine_start,
+    show_progress,
+)
 from agentrl.training.run_folder import RunFolder, open_target, overridden_name
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.types import ScoredEpisode
@@ -388,6 +392,9 @@ async def _evaluate(
     with _shown(config.logging, folder) as display:
         try:
             opened = await rollouts.open(config, folder)
+            if evaluated.player is None:
+                with show_engine_start(config.rollout, display.progress):
+                    await opened.start_engine()
             display.stage("evaluation" if entry is None else f"evaluation: {entry}")
             async with show_progress(opened, display.progress, count, name):
                 found = await play_held_out(

@@ -1,18 +1,25 @@
 """Progress of a job: of a running collection of episodes, and the estimated time left."""
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
+from agentrl.config import RolloutConfig
 from agentrl.errors import WorldError
 from agentrl.rollout.rollout_worker_group import AnyRollouts
+from agentrl.text import pluralize
 
 TRAINING = "reinforcement"
 """The stage whose steps count toward `train.steps`."""
 
 _POLL_INTERVAL_S = 0.5
+_START_INTERVAL_S = 1.0
+_BASIS_SHARE, _BASIS_S = 0.25, 60.0
+"""A stage is extrapolated from this share or time on: the first episodes end long after the start,
+and then many at once."""
 _GAMES = "evaluation"
 _AFTER = "evaluation after"
 
@@ -79,11 +86,14 @@ class TimeEstimate:
         return min(1.0, (self.step + self._part_share()) / max(1, self._amounts.steps))
 
     def stage_left(self) -> float | None:
-        """Seconds left in the stage, from its own pace; None before there is one."""
-        if self._stage == TRAINING:
-            return self._training_left(self._part_share())
+        """Seconds left in the stage, from its own pace; None before the pace is known."""
         share = self._part_share()
-        return (time.monotonic() - self._stage_started) / share * (1 - share) if share else None
+        if self._stage == TRAINING:
+            return self._training_left(share)
+        spent_s = time.monotonic() - self._stage_started
+        if not share or (share < _BASIS_SHARE and spent_s < _BASIS_S):
+            return None
+        return spent_s / share * (1 - share)
 
     def job_left(self) -> float | None:
         """Seconds left in the job; None until the pace of every remaining stage is known."""
@@ -93,22 +103,50 @@ class TimeEstimate:
             games, now = (games, 0.0) if now is None else (games - self._part[1], now)
         else:
             part = self._part_share() if self._stage == TRAINING else 0.0
-            now = self._training_left(part) if self._steps_seen else None
+            now = self._training_left(part)
         if now is None or games <= 0:
             return now
         return None if self._game_s is None else now + games * self._game_s
 
     def _training_left(self, part: float) -> float | None:
         """From the pace of this process's steps, including the evaluations between them."""
-        done = self._steps_seen + part
-        if self._training_started is None or done <= 0:
+        if self._training_started is None or not self._steps_seen:
             return None
+        done = self._steps_seen + part
         left = max(0.0, self._amounts.steps - self.step - part)
         return (time.monotonic() - self._training_started) / done * left
 
     def _part_share(self) -> float:
         done, total = self._part
         return min(1.0, done / total) if total > 0 else 0.0
+
+
+@contextmanager
+def show_engine_start(rollout: RolloutConfig, on_progress: OnProgress) -> Iterator[None]:
+    """Report every second for how long the engines have been starting, until the block ends.
+
+    Args:
+        rollout: the engine and its number.
+        on_progress: is called with 0, the number of engines and a note, in another thread.
+    """
+    what = f"starting {pluralize(rollout.actors, 'engine')} ({rollout.engine})"
+    over, started = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while True:
+            seconds = time.monotonic() - started
+            on_progress(0, rollout.actors, f"{what}, {seconds:.0f} s so far")
+            if over.wait(_START_INTERVAL_S):
+                return
+
+    # Not a task: vLLM blocks the event loop of this process if it starts here.
+    reporting = threading.Thread(target=report, name="engine start", daemon=True)
+    reporting.start()
+    try:
+        yield
+    finally:
+        over.set()
+        reporting.join()
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
-from agentrl.training.monitoring.progress import show_progress
+from agentrl.training.monitoring.progress import show_engine_start, show_progress
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.monitoring.training_health import (
     invalid_replies_warning,
@@ -153,7 +153,10 @@ class Trainer:
                 await self._warm_start(self.config.warm_start, recorded)
             self.state.warm = True
             self._checkpoint(best=False)
-        await self._publish()
+        with self._stage("engine start"):
+            with show_engine_start(self.config.rollout, self._reporter.progress):
+                await self._rollouts.start_engine()
+            await self._publish()
 
     async def _warm_start(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
         config = self.config

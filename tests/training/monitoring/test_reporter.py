@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
 from agentrl.training.monitoring import Reporter
@@ -25,7 +27,11 @@ from agentrl.training.monitoring.logger import (
 )
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.loggers.file import FileLogger
-from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
+from agentrl.training.monitoring.progress import (
+    PlannedWork,
+    TimeEstimate,
+    show_engine_start,
+)
 from agentrl.training.monitoring.result_tables import (
     HEADLINE,
     flatten_results,
@@ -470,11 +476,48 @@ def test_the_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None
     estimate.progress(1, 4)
     assert estimate.stage_left() == pytest.approx(90)
     estimate.stage("reinforcement")
-    assert estimate.stage_left() is None
-    clock.now += 20
+    clock.now += 10
+    estimate.progress(1, 2)
+    assert estimate.stage_left() is None  # the duration of an update is not known yet
+    clock.now += 10
     estimate.stepped(5)
     assert estimate.stage_left() == pytest.approx(100)
     assert estimate.share() == pytest.approx(0.5)
+
+
+def test_the_first_episodes_are_too_few_to_estimate_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    estimate = TimeEstimate(PlannedWork())
+    estimate.stage("evaluation before, sampled")
+    clock.now += 20
+    estimate.progress(10, 100)
+    assert estimate.stage_left() is None
+    clock.now += 10
+    estimate.progress(25, 100)
+    assert estimate.stage_left() == pytest.approx(90)
+    estimate.stage("warm start")
+    clock.now += 60
+    estimate.progress(6, 600)
+    assert estimate.stage_left() == pytest.approx(60 * 99)
+
+
+def test_an_engine_that_blocks_its_process_is_reported_while_it_starts(tmp_path: Path) -> None:
+    output, heard = io.StringIO(), threading.Event()
+    console = Console(file=output, width=100, force_terminal=True, color_system=None)
+    display = ConsoleDisplay(tmp_path, PlannedWork(steps=4), console)
+
+    def progress(done: float, total: float, note: str) -> None:
+        display.progress(done, total, note)
+        if "1 s so far" in note:
+            heard.set()
+
+    display.stage("engine start")
+    with show_engine_start(RolloutConfig(engine="vllm", actors=2), progress):
+        assert heard.wait(30)
+    assert "starting 2 engines (vllm), 1 s so far" in " ".join(panel(display, 100))
+    display.close()
 
 
 def test_the_jobs_time_left_is_shown_once_every_pace_is_known(
@@ -490,7 +533,9 @@ def test_the_jobs_time_left_is_shown_once_every_pace_is_known(
     estimate.stage("warm start")
     spend(50, 50, 100)
     assert estimate.job_left() is None
-    for how, seconds in (("sampled", 80), ("greedy", 30)):  # the engine starts in the first
+    estimate.stage("engine start")
+    spend(50, 0, 1)
+    for how, seconds in (("sampled", 80), ("greedy", 30)):
         estimate.stage(f"evaluation before, {how}")
         spend(seconds, 100, 100)
     estimate.stage("reinforcement")

@@ -1,0 +1,46 @@
+"""The settings of a job that differ from the defaults."""
+
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any
+
+from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
+from agentrl.config.sections import Config
+
+
+def changed_settings(config: Config) -> dict[str, Any]:
+    """What a file has to contain to give the same job.
+
+    Returns:
+        Plain values, as `from_dict` takes them. The defaults of `algorithm` are those of the
+        algorithm and the loss that it names.
+    """
+    name, loss = config.algorithm.name, config.algorithm.loss.name
+    changed = _difference(config, Config(algorithm=algorithm_defaults(name, loss)))
+    algorithm: dict[str, Any] = changed.get("algorithm", {})
+    if loss != algorithm_defaults(name).loss.name:
+        algorithm = {**algorithm, "loss": {"name": loss, **algorithm.get("loss", {})}}
+    if name != DEFAULT_ALGORITHM:
+        algorithm = {"name": name, **algorithm}
+    return {**changed, "algorithm": algorithm} if algorithm else changed
+
+
+def _difference(section: Any, default: Any) -> dict[str, Any]:
+    """The fields of a section that differ from those of another one of its type."""
+    pairs = {f.name: (getattr(section, f.name), getattr(default, f.name)) for f in fields(section)}
+    return {name: _plain(*pair) for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _plain(value: Any, default: Any) -> Any:
+    if is_dataclass(value) and type(value) is type(default):
+        return _difference(value, default)
+    if is_dataclass(value):  # a section that is missing by default, or an item of a list
+        given = {field.name: getattr(value, field.name) for field in fields(value)}
+        usual = {field.name: _default(field) for field in fields(value)}
+        return {n: _plain(one, usual[n]) for n, one in given.items() if one != usual[n]}
+    if isinstance(value, list):
+        return [_plain(item, None) for item in value]
+    return value
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()

@@ -1,0 +1,89 @@
+"""The classes and functions of a job that do not come with agentrl, and where they are defined."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentrl import registry
+from agentrl.config import Config, parse_loggers
+from agentrl.extension_points import (
+    ALGORITHM,
+    CAPTURE,
+    CHAT,
+    DIALECT,
+    DRIVER,
+    ENGINE,
+    LOGGER,
+    LOSS,
+    MODEL,
+    REWARD,
+    SUITE,
+    TRANSPORT,
+)
+from agentrl.rollout.make_env import env_registration
+
+_BUILT_IN = ("agentrl", "gymnasium")
+
+
+def custom_classes(config: Config) -> list[str]:
+    """All classes and functions that a job takes from files or packages of users.
+
+    Args:
+        config: the job, which has been checked.
+
+    Returns:
+        One text for each, such as `loss = losses.py:MyLoss`; a path is relative to the current
+        folder, if it is below.
+
+    Raises:
+        ConfigError: one does not exist.
+    """
+    named = ((kind, _definition(found)) for kind, found in _named(config))
+    texts = (_text(kind, found) for kind, found in named if not _is_built_in(found))
+    return list(dict.fromkeys(texts))
+
+
+def _named(config: Config) -> Iterator[tuple[str, Any]]:
+    """Kind and object of whatever the settings name, except what is known to be built in."""
+    env, devices, algorithm = config.env, config.devices, config.algorithm
+    game = env_registration(env)
+    yield "env", _load(game.entry_point)
+    if game.app is not None:
+        yield "app", _load(game.app)
+    yield "translator", _load(game.translator)
+    for player in game.players.values():
+        yield "player", _load(player)
+    named = [
+        (DIALECT, env.dialect), (MODEL, config.model.adapter), (CHAT, config.model.chat),
+        (ALGORITHM, algorithm.name), (LOSS, algorithm.loss.name), (ENGINE, config.rollout.engine),
+        (TRANSPORT, config.train.weight_transfer), (DRIVER, devices.driver),
+        (CAPTURE, devices.capture), (SUITE, config.eval.suite),
+        *((REWARD, reward.function) for reward in config.rewards),
+        *((LOGGER, logger.name) for logger in parse_loggers(config.logging)),
+    ]  # fmt: skip
+    for point, name in named:
+        # Importing a built-in one may need a library that the job does without.
+        if name not in (None, "auto") and not point.target(name).startswith("agentrl."):
+            yield point.kind, point.resolve(name)
+
+
+def _load(target: Any) -> Any:
+    """The object of a registration; it may be registered itself."""
+    return registry.load(target) if isinstance(target, str) else target
+
+
+def _definition(found: Any) -> Any:
+    """The class or function itself; of any other object, its class."""
+    return found if isinstance(found, type) or inspect.isfunction(found) else type(found)
+
+
+def _is_built_in(found: Any) -> bool:
+    return str(found.__module__).partition(".")[0] in _BUILT_IN
+
+
+def _text(kind: str, found: Any) -> str:
+    file = Path(inspect.getfile(found)).resolve()
+    here = Path.cwd().resolve()
+    shown = file.relative_to(here) if file.is_relative_to(here) else file
+    return f"{kind} = {shown}:{found.__qualname__}"
