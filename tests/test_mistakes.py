@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import ray_cluster
@@ -15,7 +16,6 @@ from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
 from agentrl.training import preflight
 from agentrl.types import Outcome
-from agentrl.weight_sync import transport_choice
 from tests.replay.episodes import scored
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -28,7 +28,7 @@ def small_machine(monkeypatch):
     """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
-    monkeypatch.setattr(transport_choice, "num_gpus", lambda config: 0)
+    monkeypatch.setattr(accelerators, "count", lambda: 0)
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
 
 
@@ -409,7 +409,7 @@ def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
 
 @pytest.mark.parametrize("command", [["train"], ["eval", "--policy=random"]], ids=lambda c: c[0])
 def test_a_failed_start_leaves_no_run_folder(command, tmp_path, capsys, monkeypatch):
-    async def fails(*arguments):
+    async def fails(*arguments, **keywords):
         raise ConfigError("the phones cannot be opened")
 
     for module in ("trainer.train", "evaluation.shared_rollouts"):

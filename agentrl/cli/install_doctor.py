@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentrl import extras
+from agentrl import accelerators, extras
 from agentrl.cli.terminal import suggest
 from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError, DeviceError
@@ -196,12 +195,8 @@ def _adb_server() -> InstallCheck:
 
 
 def _gpu() -> Iterator[InstallCheck]:
-    cards = 0
-    if find_spec("torch") is not None:
-        import torch
-
-        cards = torch.cuda.device_count()
-        names = ", ".join(torch.cuda.get_device_name(k) for k in range(cards))
+    cards = accelerators.count()
+    names = ", ".join(accelerators.name(k) for k in range(cards))
     yield InstallCheck(
         what="GPU",
         state="ok" if cards else "optional",

@@ -1,8 +1,7 @@
-"""Join a Ray cluster, call actors with deadlines, and divide its GPUs."""
+"""Join a Ray cluster, and call actors with deadlines."""
 
 import asyncio
 import logging
-import math
 import os
 import re
 import signal
@@ -197,33 +196,8 @@ def short_reason(error: Exception) -> str:
     return last.partition(" Some common causes")[0]
 
 
-def cluster_gpus() -> int | None:
-    """The number of GPUs of the cluster; None if this process has not joined one."""
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    return int(ray.cluster_resources().get("GPU", 0))
-
-
 def cores() -> int:
     """The number of this machine's cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def gpus_per_actor(rollout_actors: int, learner_ranks: int) -> float:
-    """The share of a GPU that each actor requests from Ray.
-
-    One GPU each if there are enough; otherwise as few actors as possible share one and take
-    turns; 0 on a cluster without GPUs.
-    """
-    import ray
-
-    total = float(ray.cluster_resources().get("GPU", 0))
-    actors = rollout_actors + learner_ranks
-    if not total:
-        return 0.0
-    # A share comes from a single GPU: 3 actors on 2 GPUs need halves, not two thirds.
-    # Rounded down, as Ray counts in ten-thousandths: six times 0.1667 would exceed one GPU.
-    return math.floor(10_000 / math.ceil(actors / total)) / 10_000

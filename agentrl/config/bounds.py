@@ -8,6 +8,8 @@ from typing import Any, get_type_hints
 
 from agentrl.errors import ConfigError
 
+AUTO = "auto"
+"""The value of settings that are derived from the model or the cluster."""
 MAX_EPISODES = 100_000
 """Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
 _LONGEST_S = 1_000_000
@@ -20,6 +22,13 @@ def check_positive(section: str, settings: object, *names: str) -> None:
     for name in names:
         if not (value := getattr(settings, name)) > 0:
             raise ConfigError(f"{section}.{name}={value}: must be above 0")
+
+
+def check_count(section: str, settings: object, name: str) -> None:
+    """Check that a setting is a whole number above 0, or `auto`."""
+    value = getattr(settings, name)
+    if value != AUTO and (isinstance(value, str) or value <= 0):
+        raise ConfigError(f"{section}.{name}={value!r}: must be a whole number above 0, or auto")
 
 
 def check_not_negative(section: str, settings: object, *names: str) -> None:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from agentrl.config.bounds import MAX_EPISODES, check_at_most, check_not_negative, check_positive
+from agentrl.config.bounds import (
+    AUTO,
+    MAX_EPISODES,
+    check_at_most,
+    check_count,
+    check_not_negative,
+    check_positive,
+)
 from agentrl.errors import ConfigError
 
 _LOWEST_TEMPERATURE = 0.01
@@ -106,9 +113,14 @@ class RolloutConfig:
     weights cannot be trained."""
     launcher: Literal["ray", "local"] = "ray"
     """Run rollouts and learner in Ray actors, or all in this process."""
-    actors: int = 1
+    actors: int | str = "auto"
     """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
-    phones."""
+    phones. `auto`: as many as the GPUs suffice for, and one per node without GPUs."""
+    place: Literal["auto", "together", "apart"] = "auto"
+    """Where engines run. `together`: each shares a GPU with a rank of the learner, and sleeps while
+    it computes. `apart`: each has GPUs of its own, as many as `engine_kwargs` name for tensor,
+    pipeline and data parallelism. `auto`: apart if there are enough GPUs for the given numbers,
+    else together."""
     groups: int = 4
     """Groups per training step."""
     group_size: int = 8
@@ -142,14 +154,15 @@ class RolloutConfig:
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     sleep: bool | None = None
     """Whether the engine releases its GPU memory to the learner between a step's last reply and
-    the next weights. None: yes if `train.weight_transfer` is `ipc` and `train.mode` is `sync`."""
+    the next weights. None: yes if they share a GPU and `train.mode` is `sync`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive(
-            "rollout", self, "groups", "group_size", "concurrency", "actors", "max_new_tokens",
+            "rollout", self, "groups", "group_size", "concurrency", "max_new_tokens",
             "deadline_s", "max_context", "reward_deadline_s", "start_deadline_s",
         )  # fmt: skip
+        check_count("rollout", self, "actors")
         if self.temperature <= 0:
             raise ConfigError(
                 f"rollout.temperature={self.temperature}: must be above 0; "
@@ -169,7 +182,7 @@ class RolloutConfig:
             raise ConfigError(
                 f"rollout.groups * group_size={episodes}: must be at most {MAX_EPISODES}"
             )
-        if self.actors > 1 and self.launcher == "local":
+        if self.actors not in (1, AUTO) and self.launcher == "local":
             raise ConfigError(
                 f"rollout.actors={self.actors}: rollout.launcher=local plays only in this process; "
                 "remove one of the two settings"

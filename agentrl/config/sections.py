@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.algorithm_settings import AlgorithmConfig
-from agentrl.config.bounds import check_floats, check_lists, check_positive, path_of
+from agentrl.config.bounds import AUTO, check_floats, check_lists, check_positive, path_of
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
 from agentrl.config.logger_settings import parse_loggers
@@ -115,7 +115,7 @@ class Config:
         for logger in parse_loggers(self.logging):
             LOGGER.check_name(logger.name)
         lease_s, command_s = self.devices.lease_s, self.devices.deadlines.command_s
-        if self.rollout.actors > 1 and lease_s <= command_s:
+        if self.rollout.actors not in (1, AUTO) and lease_s <= command_s:
             raise ConfigError(
                 f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s},"
                 " the time that renewing a phone's lease may take"
@@ -143,6 +143,11 @@ class Config:
             raise ConfigError(
                 f"algorithm.name={algorithm.name}: compares each episode with a greedy one on the "
                 "group's seed; set rollout.seed_per=group"
+            )
+        if rollout.launcher == "local" and self.train.ranks not in (1, AUTO):
+            raise ConfigError(
+                f"train.ranks={self.train.ranks} needs rollout.launcher=ray: the local launcher "
+                "trains in this process alone"
             )
         self.algorithm.validate_for_training()
         self.model.lora.validate_for_training()

@@ -6,6 +6,7 @@ from typing import Literal
 from agentrl.config.bounds import (
     check_at_most,
     check_betas,
+    check_count,
     check_not_negative,
     check_positive,
     path_of,
@@ -151,8 +152,9 @@ class TrainConfig:
     """In mode `async`: by how many updates the weights may lag when the episodes of a step start;
     `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
     them."""
-    ranks: int = 1
-    """Learner processes, under FSDP2."""
+    ranks: int | str = "auto"
+    """Learner processes, under FSDP2; on GPUs, each has one. `auto`: as many as the GPUs suffice
+    for, and one without GPUs."""
     sequence_parallel: int = 1
     """Ranks that share each row's tokens, for episodes too long for one GPU: each keeps its part of
     the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
@@ -176,7 +178,7 @@ class TrainConfig:
     check_weights: bool = False
     """Publish weights with a checksum that engines verify; for debugging, takes some time each
     step."""
-    weight_transfer: str = "file"
+    weight_transfer: str = "auto"
     """How new weights reach the engines: as a `file` in shared memory; by vLLM's own weight
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
     `nccl` between GPUs; or by your own transport as `module:Class` or `path/file.py:Class`. `auto`
@@ -187,10 +189,11 @@ class TrainConfig:
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive(
-            "train", self, "ranks", "sequence_parallel", "lag", "micro_batch_tokens", "deadline_s"
+            "train", self, "sequence_parallel", "lag", "micro_batch_tokens", "deadline_s"
         )
+        check_count("train", self, "ranks")
         check_not_negative("train", self, "steps")
-        if self.ranks % self.sequence_parallel:
+        if isinstance(self.ranks, int) and self.ranks % self.sequence_parallel:
             raise ConfigError(
                 f"train.sequence_parallel={self.sequence_parallel}: must divide "
                 f"train.ranks={self.ranks}: it is the number of ranks that share each row"

@@ -75,7 +75,9 @@ def _has_type(value: Any, hint: Any) -> bool:
         return str(value).lower() in _SWITCHES
     if hint in (int, float):
         return _is_number(value, hint)
-    return True  # Any, or one of several types
+    if origin in (Union, types.UnionType):
+        return type(value) in get_args(hint)
+    return True  # Any
 
 
 def _is_number(value: Any, kind: type[int] | type[float]) -> bool:
@@ -98,6 +100,8 @@ def _expected(hint: Any) -> str:
         return f"a list of mappings, such as [{{{dataclasses.fields(item)[0].name}: ...}}]"
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(map(_expected, get_args(hint)))
     expected: dict[Any, str] = {
         list: "a list, such as [A, B]",
         dict: "a mapping, such as {name: value}",

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from agentrl import accelerators
 from agentrl.config import RolloutConfig
 from agentrl.conformance.engine import (
     TOLERANCE,
@@ -212,9 +213,7 @@ class _NoLink(EngineLink):
 
 def _engine_for(target: type[WeightTransport]) -> type[TokenEngine]:
     """The first built-in engine that the transport can reach and that is installed."""
-    import torch
-
-    if target.needs.gpus is not None and not torch.cuda.is_available():
+    if target.needs.gpus is not None and not accelerators.count():
         raise ConfigError("the transport needs GPUs (needs.gpus), and there is none")
     for one in ENGINE.extensions():
         engine = ENGINE.resolve(one.name)

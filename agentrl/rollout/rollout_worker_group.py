@@ -11,6 +11,8 @@ from typing import Any, Concatenate, ParamSpec
 from agentrl import config as configuration
 from agentrl import env
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Layout, plan_layout
+from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config, RolloutConfig
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress
@@ -19,7 +21,6 @@ from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.engine_link import EngineLink
-from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,15 @@ def _on_all_workers(
 
 
 class RolloutWorkerGroup:
-    """Rollout workers in Ray actors; episode groups are distributed round-robin."""
+    """Rollout workers in Ray actors; episode groups are distributed round-robin.
+
+    Args:
+        actors: of `RolloutActor`.
+        settings: deadlines and the engine.
+        publish_deadline_s: for one message of the learner to an engine.
+        phones: the pool that they share; None if each has its own.
+        reservation: to release when it closes; None if that is not its own.
+    """
 
     def __init__(
         self,
@@ -52,9 +61,11 @@ class RolloutWorkerGroup:
         settings: RolloutConfig,
         publish_deadline_s: float,
         phones: SharedPhones | None = None,
+        reservation: Reservation | None = None,
     ) -> None:
         self._actors = actors
         self._phones = phones
+        self._reservation = reservation
         self._settings = settings
         self._publish_deadline_s = publish_deadline_s
         self._start_s = settings.start_deadline_s
@@ -146,6 +157,8 @@ class RolloutWorkerGroup:
             *(_close_and_kill(*one, min(_CLOSE_S, self._start_s)) for one in actors)
         )
         await self._close_phones()
+        if self._reservation is not None:
+            self._reservation.release()
 
     async def _close_phones(self) -> None:
         phones, self._phones = self._phones, None
@@ -252,40 +265,75 @@ AnyRollouts = RolloutWorker | RolloutWorkerGroup
 """What the training loop sees of rollouts, wherever they run."""
 
 
+def plan_job(config: Config, *, learns: bool) -> Layout:
+    """Decide where the engines and ranks of a job run, by the nodes that it can use.
+
+    Args:
+        config: the job.
+        learns: whether it has a learner.
+
+    Raises:
+        ConfigError: they do not fit.
+        ClusterError: the cluster of RAY_ADDRESS cannot be joined.
+    """
+    rollout = config.rollout
+    gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
+    nodes = find_nodes(rollout.launcher)
+    return plan_layout(nodes, rollout, config.train if learns else None, gpus_per_engine)
+
+
+def reserve(config: Config, *, learns: bool = True) -> Reservation:
+    """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
+
+    Raises:
+        ConfigError: Ray is not installed, or see `plan_job`.
+        ClusterError: Ray did not start, or see `Reservation`.
+    """
+    if config.rollout.launcher == "ray":
+        ray_cluster.join_cluster()
+    return Reservation(plan_job(config, learns=learns), config.rollout.start_deadline_s)
+
+
 async def open_rollouts(
-    config: Config, folder: Path | None, run: Path | None, version: int = 0
+    config: Config,
+    folder: Path | None,
+    run: Path | None,
+    version: int = 0,
+    reservation: Reservation | None = None,
 ) -> AnyRollouts:
     """Start rollouts with the launcher of the configuration.
 
     Args:
-        config: the job.
+        config: the job; if GPUs are reserved for it, as `Layout.applied_to` returns it.
         folder: model folder; None if only scripted players or a server's model play, which always
             happens in this process.
         run: the run's folder; None records nothing.
         version: version of the weights in `folder`, in training steps.
+        reservation: where the engines run; None reserves for them alone.
 
     Raises:
-        ConfigError: Ray is not installed, a phone cannot be reached, or `train.weight_transfer` is
-            not possible with the cluster's GPUs.
+        ConfigError: Ray is not installed, or a phone cannot be reached.
+        ClusterError: see `reserve`.
     """
     if config.rollout.launcher == "local" or folder is None:
         return await _started(RolloutWorker(config, folder, run, version=version))
+    own = None
+    if reservation is None:
+        own = reservation = reserve(config, learns=False)
+        config = reservation.layout.applied_to(config)
     ray = ray_cluster.join_cluster()
-    rollout, train = config.rollout, config.train
-    # Now that the cluster's GPUs are known.
-    TransportChoice(rollout=rollout, train=train, lora=config.model.lora).check()
-    tree, here, count = config.to_dict(), run and run.absolute(), rollout.actors
+    tree, here, slots = config.to_dict(), run and run.absolute(), reservation.layout.engines
     phones = await _shared_phones(config, here)
-    remote = ray.remote(RolloutActor).options(
-        num_cpus=0,  # episodes mostly wait; the engine has its own threads
-        num_gpus=ray_cluster.gpus_per_actor(count, train.ranks),
-        max_concurrency=1000,
-    )
+    remote = ray.remote(RolloutActor)
     actors = [
-        remote.remote(tree, folder.absolute(), here, (k, count), phones, version)
-        for k in range(count)
+        remote.options(**reservation.options(slot), max_concurrency=1000).remote(
+            tree, folder.absolute(), here, (number, len(slots)), phones, version
+        )
+        for number, slot in enumerate(slots)
     ]
-    return await _started(RolloutWorkerGroup(actors, rollout, train.deadline_s, phones))
+    return await _started(
+        RolloutWorkerGroup(actors, config.rollout, config.train.deadline_s, phones, own)
+    )
 
 
 async def _started(rollouts: AnyRollouts) -> AnyRollouts:

@@ -1,7 +1,6 @@
 """Check a job before any work starts: every name resolves and every dependency is installed."""
 
 import logging
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -10,8 +9,7 @@ from typing import Any
 
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
-from agentrl.cluster import ray_cluster
-from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig, changed_settings
+from agentrl.config import Config, ModelConfig, RolloutConfig, changed_settings
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import (
@@ -43,6 +41,7 @@ from agentrl.rollout.make_env import (
     own_kwargs,
     with_allowed_apps,
 )
+from agentrl.rollout.rollout_worker_group import plan_job
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import open_settings
 from agentrl.training.custom_classes import custom_classes
@@ -131,6 +130,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
             **({"custom classes": classes} if (classes := custom_classes(config)) else {}),
             **lengths.measured,
         },
+        "placement": plan_job(config, learns=True).describe(),
         "budget": estimate_work(config),
         "not checked": ["memory and disk space", *lengths.unchecked, *unverified],
     }
@@ -153,6 +153,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         return count
     if learns:
         config.validate_for_training()
+    config = plan_job(config, learns=learns).applied_to(config)
+    config.validate()
     if learns or engine.uses_attention:
         _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
@@ -168,35 +170,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
 
         lora_adapters.check(config.model)
     TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
-    if learns:
-        _check_ranks(config.train, config.rollout)
     return count
-
-
-def _check_ranks(train: TrainConfig, rollout: RolloutConfig) -> None:
-    """Check that this machine has room for the ranks; a cluster elsewhere is not checked."""
-    ranks = train.ranks
-    if ranks == 1:
-        return
-    if rollout.launcher == "local":
-        raise ConfigError(
-            f"train.ranks={ranks} needs rollout.launcher=ray: "
-            "the local launcher trains in this process alone"
-        )
-    if os.environ.get("RAY_ADDRESS") or ray_cluster.cluster_gpus() is not None:
-        return
-    gpus = transport_choice.num_gpus(rollout)
-    if gpus and ranks > gpus:
-        raise ConfigError(
-            f"train.ranks={ranks}: NCCL needs one GPU per rank, and this machine has {gpus}; set "
-            f"train.ranks={gpus} or fewer"
-        )
-    most = max(2, ray_cluster.cores())
-    if not gpus and ranks > most:
-        raise ConfigError(
-            f"train.ranks={ranks}: without a GPU, ranks share this machine's {ray_cluster.cores()} "
-            f"cores; set train.ranks={most} or fewer"
-        )
 
 
 def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:

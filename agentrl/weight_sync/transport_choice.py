@@ -1,24 +1,24 @@
 """Selects and validates how weights get to the engines, by the configuration and the GPUs."""
 
-import os
 from dataclasses import dataclass
-from importlib.util import find_spec
 
-from agentrl.cluster import ray_cluster
+from agentrl.cluster.reservation import find_nodes
 from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
+from agentrl.config.bounds import AUTO
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ENGINE, TRANSPORT
 from agentrl.policies.engines.engine import Engine
 from agentrl.policies.open_model import engine_class
 from agentrl.weight_sync.weight_transport import WeightTransport
 
-AUTO = "auto"
-"""The value of `train.weight_transfer` that leaves the choice to this module."""
-
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TransportChoice:
-    """How weights get from the learner to the engines."""
+    """How weights get from the learner to the engines.
+
+    The settings are those of a planned job, whose `rollout.place` is decided; see
+    `Layout.applied_to`.
+    """
 
     rollout: RolloutConfig
     train: TrainConfig
@@ -44,18 +44,18 @@ class TransportChoice:
         if self.rollout.sleep:
             self._check_sleep(gpus)
 
-    def _check_gpus(self, setting: str, transport: type[WeightTransport], gpus: int | None) -> None:
+    def _check_gpus(self, setting: str, transport: type[WeightTransport], gpus: int) -> None:
         needs = transport.needs
         if needs.gpus is not None and gpus == 0:
             raise ConfigError(
                 f"{setting} needs a GPU, and there is none; set train.weight_transfer=file"
             )
-        if gpus is not None and needs.gpus == "different" and self._share_a_gpu(gpus):
+        if needs.gpus == "different" and self._share_gpus:
             raise ConfigError(
                 f"{setting}: engine and learner share a GPU ({self._counts(gpus)}), but it "
                 f"connects different ones; {self._alternative('same')}"
             )
-        if gpus is not None and needs.gpus == "same" and not self._share_a_gpu(gpus):
+        if needs.gpus == "same" and not self._share_gpus:
             raise ConfigError(
                 f"{setting}: engine and learner are on different GPUs ({self._counts(gpus)}), "
                 f"which share no memory; {self._alternative('different')}"
@@ -97,7 +97,7 @@ class TransportChoice:
                 f"{setting}: model.lora.serve=adapter needs train.weight_transfer=file or auto"
             )
 
-    def _check_sleep(self, gpus: int | None) -> None:
+    def _check_sleep(self, gpus: int) -> None:
         if not self._engine.capabilities.sleeps or gpus == 0:
             able = [
                 one.name for one in ENGINE.extensions()
@@ -111,7 +111,7 @@ class TransportChoice:
             raise ConfigError(
                 "rollout.sleep=true: with train.mode=async engines play while the learner updates"
             )
-        if gpus is not None and not self._share_a_gpu(gpus):
+        if not self._share_gpus:
             raise ConfigError(
                 "rollout.sleep=true: engine and learner are on different GPUs "
                 f"({self._counts(gpus)}), so sleeping frees no memory; remove rollout.sleep"
@@ -132,7 +132,7 @@ class TransportChoice:
         """The class of the transport."""
         return transport_class(self.transport())
 
-    def _suits(self, transport: type[WeightTransport], gpus: int | None) -> bool:
+    def _suits(self, transport: type[WeightTransport], gpus: int) -> bool:
         """Whether a transport is certain to work."""
         needs = transport.needs
         if not issubclass(self._engine, needs.engine):
@@ -141,20 +141,17 @@ class TransportChoice:
             return False
         if needs.gpus is None:
             return True
-        if not gpus or self.num_workers > 1:
+        if not gpus or (needs.max_workers is not None and self.num_workers > needs.max_workers):
             return False
-        if not self._share_a_gpu(gpus):
-            return needs.gpus == "different"
-        # With several GPUs it is unknown which of them a learner and an engine share.
-        is_known = self.rollout.launcher == "local" or gpus == 1
-        return needs.gpus == "same" and is_known
+        return needs.gpus == ("same" if self._share_gpus else "different")
 
     def sleeps(self) -> bool:
         """Whether engines sleep while the learner computes on their GPU."""
         if self.rollout.sleep is not None:
             return self.rollout.sleep
-        shares = self.transport_class().needs.gpus == "same"
-        return self.train.mode == "sync" and shares and self._engine.capabilities.sleeps
+        if self.train.mode != "sync" or not self._engine.capabilities.sleeps:
+            return False
+        return self._share_gpus and num_gpus(self.rollout) > 0
 
     @property
     def serves_adapters(self) -> bool:
@@ -185,11 +182,10 @@ class TransportChoice:
             for one in named
         )
 
-    def _share_a_gpu(self, gpus: int) -> bool:
-        """See `ray_cluster.gpus_per_actor`; in one process, both use the first GPU."""
-        if self.rollout.launcher == "local":
-            return True
-        return gpus < self.rollout.actors + self.train.ranks
+    @property
+    def _share_gpus(self) -> bool:
+        """See `placement.plan_layout`; in one process, both use the first GPU."""
+        return self.rollout.launcher == "local" or self.rollout.place == "together"
 
     def _counts(self, gpus: int) -> str:
         return f"{self.rollout.actors} engines, {self.train.ranks} ranks, {gpus} GPUs"
@@ -220,15 +216,6 @@ def _names_of(engine: type[Engine]) -> str:
     return " or ".join(names) or engine.__name__
 
 
-def num_gpus(rollout: RolloutConfig) -> int | None:
-    """Number of GPUs of the job; None for a cluster that has not been joined yet."""
-    if rollout.launcher == "ray":
-        if (count := ray_cluster.cluster_gpus()) is not None:
-            return count
-        if os.environ.get("RAY_ADDRESS"):
-            return None
-    if find_spec("torch") is None:
-        return 0
-    import torch
-
-    return torch.cuda.device_count()
+def num_gpus(rollout: RolloutConfig) -> int:
+    """Number of GPUs that the job can use."""
+    return sum(node.gpus for node in find_nodes(rollout.launcher))

@@ -18,8 +18,8 @@ from agentrl.errors import ClusterError
 class FakeRay(SimpleNamespace):
     """As much of Ray as the cluster knows."""
 
-    def __init__(self, gpus: float = 0, running: bool = False) -> None:
-        super().__init__(gpus=gpus, running=running)
+    def __init__(self, running: bool = False) -> None:
+        super().__init__(running=running)
 
     def is_initialized(self) -> bool:
         return self.running
@@ -29,23 +29,6 @@ class FakeRay(SimpleNamespace):
 
     def shutdown(self) -> None:
         self.running = False
-
-    def cluster_resources(self) -> dict[str, float]:
-        return {"CPU": 2.0} | ({"GPU": self.gpus} if self.gpus else {})
-
-
-@pytest.mark.parametrize(
-    ("gpus", "actors", "ranks", "share"),
-    [(0, 1, 1, 0.0), (4, 2, 2, 1.0), (1, 1, 1, 0.5), (2, 2, 1, 0.5), (1, 5, 1, 0.1666)],
-)
-def test_every_actor_finds_its_share_on_one_gpu(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, actors: int, ranks: int, share: float
-) -> None:
-    monkeypatch.setitem(sys.modules, "ray", FakeRay(gpus))
-    found = ray_cluster.gpus_per_actor(actors, ranks)
-    assert found == share
-    if gpus:
-        assert gpus * int(1 / found) >= actors + ranks
 
 
 @pytest.mark.parametrize("running", [True, False])

@@ -6,11 +6,10 @@ from base64 import b64decode
 
 import pytest
 
-from agentrl.cluster import ray_cluster
+from agentrl import accelerators
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout.rollout_worker_group import RayLink
-from agentrl.weight_sync import transport_choice
+from agentrl.rollout.rollout_worker_group import RayLink, plan_job
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.vllm_transport import VLLMClient
@@ -33,13 +32,15 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 
 
 def transport(config):
+    config = plan_job(config, learns=True).applied_to(config)
     return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
 
 
 @pytest.fixture
 def with_gpus(monkeypatch):
-    """As many as a joined cluster would have: none are here."""
-    return lambda count: monkeypatch.setattr(transport_choice, "num_gpus", lambda config: count)
+    """As many as this machine had: none are here."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return lambda count: monkeypatch.setattr(accelerators, "count", lambda: count)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +52,15 @@ def with_gpus(monkeypatch):
         (4, job(launcher="local"), "ipc", True),
         (2, job(), "nccl", False),
         (4, job(actors=2, ranks=2), "nccl", False),
-        (2, job(actors=2, ranks=2), "file", False),
-        (2, job(actors=2, ranks=2, sleep=True), "file", True),
+        (2, job(actors=2, ranks=2), "ipc", True),
+        (2, job(actors=2, ranks=2, sleep=True), "ipc", True),
         (1, job(mode="async"), "ipc", False),
         (1, job(sleep=False), "ipc", False),
         (1, job(engine="hf"), "file", False),
-        (1, job("file"), "file", False),
+        (1, job("file"), "file", True),
         (0, job("shared"), "shared", False),
-        (1, job(rank=4, serve="adapter"), "file", False),
-        (4, job(kwargs={"tensor_parallel_size": 2}), "file", False),
+        (1, job(rank=4, serve="adapter"), "file", True),
+        (4, job(kwargs={"tensor_parallel_size": 2}), "nccl", False),
     ],
 )
 def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config, kind, sleeps):
@@ -67,12 +68,6 @@ def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config,
     transport(config).check()
     assert transport(config).transport() == kind
     assert transport(config).sleeps() is sleeps
-
-
-def test_weights_are_published_as_files_by_default(with_gpus):
-    with_gpus(1)
-    assert transport(Config()).transport() == "file"
-    assert not transport(Config()).sleeps()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +78,7 @@ def test_weights_are_published_as_files_by_default(with_gpus):
         (1, job("nccl"), "1 engines, 1 ranks, 1 GPUs.*set train.weight_transfer=ipc"),
         (8, job("nccl", launcher="local"), "set train.weight_transfer=ipc"),
         (2, job("ipc"), "different GPUs.*set train.weight_transfer=nccl"),
-        (1, job("ipc", kwargs={"tensor_parallel_size": 2}), "on several GPUs"),
+        (4, job("ipc", kwargs={"tensor_parallel_size": 2}), "set train.weight_transfer=nccl"),
         (
             1,
             job("ipc", engine="hf"),
@@ -104,15 +99,6 @@ def test_impossible_transfers_are_rejected_before_any_work(with_gpus, gpus, conf
     with_gpus(gpus)
     with pytest.raises(ConfigError, match=words):
         transport(config).check()
-
-
-def test_gpus_of_a_cluster_are_unknown_until_it_is_joined(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ray_cluster.cluster_gpus() is None
-    with pytest.raises(ConfigError, match="needs a GPU"):
-        transport(job("nccl")).check()
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    transport(job("nccl")).check()
 
 
 def test_evaluation_does_not_check_settings_of_the_learner(with_gpus):

@@ -197,6 +197,11 @@ class Engine(ABC):
         """Worker processes of one engine, each with a part of its weights on a GPU of its own."""
         return 1
 
+    @classmethod
+    def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:
+        """GPUs that one engine needs where there are any; 0 if it always does without."""
+        return cls.num_workers(engine_kwargs)
+
     @abstractmethod
     async def start(self) -> None:
         """Load the model and warm up, or connect to the server.

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from agentrl import accelerators
 from agentrl.errors import EngineError, boundary
 from agentrl.policies.engines.engine import (
     EngineCapabilities,
@@ -69,15 +70,12 @@ class HFEngine(TokenEngine):
         self._model = await self._in_thread(self._load)
 
     def _load(self) -> nn.Module:
-        import torch
-
-        on_gpu = self._device == "auto" and torch.cuda.is_available()
         model = load_model(
             self._path,
             model_adapter=self._encoder.model_adapter,
             dtype=self.settings.dtype,
             attention=self.settings.attention,
-            device=("cuda" if on_gpu else "cpu") if self._device == "auto" else self._device,
+            device=str(accelerators.device()) if self._device == "auto" else self._device,
         )
         return model.eval().requires_grad_(False)
 

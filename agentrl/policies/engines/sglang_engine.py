@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl import extras
 from agentrl.config import RolloutConfig
+from agentrl.config.bounds import AUTO
 from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies.engines.chat_completions import data_url
 from agentrl.policies.engines.engine import (
@@ -72,7 +73,7 @@ class SGLangEngine(TokenEngine):
                 f"rollout.engine_kwargs.{others[0]}: a server that runs already has its arguments; "
                 "remove it, or remove url"
             )
-        if rollout.actors > 1:
+        if rollout.actors not in (1, AUTO):
             raise ConfigError(
                 f"rollout.actors={rollout.actors}: one SGLang server answers one actor; set "
                 "rollout.actors=1, or remove rollout.engine_kwargs.url so that each starts its own"
@@ -88,6 +89,11 @@ class SGLangEngine(TokenEngine):
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
         """See `Engine.num_workers`."""
         return int(engine_kwargs.get("tp_size", 1)) * int(engine_kwargs.get("pp_size", 1))
+
+    @classmethod
+    def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:
+        """See `Engine.num_gpus`."""
+        return 0 if engine_kwargs.get("url") is not None else cls.num_workers(engine_kwargs)
 
     async def start(self) -> None:
         """Start the server or connect to it, and generate a first reply.

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl import extras
+from agentrl import accelerators, extras
 from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies.engines.engine import (
     EngineCapabilities,
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from agentrl.policies.models import ModelAdapter
+
+_MAX_MEMORY_SHARE = 0.92
+"""VLLM's default."""
+_RESERVE = 0.03
+"""Share of a GPU's memory that is left free, for what vLLM does not count."""
 
 
 class VLLMEngine(TokenEngine):
@@ -113,10 +118,8 @@ class VLLMEngine(TokenEngine):
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
         """See `Engine.num_workers`."""
-        tensor, pipeline = (
-            int(engine_kwargs.get(f"{kind}_parallel_size", 1)) for kind in ("tensor", "pipeline")
-        )
-        return tensor * pipeline
+        kinds = ("tensor", "pipeline", "data")
+        return math.prod(int(engine_kwargs.get(f"{kind}_parallel_size", 1)) for kind in kinds)
 
     async def start(self) -> None:
         """Start the engine and generate a first reply.
@@ -143,8 +146,6 @@ class VLLMEngine(TokenEngine):
         await self.generate(warm_up, Sampling(max_new_tokens=2))
 
     def _configure(self) -> tuple[Any, Any]:
-        import torch
-
         try:
             from vllm import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
@@ -152,10 +153,16 @@ class VLLMEngine(TokenEngine):
             raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
         defaults: dict[str, Any] = {}
         defaults |= self._encoder.model_adapter.engine_arguments()
-        if not torch.cuda.is_available():
+        if not accelerators.count():
             defaults |= {"enforce_eager": True, "skip_mm_profiling": True}
-            if self._arguments.get("tensor_parallel_size", 1) == 1:
+            if self.num_workers(self._arguments) == 1:
                 defaults["distributed_executor_backend"] = ONE_PROCESS
+        else:
+            defaults["gpu_memory_utilization"] = _memory_share()
+            if self.num_workers(self._arguments) > 1:
+                # In a Ray actor, vLLM would start its workers by Ray, and wait for GPUs that the
+                # actor itself has reserved.
+                defaults["distributed_executor_backend"] = "mp"
         try:
             return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
         except (TypeError, ValueError) as error:
@@ -205,7 +212,6 @@ class VLLMEngine(TokenEngine):
         return request
 
     def _parameters(self, sampling: Sampling) -> Any:
-        import torch
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -214,7 +220,7 @@ class VLLMEngine(TokenEngine):
         return SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_new_tokens,
-            seed=sampling.seed % 2**63 if torch.cuda.is_available() else None,
+            seed=sampling.seed % 2**63 if accelerators.count() else None,
             logprobs=0,
             logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -math.inf),
             stop_token_ids=[*self._encoder.eos_token_ids, *sampling.stop_token_ids],
@@ -385,6 +391,11 @@ class VLLMEngine(TokenEngine):
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.shutdown(timeout=1)
+
+
+def _memory_share() -> float:
+    """The share of a GPU's memory for vLLM, where a learner may already have some of it."""
+    return min(_MAX_MEMORY_SHARE, math.floor((accelerators.free_share() - _RESERVE) * 100) / 100)
 
 
 def _max_lora_rank(rank: int) -> int:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from agentrl import accelerators
+
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as `max_lora_rank`."""
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
@@ -19,8 +21,6 @@ halves the speed on two cores. It replaces the short name "uni" by "mp", but not
 @contextmanager
 def vllm_environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for vLLM and its processes, except those set by the user."""
-    import torch
-
     from agentrl.policies import torch_companions
 
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -36,7 +36,7 @@ def vllm_environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterat
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
-    if not torch.cuda.is_available():
+    if not accelerators.count():
         settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
         # Even in eager mode, vLLM compiles two small functions of its sampler. That takes seconds
         # for the first reply and each new batch size, and needs a C++ compiler.

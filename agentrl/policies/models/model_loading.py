@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentrl import accelerators
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import MODEL
 from agentrl.policies.models.model_adapter import ModelAdapter, read_json
@@ -142,10 +143,9 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
         )
     if attention != "auto":
         return attention
-    import torch
     from transformers.utils import is_flash_attn_2_available
 
-    fast = torch.cuda.is_available() and dtype != "float32" and is_flash_attn_2_available()
+    fast = accelerators.is_cuda() and dtype != "float32" and is_flash_attn_2_available()
     return "flash_attention_2" if fast else "eager" if caps else "sdpa"
 
 

@@ -12,8 +12,9 @@ import torch
 
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
-from agentrl.errors import AgentRLError, ConfigError, LearnerError
+from agentrl.errors import AgentRLError, LearnerError
 from agentrl.training.learner.learner import Learner
 
 P = ParamSpec("P")
@@ -172,30 +173,29 @@ AnyLearner = Learner | LearnerGroup
 """The learner wherever it runs, as the training loop uses it; every call blocks."""
 
 
-def open_learner(config: Config, folder: Path, run: Path | None = None) -> AnyLearner:
+def open_learner(
+    config: Config, folder: Path, reservation: Reservation, run: Path | None = None
+) -> AnyLearner:
     """Start the learner in this process or in Ray actors, by `rollout.launcher`.
 
     Args:
-        config: job configuration.
+        config: job configuration, as `Layout.applied_to` returns it.
         folder: the model to start from, in the Hugging Face format.
+        reservation: where the ranks run.
         run: the run's folder, for the logs of the ranks; None keeps no logs.
 
     Raises:
-        ConfigError: the model cannot be loaded, Ray is not installed, or several ranks are
-            configured without Ray.
+        ConfigError: the model cannot be loaded.
         LearnerError: a rank did not start.
     """
-    ranks = config.train.ranks
     if config.rollout.launcher == "local":
-        if ranks > 1:
-            raise ConfigError(f"train.ranks={ranks}: several ranks need rollout.launcher=ray")
-
         return Learner(config, folder)
     ray = ray_cluster.join_cluster()
-    remote = ray.remote(LearnerActor).options(
-        num_cpus=0, num_gpus=ray_cluster.gpus_per_actor(config.rollout.actors, ranks)
-    )
-    group = LearnerGroup([remote.remote() for _ in range(ranks)], config.train.deadline_s)
+    remote = ray.remote(LearnerActor)
+    actors = [
+        remote.options(**reservation.options(slot)).remote() for slot in reservation.layout.ranks
+    ]
+    group = LearnerGroup(actors, config.train.deadline_s)
     try:
         group.start(config.to_dict(), folder.absolute(), run and run.absolute())
     except BaseException:

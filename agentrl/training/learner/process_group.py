@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from agentrl import accelerators
 from agentrl.training.learner.sequence_parallel import Slice
 
 
@@ -77,14 +78,15 @@ def join(
         deadline_s: timeout of every collective operation.
         sharing: number of ranks that share the tokens of a row; divides `world_size`.
     """
-    device = torch.device("cuda", _local_gpu(rank)) if torch.cuda.is_available() else _CPU
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    # Under Ray each actor sees only its own accelerator; elsewhere every rank sees all of them.
+    device = accelerators.device(rank)
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(device.index)
     owner = not dist.is_initialized()
     if owner:
         where = {"init_method": rendezvous} if rendezvous else {"store": HashStore()}
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            _backend(device),
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=deadline_s),
@@ -108,9 +110,8 @@ def _slice(rank: int, sharing: int, deadline_s: float) -> Slice:
     return Slice(number=rank % sharing, count=sharing, group=group)
 
 
-_CPU = torch.device("cpu")
-
-
-def _local_gpu(rank: int) -> int:
-    # Under Ray each actor sees only its own GPU; elsewhere every rank sees all of them.
-    return rank % torch.cuda.device_count()
+def _backend(device: torch.device) -> str:
+    """Of collective operations: gloo on the CPU, and the accelerator's own, such as nccl."""
+    if device.type == "cpu":
+        return "gloo"
+    return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"

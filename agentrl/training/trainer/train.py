@@ -19,7 +19,7 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.make_env import baseline_players
-from agentrl.rollout.rollout_worker_group import open_rollouts
+from agentrl.rollout.rollout_worker_group import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.long_prompts import skip_long_prompts
@@ -172,10 +172,13 @@ async def _train(
                 strict = config.model.chat in ("auto", "template")
                 check_template(open_encoder(config.model, start), start, strict=strict)
         job = skip_long_prompts(config, start)
-        rollouts = await open_rollouts(job, start, folder.path)
+        reservation = reserve(job)
+        opened.callback(reservation.release)
+        job = reservation.layout.applied_to(job)
+        rollouts = await open_rollouts(job, start, folder.path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
-        learner = opened.enter_context(closing(open_learner(job, start, folder.path)))
+        learner = opened.enter_context(closing(open_learner(job, start, reservation, folder.path)))
         recorder = opened.enter_context(
             closing(Recorder(folder.path, frames="none", writer="trainer"))
         )

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError, LearnerError
+from agentrl.rollout.rollout_worker_group import reserve
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_group import open_learner
 from tests.training.samples import sample
@@ -21,7 +22,7 @@ def two_ranks(tiny_vlm):
     config = settings()
     config.rollout.launcher = "ray"
     config.train.ranks = 2
-    group = open_learner(config, tiny_vlm)
+    group = open_learner(config, tiny_vlm, reserve(config))
     yield group
     group.close()
     ray_cluster.leave_cluster()
@@ -78,11 +79,3 @@ def test_a_dead_rank_is_noticed_at_once(two_ranks, model_adapter):
         two_ranks.update(samples_of_different_lengths(model_adapter))
     assert "\n" not in str(died.value)
     assert "--resume" in str(died.value)
-
-
-def test_several_ranks_need_ray(tiny_vlm):
-    config = settings()
-    config.rollout.launcher = "local"
-    config.train.ranks = 2
-    with pytest.raises(ConfigError, match=r"train\.ranks=2"):
-        open_learner(config, tiny_vlm)

@@ -1,0 +1,71 @@
+"""This process's accelerators, whatever their make: CUDA, ROCm, Ascend, XPU.
+
+Nothing else in the package asks for CUDA. Vendors' plug-ins, such as `torch_npu`, add their devices
+to `torch.accelerator` when torch is imported.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+RAY_RESOURCES = ("GPU", "NPU", "TPU", "HPU")
+"""The names of accelerators among Ray's resources; those of NVIDIA, AMD and Intel are `GPU`."""
+_ASK_S = 300.0
+"""For a process that imports torch, on a busy machine."""
+
+
+def count() -> int:
+    """The number of accelerators that this process sees; 0 without torch."""
+    if find_spec("torch") is None:
+        return 0
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
+
+def device(number: int = 0) -> torch.device:
+    """An accelerator, or the CPU if there is none.
+
+    Args:
+        number: of the accelerator; larger ones wrap around.
+    """
+    import torch
+
+    if not (found := count()):
+        return torch.device("cpu")
+    kind = torch.accelerator.current_accelerator()
+    assert kind is not None, "there is an accelerator"
+    return torch.device(kind.type, number % found)
+
+
+def is_cuda() -> bool:
+    """Whether there are accelerators and torch calls them `cuda`: NVIDIA's and AMD's."""
+    return device().type == "cuda"
+
+
+def free_share() -> float:
+    """The smallest share of its memory that an accelerator has free, between 0 and 1.
+
+    Measured by a process of its own, as a process that asks keeps some of the memory itself.
+    """
+    asks = "import torch; a = torch.accelerator; "
+    asks += "print(min(f / t for f, t in map(a.get_memory_info, range(a.device_count()))))"
+    done = subprocess.run(
+        [sys.executable, "-c", asks], capture_output=True, text=True, timeout=_ASK_S, check=True
+    )
+    return float(done.stdout)
+
+
+def name(number: int = 0) -> str:
+    """The product's name, or else the device's, such as `npu:0`."""
+    import torch
+
+    found = device(number)
+    properties = torch.get_device_module(found).get_device_properties(found.index or 0)
+    return str(getattr(properties, "name", found))

@@ -1,0 +1,284 @@
+"""Where the engines and the learner's ranks of a job run, planned before any of them starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentrl.config import Config, RolloutConfig, TrainConfig
+from agentrl.config.bounds import AUTO
+from agentrl.errors import ConfigError
+from agentrl.text import pluralize
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Node:
+    """A machine of the cluster."""
+
+    address: str
+    """Its IP address, or another name in messages."""
+    cpus: int
+    gpus: int = 0
+    """Accelerators of any make."""
+    id: str = ""
+    """Ray's id; empty while Ray does not run."""
+    resource: str = "GPU"
+    """Ray's name for its accelerators."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Slot:
+    """The place of one engine or rank."""
+
+    node: Node
+    gpus: tuple[int, ...] = ()
+    """Numbers of its GPUs, from 0 on each node; empty if it uses none."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Layout:
+    """The places of all engines and ranks."""
+
+    nodes: tuple[Node, ...]
+    """Of the cluster, in the order in which they are filled."""
+    engines: tuple[Slot, ...]
+    ranks: tuple[Slot, ...]
+
+    @property
+    def together(self) -> bool:
+        """Whether each engine shares its GPU with a rank."""
+        return any(slot.gpus for slot in self.ranks) and self.engines == self.ranks
+
+    @property
+    def apart(self) -> bool:
+        """Whether no engine shares a GPU with a rank."""
+        return not {*self.engines} & {slot for slot in self.ranks if slot.gpus}
+
+    def applied_to(self, config: Config) -> Config:
+        """The configuration with the numbers of engines and ranks, and their place, decided."""
+        rollout = replace(config.rollout, actors=len(self.engines))
+        if any(slot.gpus for slot in self.ranks):
+            rollout = replace(rollout, place="together" if self.together else "apart")
+        ranks = len(self.ranks) or config.train.ranks  # without a learner, they do not matter
+        return replace(config, rollout=rollout, train=replace(config.train, ranks=ranks))
+
+    def describe(self) -> dict[str, Any]:
+        """What runs on each GPU, or on each node without one, for `--dry-run`."""
+        what: dict[tuple[Node, int | None], list[str]] = {}
+        for kind, slots in (("rank", self.ranks), ("engine", self.engines)):
+            for number, slot in enumerate(slots):
+                for gpu in slot.gpus or (None,):
+                    what.setdefault((slot.node, gpu), []).append(f"{kind} {number}")
+        found: dict[str, Any] = {}
+        for node in self.nodes:
+            on_node = ", ".join(what.get((node, None), ()))
+            gpus = {g: ", ".join(what.get((node, g), ["unused"])) for g in range(node.gpus)}
+            found[node.address] = (
+                {f"{node.resource} {gpu}": user for gpu, user in gpus.items()}
+                | ({"no GPU": on_node} if on_node else {})
+                if gpus
+                else on_node or "unused"
+            )
+        return found
+
+
+def plan_layout(
+    nodes: Sequence[Node],
+    rollout: RolloutConfig,
+    train: TrainConfig | None,
+    gpus_per_engine: int = 1,
+) -> Layout:
+    """Decide where engines and ranks run.
+
+    Args:
+        nodes: the cluster's; those that come first are filled first.
+        rollout: the number of engines, and whether they share GPUs with ranks.
+        train: the number of ranks; None without a learner.
+        gpus_per_engine: GPUs that one engine needs, all on one node, if the cluster has any; 0 for
+            a server elsewhere.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    with_gpus = [node for node in nodes if node.gpus]
+    if not with_gpus or not (gpus_per_engine or train):
+        return _without_gpus(nodes, rollout, train, gpus_per_engine)
+    plan = _Plan(with_gpus, rollout, train, gpus_per_engine)
+    engines, ranks = plan.place()
+    if not gpus_per_engine:
+        engines = _spread(plan.num_engines, nodes)
+    return Layout(nodes=tuple(nodes), engines=engines, ranks=ranks)
+
+
+def _without_gpus(
+    nodes: Sequence[Node],
+    rollout: RolloutConfig,
+    train: TrainConfig | None,
+    gpus_per_engine: int,
+) -> Layout:
+    """Spread over the nodes' cores; with `auto`, one engine on each node, and a single rank."""
+    if rollout.place != AUTO:
+        raise ConfigError(
+            f"rollout.place={rollout.place}: decides which GPUs engines and ranks use, and there "
+            "is none; remove it"
+        )
+    engines = rollout.actors
+    if isinstance(engines, str):
+        engines = len(nodes) if gpus_per_engine else 1
+    ranks = 0
+    if train is not None:
+        ranks = train.sequence_parallel if isinstance(train.ranks, str) else train.ranks
+    cores = sum(node.cpus for node in nodes)
+    if ranks > max(2, cores):
+        raise ConfigError(
+            f"train.ranks={ranks}: without a GPU, ranks share the {cores} cores of "
+            f"{_list(node.address for node in nodes)}; set train.ranks={max(2, cores)} or fewer"
+        )
+    return Layout(nodes=tuple(nodes), engines=_spread(engines, nodes), ranks=_spread(ranks, nodes))
+
+
+def _spread(count: int, nodes: Sequence[Node]) -> tuple[Slot, ...]:
+    """Evenly over the nodes, neighbors on the same node."""
+    return tuple(Slot(node=nodes[number * len(nodes) // count]) for number in range(count))
+
+
+class _Plan:
+    """Engines and ranks on GPUs."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        rollout: RolloutConfig,
+        train: TrainConfig | None,
+        gpus_per_engine: int,
+    ) -> None:
+        self._nodes, self._each = nodes, gpus_per_engine
+        self._rollout, self._train = rollout, train
+        self._total = sum(node.gpus for node in nodes)
+        self._engines = None if isinstance(rollout.actors, str) else rollout.actors
+        self._ranks: int | None = 0
+        self._multiple = 1
+        if train is not None:
+            self._multiple = train.sequence_parallel
+            self._ranks = None if isinstance(train.ranks, str) else train.ranks
+
+    @property
+    def num_engines(self) -> int:
+        """The number of engines that use no GPU."""
+        return self._engines or 1
+
+    def place(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+        """The slots of engines and ranks."""
+        if self._train is not None and self._each and self._shares():
+            return self._together()
+        return self._apart()
+
+    def _shares(self) -> bool:
+        """Whether engines share GPUs with ranks."""
+        place = self._rollout.place
+        if place == AUTO:
+            asynchronous = self._train is not None and self._train.mode == "async"
+            if self._each > 1 or (asynchronous and self._total > 1):
+                return False
+            if self._engines is None or self._ranks is None:
+                return True
+            return self._engines * self._each + self._ranks > self._total
+        return place == "together"
+
+    def _together(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+        if self._each > 1:
+            raise ConfigError(
+                f"rollout.place=together: an engine on {self._each} GPUs does not share them with "
+                "ranks; set rollout.place=apart, or rollout.engine_kwargs to one GPU per engine"
+            )
+        known = self._ranks or self._engines
+        count = known or self._total // self._multiple * self._multiple
+        engines, ranks = self._engines or count, self._ranks or count
+        if engines != ranks:
+            raise ConfigError(
+                f"rollout.actors={engines}, train.ranks={ranks}: if they share GPUs, each engine "
+                f"needs one rank, and without sharing they need {pluralize(engines + ranks, 'GPU')}"
+                f" and the cluster has {self._has()}. Set both to the same number"
+            )
+        if count > self._total or not count:
+            raise ConfigError(
+                f"train.ranks={ranks or self._multiple}: one GPU per rank, and the cluster has "
+                f"{self._has()}; set train.ranks and rollout.actors to {self._total} or fewer"
+            )
+        if count % self._multiple:
+            raise self._not_divisible(count)
+        slots = tuple(self._cards()[:count])
+        return slots, slots
+
+    def _apart(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+        engines, ranks = self._engines, self._ranks
+        if engines is None and ranks is None:
+            ranks = max(1, self._total // 2 // self._multiple) * self._multiple
+        if engines is None:
+            assert ranks is not None
+            engines = max(1, self._room(reserved=ranks)) if self._each else 1
+        if ranks is None:
+            left = self._total - engines * self._each
+            ranks = max(1, left // self._multiple) * self._multiple
+        placed, free = self._place_engines(engines)
+        if len(placed) < engines or sum(free) < ranks:
+            raise self._too_small(engines, ranks, free)
+        taken = {(slot.node, gpu) for slot in placed for gpu in slot.gpus}
+        left_over = [s for s in self._cards() if (s.node, s.gpus[0]) not in taken]
+        return placed, tuple(left_over[:ranks])
+
+    def _place_engines(self, count: int) -> tuple[tuple[Slot, ...], list[int]]:
+        """Engines from the end, so that ranks have the first nodes; also the GPUs left per node."""
+        free = [node.gpus for node in self._nodes]
+        found: list[Slot] = []
+        for index in reversed(range(len(free))):
+            node = self._nodes[index]
+            while self._each and len(found) < count and free[index] >= self._each:
+                free[index] -= self._each
+                gpus = tuple(range(free[index], free[index] + self._each))
+                found.append(Slot(node=node, gpus=gpus))
+        if not self._each:
+            return tuple(Slot(node=self._nodes[0]) for _ in range(count)), free
+        return tuple(reversed(found)), free
+
+    def _room(self, reserved: int) -> int:
+        """The number of engines that fit besides the GPUs of ranks."""
+        for count in range(self._total // self._each, 0, -1):
+            placed, free = self._place_engines(count)
+            if len(placed) == count and sum(free) >= reserved:
+                return count
+        return 0
+
+    def _cards(self) -> list[Slot]:
+        """Every GPU, node by node."""
+        return [Slot(node=node, gpus=(gpu,)) for node in self._nodes for gpu in range(node.gpus)]
+
+    def _has(self) -> str:
+        counts = _list(f"{node.gpus} on {node.address}" for node in self._nodes)
+        return f"{self._total} ({counts})" if len(self._nodes) > 1 else str(self._total)
+
+    def _too_small(self, engines: int, ranks: int, free: Sequence[int]) -> ConfigError:
+        need = f"{engines} x {self._each} for rollout.actors={engines}"
+        if self._train is not None:
+            need += f" + {ranks} for train.ranks={ranks}"
+        total = engines * self._each + ranks
+        reason = f"the cluster has {self._has()}"
+        if total <= self._total:
+            reason += f", and an engine's {self._each} must be on one node"
+        remedy = "Lower one of them"
+        if self._each == 1 and self._rollout.place == "apart":
+            remedy += ", or set rollout.place=together"
+        elif self._each > 1:
+            remedy += ", or the GPUs of an engine in rollout.engine_kwargs"
+        return ConfigError(f"{pluralize(total, 'GPU')} needed: {need}; {reason}. {remedy}")
+
+    def _not_divisible(self, count: int) -> ConfigError:
+        return ConfigError(
+            f"train.sequence_parallel={self._multiple}: must divide the number of ranks, which is "
+            f"{count}; set rollout.actors or train.ranks"
+        )
+
+
+def _list(items: Iterable[str]) -> str:
+    return ", ".join(items)

@@ -1,0 +1,162 @@
+"""Where engines and ranks run: the plan, and what Ray makes of it on two raylets with fake GPUs."""
+
+import contextlib
+
+import pytest
+import ray
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.cluster_utils import Cluster
+
+from agentrl.cluster.placement import Node, plan_layout
+from agentrl.cluster.reservation import Reservation, find_nodes
+from agentrl.config import Config, RolloutConfig, TrainConfig
+from agentrl.errors import ClusterError, ConfigError
+
+TOGETHER = ["rank 0, engine 0", "rank 1, engine 1", "rank 2, engine 2", "rank 3, engine 3"]
+
+
+def nodes_with(*gpus):
+    return [Node(address=f"10.0.0.{k}", cpus=8, gpus=g) for k, g in enumerate(gpus, 1)]
+
+
+def plan(gpus, each=1, *, sequence_parallel=1, mode="sync", ranks="auto", **rollout):
+    train = TrainConfig(ranks=ranks, sequence_parallel=sequence_parallel, mode=mode)
+    return plan_layout(nodes_with(*gpus), RolloutConfig(**rollout), train, each)
+
+
+def shown(layout):
+    """What uses each GPU, node by node."""
+    return [list(node.values()) for node in layout.describe().values() if isinstance(node, dict)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        (plan([4]), [TOGETHER]),
+        (plan([2, 2]), [TOGETHER[:2], TOGETHER[2:]]),
+        (plan([0, 2]), [TOGETHER[:2]]),
+        (plan([1]), [TOGETHER[:1]]),
+        (plan([1], mode="async"), [TOGETHER[:1]]),
+        (plan([3], actors=2, ranks=2), [[*TOGETHER[:2], "unused"]]),
+        (plan([4], actors=2, ranks=2), [["rank 0", "rank 1", "engine 0", "engine 1"]]),
+        (plan([4], place="apart"), [["rank 0", "rank 1", "engine 0", "engine 1"]]),
+        (plan([4], mode="async"), [["rank 0", "rank 1", "engine 0", "engine 1"]]),
+        (plan([5], sequence_parallel=2), [[*TOGETHER, "unused"]]),
+        (plan([4], 2), [["rank 0", "rank 1", "engine 0", "engine 0"]]),
+        (plan([1, 3], 2, ranks=2), [["rank 0"], ["rank 1", "engine 0", "engine 0"]]),
+        (plan([4], 2, actors=1), [["rank 0", "rank 1", "engine 0", "engine 0"]]),
+    ],
+)
+def test_each_gpu_has_its_engine_and_rank(layout, expected):
+    assert shown(layout) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "settings", "said"),
+    [
+        ([1], {"place": "apart"}, r"2 GPUs needed: 1 x 1 for .* \+ 1 for .*ranks=1.* has 1\."),
+        ([2, 2], {"each": 4, "ranks": 1}, r"5 GPUs needed: 1 x 4 .*has 4 \(2 on 10\.0\.0\.1, 2 on"),
+        ([2, 2], {"each": 3, "ranks": 1}, r"4 GPUs needed.*an engine's 3 must be on one node"),
+        ([4], {"actors": 2, "ranks": 4}, r"without sharing they need 6 GPUs and the cluster has 4"),
+        ([2], {"actors": 3, "ranks": 3}, r"one GPU per rank, and the cluster has 2"),
+        ([4], {"each": 2, "place": "together"}, r"an engine on 2 GPUs does not share them"),
+        ([3], {"actors": 3, "sequence_parallel": 2}, r"must divide the number .* which is 3"),
+        ([1], {"sequence_parallel": 2}, r"one GPU per rank, and the cluster has 1"),
+        ([0], {"place": "together"}, r"rollout\.place=together: .* there is none; remove it"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_with_the_arithmetic(gpus, settings, said):
+    with pytest.raises(ConfigError, match=said):
+        plan(gpus, **settings)
+
+
+def test_without_gpus_nodes_share_the_work_evenly():
+    layout = plan([0, 0], ranks=2)
+    assert layout.describe() == {"10.0.0.1": "rank 0, engine 0", "10.0.0.2": "rank 1, engine 1"}
+    config = layout.applied_to(Config())
+    assert (config.rollout.actors, config.train.ranks) == (2, 2)
+
+
+def test_evaluation_uses_every_gpu_for_engines():
+    layout = plan_layout(nodes_with(2, 3), RolloutConfig(), None, 2)
+    assert shown(layout) == [["engine 0", "engine 0"], ["unused", "engine 1", "engine 1"]]
+    served = plan_layout(nodes_with(2, 3), RolloutConfig(), None, 0)
+    assert [slot.gpus for slot in served.engines] == [()]
+
+
+counts = st.one_of(st.just("auto"), st.integers(1, 9))
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    st.integers(1, 3),
+    counts,
+    counts,
+    st.sampled_from(["auto", "together", "apart"]),
+)
+def test_no_two_of_a_kind_share_a_gpu(gpus, each, actors, ranks, place):
+    with contextlib.suppress(ConfigError):
+        layout = plan(gpus, each, actors=actors, ranks=ranks, place=place)
+        assert actors in ("auto", len(layout.engines))
+        assert ranks in ("auto", len(layout.ranks))
+        assert layout.together or layout.apart
+        for slots, size in ((layout.engines, each), (layout.ranks, 1)):
+            used = [(slot.node.address, gpu) for slot in slots for gpu in slot.gpus]
+            assert len(used) == len({*used}) == (size * len(slots) if sum(gpus) else 0)
+            assert all(gpu < slot.node.gpus for slot in slots for gpu in slot.gpus)
+
+
+@pytest.fixture(scope="module")
+def two_raylets(request):
+    """Two nodes of one machine, each with four GPUs that only Ray believes in."""
+    cluster = Cluster(head_node_args={"num_gpus": 4, "num_cpus": 1}, initialize_head=True)
+    cluster.add_node(num_gpus=4, num_cpus=1)
+    ray.init(cluster.address, log_to_driver=False, include_dashboard=False)
+    yield find_nodes("ray")
+    ray.shutdown()
+    cluster.shutdown()
+
+
+class Where:
+    def look(self):
+        return ray.get_runtime_context().get_node_id(), ray.get_gpu_ids()
+
+
+def started(layout):
+    """Where the actors of a layout find themselves: those of engines, and those of ranks."""
+    reservation = Reservation(layout, 20.0)
+    actor = ray.remote(Where)
+    slots = [*layout.engines, *layout.ranks]
+    actors = [actor.options(**reservation.options(slot)).remote() for slot in slots]
+    found = ray.get([one.look.remote() for one in actors], timeout=60)
+    reservation.release()
+    return found[: len(layout.engines)], found[len(layout.engines) :]
+
+
+@pytest.mark.slow
+def test_ray_gives_each_rank_and_its_engine_the_same_gpu(two_raylets):
+    assert [node.gpus for node in two_raylets] == [4, 4]
+    engines, ranks = started(plan_layout(two_raylets, RolloutConfig(actors=6), TrainConfig()))
+    assert engines == ranks
+    assert [node for node, _ in ranks] == [two_raylets[0].id] * 4 + [two_raylets[1].id] * 2
+    assert len({(node, *gpus) for node, gpus in ranks}) == 6
+
+
+@pytest.mark.slow
+def test_ray_gives_an_engine_all_its_gpus_on_one_node(two_raylets):
+    rollout, train = RolloutConfig(actors=2), TrainConfig(ranks=4)
+    engines, ranks = started(plan_layout(two_raylets, rollout, train, 2))
+    assert [node for node, _ in ranks] == [two_raylets[0].id] * 4
+    assert [node for node, _ in engines] == [two_raylets[1].id] * 2
+    assert sorted(gpu for _, gpus in engines for gpu in gpus) == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_gpus_of_another_job_are_waited_for_and_reported(two_raylets):
+    everything = plan_layout(two_raylets, RolloutConfig(place="apart"), TrainConfig())
+    other = Reservation(everything, 20.0)
+    with pytest.raises(ClusterError, match=r"did not give this job 8 GPUs within 1 s: other jobs"):
+        Reservation(everything, 1.0)
+    other.release()
+    Reservation(everything, 20.0).release()
