@@ -7,25 +7,34 @@ is: `module:name` or `path/file.py:name`. Nothing is imported before it is selec
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
 import pkgutil
 import re
 import sys
 import sysconfig
 import threading
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
+from agentrl.alarm import alarm
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
 from agentrl.text import did_you_mean
 
+log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
+IMPORT_WARNING_S = 30.0
+"""An import that takes longer is reported, with the line where it is."""
+IMPORT_DEADLINE_S = 300.0
+"""An import that takes longer fails; a file may compile a kernel or import large libraries."""
 
 
 def _dotted_name(path: Path) -> str | None:
@@ -98,15 +107,17 @@ def import_module(where: str) -> ModuleType:
     """Import a dotted module or a Python file.
 
     Raises:
-        ConfigError: it does not exist, or its import fails.
+        ConfigError: it does not exist, or its import fails or does not end.
     """
+    report = _reporter_of_slow_import(where)
     try:
-        if where.endswith(".py"):
-            with _importing:
-                return _import_file(where)
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())  # files are found there too
-        return importlib.import_module(where)
+        with alarm(IMPORT_WARNING_S, report, IMPORT_DEADLINE_S - IMPORT_WARNING_S):
+            if where.endswith(".py"):
+                with _importing:
+                    return _import_file(where)
+            if os.getcwd() not in sys.path:
+                sys.path.append(os.getcwd())  # files are found there too
+            return importlib.import_module(where)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
@@ -117,6 +128,27 @@ def import_module(where: str) -> ModuleType:
         if must_propagate(error):
             raise
         raise ConfigError(f"{where}: its import fails: {describe_error(error)}") from error
+
+
+def _reporter_of_slow_import(where: str) -> Callable[[FrameType | None], None]:
+    started = time.monotonic()
+
+    def report(frame: FrameType | None) -> None:
+        spent_s = time.monotonic() - started
+        stack = traceback.extract_stack(frame)
+        ours = max(i for i, call in enumerate(stack) if call.filename == __file__)
+        machinery = ("<frozen ", importlib.__file__)
+        after = [call for call in stack[ours + 1 :] if not call.filename.startswith(machinery)]
+        place = (after or stack[-1:])[0]
+        message = (
+            f"{where}: its import has not ended after {spent_s:.0f} s: {place.filename}:"
+            f"{place.lineno}: {place.line}"
+        )
+        if spent_s >= IMPORT_DEADLINE_S:
+            raise ConfigError(f"{message}; move slow work from the import to the first use")
+        log.warning("%s; it is abandoned after %.0f s", message, IMPORT_DEADLINE_S)
+
+    return report
 
 
 def load(reference: str) -> Any:

@@ -13,6 +13,7 @@ from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_rendering import (
     TODAY,
     chat_template,
+    render,
     takes_parts,
     template_variables,
 )
@@ -130,7 +131,8 @@ class _TemplatePrompts:
         self._encoder, self._processor = encoder, processor
         self._sees = encoder.model_adapter.image_token_id is not None
         self._template = chat_template(path)
-        self._takes_parts = self._sees and takes_parts(self._template, template_variables(path))
+        self._variables = template_variables(path)
+        self._takes_parts = self._sees and takes_parts(self._template, self._variables)
 
     def prompts(self) -> tuple[list[int], list[int]]:
         """The ids of the first prompt, and those from the end of the reply in the second one."""
@@ -160,6 +162,8 @@ class _TemplatePrompts:
         return {"role": role, "content": "".join(part.get("text", image) for part in parts)}
 
     def _render(self, messages: Sequence[dict[str, Any]]) -> str:
+        options = self._encoder.chat_model.options
+        render(self._template, messages, {**self._variables, **options})  # within bounds
         dated = {"strftime_now": TODAY.strftime} if "strftime_now" in self._template else {}
         text = self._processor.apply_chat_template(
             messages,
@@ -167,7 +171,7 @@ class _TemplatePrompts:
             tokenize=False,
             add_generation_prompt=True,
             **dated,
-            **self._encoder.chat_model.options,
+            **options,
         )
         return str(text)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from jinja2 import TemplateError, nodes
@@ -12,11 +13,16 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from agentrl.alarm import alarm
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_adapter import read_json
 
 TODAY = datetime(2024, 7, 26)
 """The date in templates that print today's: prompts must not depend on the day of a run."""
+MAX_CHARS = 10_000_000
+"""Maximum length of a rendered conversation."""
+DEADLINE_S = 10.0
+"""For rendering one; the sandbox bounds a single `range`, but not nested loops."""
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -74,17 +80,23 @@ def render(
         reply: whether a reply is to follow (`add_generation_prompt`).
 
     Raises:
-        ConfigError: the template fails on these messages.
+        ConfigError: the template fails on these messages, or does not end.
     """
+    texts, length = list[str](), 0
     try:
-        text: str = _compiled(template).render(
-            messages=[dict(message) for message in messages],
-            tools=None,
-            documents=None,
-            add_generation_prompt=reply,
-            **variables,
-        )
-        return text
+        with alarm(DEADLINE_S, _too_slow):
+            for text in _compiled(template).generate(
+                messages=[dict(message) for message in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=reply,
+                **variables,
+            ):
+                texts.append(text)
+                length += len(text)
+                if length > MAX_CHARS:
+                    raise OverflowError(f"it writes more than {MAX_CHARS:,} characters")
+        return "".join(texts)
     except Exception as error:  # a template is code and may raise anything
         raise ConfigError(f"the chat template fails: {error}") from error
 
@@ -110,6 +122,10 @@ def _compiled(template: str) -> Any:
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise
     return environment.from_string(template)
+
+
+def _too_slow(frame: FrameType | None) -> None:
+    raise TimeoutError(f"it is not rendered within {DEADLINE_S:g} s")
 
 
 def _raise(message: str) -> None:

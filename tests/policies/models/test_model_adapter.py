@@ -186,6 +186,11 @@ def test_every_placeholder_is_banned(tiny_vlm: Path) -> None:
             r"eos_token_id=\['x'\] must be",
         ),
         ("chat_template.jinja", b"\xff", "cannot be used for chats: UnicodeDecodeError"),
+        (
+            "chat_template.jinja",
+            b"{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
+            "it writes more than 10,000,000 characters",
+        ),
     ],
 )
 def test_a_damaged_file_of_a_model_is_a_config_error(
