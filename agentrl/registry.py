@@ -68,11 +68,30 @@ _importing = threading.RLock()
 """Held while a file is imported: another thread must not see a half-initialized module."""
 
 
-def _import_file(where: str) -> ModuleType:
+def _find_file(where: str) -> Path | None:
     # As for modules: the current folder first, then that of the configuration, via sys.path.
     file = _expanded(where)
-    candidates = [Path(folder, file).resolve() for folder in ("", *sys.path)]
-    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    candidates = (Path(folder, file).resolve() for folder in ("", *sys.path))
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def file_of(reference: str) -> Path | None:
+    """The file of the user's code that `module:name` or `path/file.py:name` names.
+
+    Returns:
+        None if it is none, belongs to agentrl, or is a module that has not been imported.
+    """
+    where = reference.rpartition(":")[0]
+    if where.endswith(".py"):
+        path = _find_file(where)
+    else:
+        file = getattr(sys.modules.get(where), "__file__", None)
+        path = Path(file).resolve() if file else None
+    return None if path is None or _dotted_name(path) else path
+
+
+def _import_file(where: str) -> ModuleType:
+    path = _find_file(where)
     if path is None:
         raise ConfigError(
             f"{where}: no such file, neither in the current folder nor beside the configuration"

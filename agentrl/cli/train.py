@@ -93,6 +93,8 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
     job = configuration.load(config, overrides)
     if run is None:
         RunFolder.check_new(job.run)
+    else:
+        RunFolder(run).check_writable()
     plan = resolve(job, warm_start_pending=warm_start_pending)
     for part, values in plan.items():
         flow = None if part == "config" else False  # the settings in few lines

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -40,12 +40,34 @@ class RunState:
     """The best mean reward of an evaluation during training."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
+    files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """Versions of each file of the user's code, by its path: the last step before its first use,
+    and its digest."""
+
+    def record_files(self, digests: Mapping[str, str]) -> list[str]:
+        """Record the user's files as they are used from now on.
+
+        Returns:
+            those whose content has changed.
+        """
+        edited = []
+        for file, digest in digests.items():
+            versions = self.files.setdefault(file, [])
+            if versions and versions[-1][1] != digest:
+                edited.append(file)
+            if not versions or file in edited:
+                versions.append((self.step, digest))
+        return edited
 
 
 def _already_exists(path: Path) -> ConfigError:
     return ConfigError(
         f"{path} exists: resume it with agentrl train --resume {path}, or choose another run.name"
     )
+
+
+def _is_writable(path: Path) -> bool:
+    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
 def runs_of(config: RunConfig, name: str) -> list[Path]:
@@ -115,7 +137,7 @@ class RunFolder:
         path = path.absolute()
         while not path.exists():
             path = path.parent
-        if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        if not _is_writable(path):
             raise ConfigError(f"run.dir={config.dir}: {path} is not a writable folder")
 
     @classmethod
@@ -144,6 +166,19 @@ class RunFolder:
                 "new run."
             )
         return cls(path)
+
+    def check_writable(self) -> None:
+        """Check that a run can be resumed where it is.
+
+        Raises:
+            ConfigError: the folder, or one in it, is not writable.
+        """
+        for path in (self.path, *filter(Path.is_dir, self.path.iterdir())):
+            if not _is_writable(path):
+                raise ConfigError(
+                    f"--resume {self.path}: {path} is not a writable folder; make it writable for "
+                    "this user, or resume a copy of the run"
+                )
 
     def remove_if_empty(self) -> None:
         """Remove the folder of a job that failed before it recorded, logged or kept anything."""
@@ -197,6 +232,10 @@ class RunFolder:
             state = RunState(**json.loads(file.read_text()))
             state.step, state.results = int(state.step), dict(state.results)
             state.seconds = {stage: float(spent) for stage, spent in state.seconds.items()}
+            state.files = {
+                file: [(int(step), str(digest)) for step, digest in versions]
+                for file, versions in state.files.items()
+            }
             state.void = {cause: int(count) for cause, count in state.void.items()}
         except (OSError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(

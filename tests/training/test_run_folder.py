@@ -1,4 +1,5 @@
 import json
+import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +10,13 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.config import Config, RunConfig
+from agentrl.config import Config, RewardConfig, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.user_files import user_files
 from tests.replay.aging import age
 from tests.viewer import runs
 
@@ -35,6 +37,33 @@ def test_a_resumed_run_leaves_every_evaluation_once(tmp_path: Path) -> None:
     assert evaluations(tmp_path) == [("expert", 0, 1.0), ("step 5", 5, 1.0)]
     folder.add_evaluation({"name": "step 5", "step": 5, "reward": 2.0})
     assert evaluations(tmp_path) == [("expert", 0, 1.0), ("step 5", 5, 2.0)]
+
+
+def test_edited_files_of_the_user_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Config(rewards=[RewardConfig(function="edited.py:one")])
+    state, file = RunState(), tmp_path / "edited.py"
+    for step, content in enumerate(("1", "1", "2")):
+        file.write_text(content)
+        state.step = step
+        assert state.record_files(user_files(config)) == ([str(file)] if step == 2 else [])
+    folder = RunFolder(tmp_path)
+    folder.save_state(state)
+    assert folder.load_state() == state
+    assert [step for step, _ in state.files[str(file)]] == [0, 2]
+
+
+@pytest.mark.parametrize("name", [".", "checkpoints"])
+def test_a_run_that_is_not_writable_is_an_error_before_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    # Root may write into folders of any mode.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / name)
+    with pytest.raises(ConfigError, match=rf"{tmp_path / name} is not a writable folder"):
+        RunFolder(tmp_path).check_writable()
 
 
 def test_a_run_without_evaluations_can_be_rewound(tmp_path: Path) -> None:

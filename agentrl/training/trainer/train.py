@@ -28,6 +28,7 @@ from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.user_files import user_files
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ def train(
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
+        folder.check_writable()
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
@@ -184,6 +186,13 @@ async def _train(
         )
         trainer = Trainer(job, folder, start, state, rollouts, learner, reporter, recorder, pruner)
         trainer.restore()
+        for file in state.record_files(user_files(config)):
+            log.warning(
+                "%s was edited since this run last used it; the new version counts from step %d on "
+                "(recorded in state.json)",
+                file,
+                state.step + 1,
+            )
         trainer.add_seconds("start", time.perf_counter() - started)
         opened.push_async_callback(trainer.close)
         if resumed:

@@ -1,5 +1,6 @@
 """Whole runs of the main loop, small but real."""
 
+import hashlib
 import io
 import json
 import os
@@ -125,8 +126,23 @@ def resumed_run(whole_run):
         kept = checkpoint_store.step_of(checkpoint_store.latest(run))
         outputs[number] = process.returncode, output, kept, len(replay.open(run).episodes())
         arguments = ("--resume", run)
+    state = json.loads((run / "state.json").read_text())
+    ((_, (first,)),) = state["files"].items()
+    first[1] = "another digest"
+    (run / "state.json").write_text(json.dumps(state))
     _, outputs["end"] = run_to_the_end(*arguments)
     return run, outputs
+
+
+@pytest.mark.slow
+def test_a_file_that_was_edited_before_a_resume_is_reported_and_recorded(resumed_run):
+    run, outputs = resumed_run
+    edited = EXAMPLE.with_suffix(".py").resolve()
+    kept = outputs[signal.SIGKILL][2]
+    assert f"{edited} was edited since" in outputs["end"]
+    versions = json.loads((run / "state.json").read_text())["files"][str(edited)]
+    digest = hashlib.sha256(edited.read_bytes()).hexdigest()
+    assert versions == [[0, "another digest"], [kept, digest]]
 
 
 @pytest.mark.slow
