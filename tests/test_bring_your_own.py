@@ -68,6 +68,14 @@ PARTS = (
         reason="but the model's own processor writes 16",
     ),
     Part(
+        kind="chat",
+        target="chat_format.py:Names",
+        settings=("path=llava",),
+        old="*parts, *self",
+        new="*self",
+        reason="'user-words' is not in the prompt",
+    ),
+    Part(
         kind="dialect",
         target="dialect.py:Lines",
         settings=(),
@@ -108,6 +116,14 @@ PARTS = (
         reason="player expert: ",
     ),
     Part(
+        kind="player",
+        target="player.py:Hasty",
+        settings=("env.id=environment.py:Lights-v0",),
+        old='info["lit"]',
+        new='info["lamp"]',
+        reason="KeyError: 'lamp' (player.py:",
+    ),
+    Part(
         kind="reward",
         target="reward.py:brief",
         settings=("per_token=0.01",),
@@ -141,10 +157,15 @@ PARTS = (
     ),
 )
 JOB = """
-model: {path: llava, adapter: "model_adapter.py:Llava", dtype: float32}
+model:
+  path: llava
+  adapter: "model_adapter.py:Llava"
+  chat: "chat_format.py:Names"
+  dtype: float32
 env:
   id: environment.py:Lights-v0
   dialect: dialect.py:Lines
+  players: {hasty: "player.py:Hasty"}
   max_turns: 4
 devices:
   source: virtual:2
@@ -164,7 +185,7 @@ rollout:
   max_context: 2048
 algorithm: {name: "algorithm.py:QuantileAdvantage", loss: {name: "loss.py:SimplePolicyLoss"}}
 train: {steps: 1, weight_transfer: "transport.py:DeltaTransport"}
-eval: {every: 0, episodes: 1, baselines: [expert], suite: suite.py:Lakes}
+eval: {every: 0, episodes: 1, baselines: [expert, hasty], suite: suite.py:Lakes}
 logging: [file, {name: logger.py:CsvLogger, kwargs: {digits: 3}}]
 """
 
@@ -208,6 +229,7 @@ def test_one_job_trains_with_all_of_them(agentrl: Path, empty: Path, adb_server:
     folder = empty / "runs" / "it"
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["expert"]["score"] == 3.0
+    assert 0.0 <= summary["hasty"]["score"] <= 3.0
     assert summary["expert"]["reward"] < 3.0  # the reward takes a little for each token
     with (folder / "csv" / "reinforcement.csv").open(newline="") as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["1"]

@@ -21,6 +21,7 @@ EXAMPLES = {
     "suite": ("suite.py:Lakes",),
     "dialect": ("dialect.py:Lines",),
     "reward": ("reward.py:brief", "per_token=0.01"),
+    "player": ("player.py:Hasty", f"env.id={EXTEND}/environment.py:Lights-v0"),
 }
 
 

@@ -185,7 +185,18 @@ class Engine(ABC):
         parameters = inspect.signature(cls.__init__).parameters.values()
         if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             return None
-        return [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        return _keyword_only(cls)
+
+    @classmethod
+    def with_named_kwargs(cls, known: list[str] | None) -> list[str] | None:
+        """For engines that pass on `**kwargs`: their names, and those that constructors spell out.
+
+        Args:
+            known: what the library accepts; None if it cannot be determined.
+        """
+        return (
+            None if known is None else [*known, *(n for c in cls.__mro__ for n in _keyword_only(c))]
+        )
 
     @classmethod
     def missing_packages(cls, rollout: RolloutConfig) -> list[str]:
@@ -214,6 +225,11 @@ class Engine(ABC):
     @abstractmethod
     async def close(self) -> None:
         """End all processes and release all devices; may be called twice."""
+
+
+def _keyword_only(cls: type) -> list[str]:
+    parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    return [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 class TokenEngine(Engine):

@@ -24,7 +24,7 @@ from agentrl.policies.engines.engine import (
     Sampling,
     TokenEngine,
 )
-from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
+from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer, sglang_arguments
 from agentrl.policies.engines.sglang_weights import write_hub_folder
 from agentrl.policies.engines.weight_checks import check_header
 from agentrl.policies.models import load_on_meta
@@ -78,6 +78,11 @@ class SGLangEngine(TokenEngine):
                 f"rollout.actors={rollout.actors}: one SGLang server answers one actor; set "
                 "rollout.actors=1, or remove rollout.engine_kwargs.url so that each starts its own"
             )
+
+    @classmethod
+    def known_kwargs(cls) -> list[str] | None:
+        """See `Engine.known_kwargs`."""
+        return cls.with_named_kwargs(sglang_arguments())
 
     @classmethod
     def missing_packages(cls, rollout: RolloutConfig) -> list[str]:

@@ -113,7 +113,7 @@ class VLLMEngine(TokenEngine):
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
         """See `Engine.known_kwargs`."""
-        return vllm_arguments()
+        return cls.with_named_kwargs(vllm_arguments())
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:

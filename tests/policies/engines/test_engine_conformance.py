@@ -83,6 +83,15 @@ def test_unknown_arguments_are_found_by_the_signature():
         checks.check_arguments(plain, {"devise": "cpu"})
 
 
+def test_an_engine_derived_from_vllm_adds_its_arguments_to_those_of_vllm():
+    class Mine(ENGINE.resolve("vllm")):
+        def __init__(self, settings, *, patience=1, **engine_kwargs): ...
+
+    checks.check_arguments(Mine, {"patience": 2, "gpu_memory_utilization": 0.5})
+    with pytest.raises(ConfigError, match=r"engine_kwargs\.patiance.*did you mean 'patience'"):
+        checks.check_arguments(Mine, {"patiance": 2})
+
+
 def test_engines_are_resolved_without_their_libraries():
     code = (
         "import sys; from agentrl.extension_points import ENGINE, TRANSPORT\n"

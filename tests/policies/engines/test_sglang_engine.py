@@ -155,6 +155,27 @@ def test_contradictory_settings_are_mistakes(kwargs, more, words: str) -> None:
         SGLangEngine.check(RolloutConfig(engine="sglang", engine_kwargs=kwargs, **more))
 
 
+def test_an_argument_that_the_server_does_not_have_is_found_in_its_source(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "sglang" / "srt").mkdir(parents=True)
+    (tmp_path / "sglang" / "__init__.py").touch()
+    (tmp_path / "sglang" / "srt" / "server_args.py").write_text(
+        "@dataclasses.dataclass\n"
+        "class ServerArgs:\n"
+        "    mem_fraction_static: A[float, 'Share of memory.'] = 0.9\n"
+        "    tp_size: A[int, Arg(help='Ranks.', aliases=['--tensor-parallel-size'])] = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    known = {"mem_fraction_static": 0.3, "tensor_parallel_size": 2}
+    SGLangEngine.check(RolloutConfig(engine="sglang", engine_kwargs=known))
+    SGLangEngine.check(RolloutConfig(engine="sglang", engine_kwargs={"url": "http://h:1"}))
+    with pytest.raises(ConfigError, match=r"mem_fraction_statik: .*did you mean 'mem_fraction_st"):
+        SGLangEngine.check(
+            RolloutConfig(engine="sglang", engine_kwargs={"mem_fraction_statik": 0.3})
+        )
+
+
 def test_only_a_server_that_is_started_here_needs_sglang_here(monkeypatch) -> None:
     from agentrl import extras
 
