@@ -1,7 +1,8 @@
 """From packed token sequences to tensors; one image in the ids is one image in the pixels."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,16 +22,14 @@ def build_batch(
     model_adapter: "ModelAdapter",
     *,
     weights: Sequence[float] | None = None,
-    device: torch.device | str = "cpu",
 ) -> Batch:
-    """Lay out trees in rows and turn their images into tensors.
+    """Lay out trees in rows and turn their images into tensors, on the CPU.
 
     Args:
         sequences: all sequences that the trees were built from.
         rows: B rows of trees; the longest has L tokens.
         model_adapter: adapter of the model family.
         weights: the loss weight of each sequence's tokens; None for 1.
-        device: device of the tensors.
 
     Returns:
         See `Batch`. `pixels["image_tokens"]`, int64[images], counts the tokens of each image.
@@ -50,22 +49,49 @@ def build_batch(
     weight = torch.tensor([1.0 if weights is None else weights[index] for index in order])
     assert layout.positions is not None
     return Batch(
-        token_ids=torch.from_numpy(layout.token_ids).to(device),
-        positions=torch.from_numpy(layout.positions).to(device),
-        subtree_ends=torch.from_numpy(layout.subtree_ends).to(device),
+        token_ids=torch.from_numpy(layout.token_ids),
+        positions=torch.from_numpy(layout.positions),
+        subtree_ends=torch.from_numpy(layout.subtree_ends),
         has_branches=any(len(trees) > 1 or len(trees[0].tokens) > 1 for trees in rows),
-        logit_positions=_concatenated(
-            path[at - 1] for path, at in zip(flat, sampled, strict=True)
-        ).to(device),
+        logit_positions=_concatenated(path[at - 1] for path, at in zip(flat, sampled, strict=True)),
         targets=_concatenated(
             np.array(sequence.token_ids)[at] for sequence, at in zip(ordered, sampled, strict=True)
-        ).to(device),
-        last_positions=torch.tensor([int(path[-1]) for path in flat], device=device),
-        turns=_turns(ordered).to(device),
-        logprobs=_column(sequence.logprobs for sequence in ordered).to(device),
-        weights=weight.repeat_interleave(torch.tensor([len(at) for at in sampled])).to(device),
-        pixels={name: tensor.to(device) for name, tensor in layout.pixels().items()},
+        ),
+        last_positions=torch.tensor([int(path[-1]) for path in flat]),
+        turns=_turns(ordered),
+        logprobs=_column(sequence.logprobs for sequence in ordered),
+        weights=weight.repeat_interleave(torch.tensor([len(at) for at in sampled])),
+        pixels=layout.pixels(),
     )
+
+
+def pin(batch: Batch, device: torch.device) -> Batch:
+    """A copy in page-locked memory, from which the upload to an accelerator does not wait."""
+    # Threads start with the first device, and would allocate memory on it.
+    with torch.accelerator.device_index(device.index):
+        return _converted(batch, Tensor.pin_memory)
+
+
+def upload(batch: Batch, device: torch.device) -> Batch:
+    """A copy on a device."""
+    return _converted(batch, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def _converted(batch: Batch, convert: Callable[[Tensor], Tensor]) -> Batch:
+    changed: dict[str, Any] = {
+        field.name: convert(value)
+        for field in fields(batch)
+        if isinstance(value := getattr(batch, field.name), Tensor)
+    }
+    changed["pixels"] = {
+        name: value if name in _READ_AS_LISTS else convert(value)
+        for name, value in batch.pixels.items()
+    }
+    return replace(batch, **changed)
+
+
+_READ_AS_LISTS = ("image_tokens", "image_index")
+"""They stay on the CPU: reading them from a GPU would wait for all that it has to do."""
 
 
 def sequence_order(rows: Sequence[Sequence[PrefixTree]]) -> list[int]:

@@ -1,7 +1,7 @@
 """The micro-batches that each rank computes, and the loss weights of their tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -12,6 +12,7 @@ from agentrl.algorithms.core.aggregation import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_rows
+from agentrl.training.batching.prefetch import prefetch
 from agentrl.training.batching.rank_balance import pack_for_ranks
 from agentrl.training.learner.process_group import Rank
 from agentrl.types import Batch, TokenSequence
@@ -76,6 +77,18 @@ def shard_microbatches(
         model_adapter: adapter of the model family.
         rank: process group and device of this rank.
     """
+    prepared = _prepare(samples, packing, model_adapter, rank)
+    if rank.device.type == "cpu":  # preparing would compete with computing for the cores
+        yield from prepared
+        return
+    for micro in prefetch(prepared):
+        yield replace(micro, batch=collate.upload(micro.batch, rank.device))
+
+
+def _prepare(
+    samples: Sequence[tuple[S, float]], packing: Packing, model_adapter: ModelAdapter, rank: Rank
+) -> Iterator[MicroBatch[S]]:
+    """The micro-batches in memory that the rank's device can read."""
     plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
     packed = pack_for_ranks(plain, packing, model_adapter.image_token_id, rank.groups)
     for start in range(0, len(packed), rank.groups):
@@ -83,10 +96,9 @@ def shard_microbatches(
         is_real = 1.0 if mine < len(packed) else 0.0
         rows = packed[min(mine, len(packed) - 1)]
         indices = collate.sequence_order(rows)
+        batch = collate.build_batch(plain, rows, model_adapter, weights=weights)
         yield MicroBatch(
-            batch=collate.build_batch(
-                plain, rows, model_adapter, weights=weights, device=rank.device
-            ),
+            batch=batch if rank.device.type == "cpu" else collate.pin(batch, rank.device),
             indices=indices,
             samples=[plain[index] for index in indices],
             is_real=is_real,
@@ -148,4 +160,4 @@ def single_batch(
         for index, sequence in enumerate(sequences)
     ]
     (rows,) = pack_rows(trees, longest * len(sequences), fill=False)
-    return collate.build_batch(sequences, rows, model_adapter, device=device)
+    return collate.upload(collate.build_batch(sequences, rows, model_adapter), torch.device(device))

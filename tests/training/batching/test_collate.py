@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.training.batching.collate import build_batch
+from agentrl.training.batching.collate import build_batch, upload
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.types import Outcome
@@ -155,3 +155,13 @@ def fields(one):
 def test_a_sample_has_an_advantage_if_any_token_has(model_adapter):
     assert sample(model_adapter, 0, advantage=0.5).has_advantage
     assert not sample(model_adapter, 0, advantage=0.0).has_advantage
+
+
+def test_uploaded_batches_keep_on_the_cpu_what_is_read_there(model_adapter):
+    batch = single_batch([sample(model_adapter, 0)], model_adapter)
+    found = upload(batch, torch.device("meta"))
+    assert {t.device.type for t in (found.token_ids, found.weights, found.turns)} == {"meta"}
+    assert found.token_ids.shape == batch.token_ids.shape
+    assert {name: t.device.type for name, t in found.pixels.items()} == {
+        name: "cpu" if name == "image_tokens" else "meta" for name in batch.pixels
+    }
