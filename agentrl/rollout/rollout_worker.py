@@ -161,6 +161,8 @@ class RolloutWorker:
     def _frames(self) -> str:
         return self._config.run.frames
 
+    num_engines = 1
+
     async def start_engine(self) -> None:
         """Start the engine, or connect to the server, before the model first plays.
 

@@ -122,6 +122,11 @@ class RolloutWorkerGroup:
         )
         return episodes
 
+    @property
+    def num_engines(self) -> int:
+        """Each worker has one."""
+        return len(self._actors)
+
     start_engine = _on_all_workers(RolloutWorker.start_engine)
     load_weights = _on_all_workers(RolloutWorker.load_weights)
     load_adapter = _on_all_workers(RolloutWorker.load_adapter)

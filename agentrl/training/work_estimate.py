@@ -58,7 +58,7 @@ def estimate_work(config: Config) -> dict[str, str]:
         "start": ("launching processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
         **_warm_start_work(config.model, config.warm_start, config.env, scripted),
-        "engine start": (f"starting {pluralize(config.rollout.actors, 'engine')}", _ENGINE_START_S),
+        "engine start": ("starting the engines of the rollouts", _ENGINE_START_S),
         "evaluation before": (before, before_s),
         "reinforcement": (
             learned and f"{pluralize(steps, 'step')} with {learned} in total",

@@ -393,7 +393,8 @@ async def _evaluate(
         try:
             opened = await rollouts.open(config, folder)
             if evaluated.player is None:
-                with show_engine_start(config.rollout, display.progress):
+                engine, count = config.rollout.engine, opened.num_engines
+                with show_engine_start(engine, count, display.progress):
                     await opened.start_engine()
             display.stage("evaluation" if entry is None else f"evaluation: {entry}")
             async with show_progress(opened, display.progress, count, name):

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
-from agentrl.config import RolloutConfig
 from agentrl.errors import WorldError
 from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.text import pluralize
@@ -122,20 +121,21 @@ class TimeEstimate:
 
 
 @contextmanager
-def show_engine_start(rollout: RolloutConfig, on_progress: OnProgress) -> Iterator[None]:
+def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Iterator[None]:
     """Report every second for how long the engines have been starting, until the block ends.
 
     Args:
-        rollout: the engine and its number.
+        engine: as in `rollout.engine`.
+        count: number of engines.
         on_progress: is called with 0, the number of engines and a note, in another thread.
     """
-    what = f"starting {pluralize(rollout.actors, 'engine')} ({rollout.engine})"
+    what = f"starting {pluralize(count, 'engine')} ({engine})"
     over, started = threading.Event(), time.monotonic()
 
     def report() -> None:
         while True:
             seconds = time.monotonic() - started
-            on_progress(0, rollout.actors, f"{what}, {seconds:.0f} s so far")
+            on_progress(0, count, f"{what}, {seconds:.0f} s so far")
             if over.wait(_START_INTERVAL_S):
                 return
 

@@ -154,7 +154,8 @@ class Trainer:
             self.state.warm = True
             self._checkpoint(best=False)
         with self._stage("engine start"):
-            with show_engine_start(self.config.rollout, self._reporter.progress):
+            engine, count = self.config.rollout.engine, self._rollouts.num_engines
+            with show_engine_start(engine, count, self._reporter.progress):
                 await self._rollouts.start_engine()
             await self._publish()
 

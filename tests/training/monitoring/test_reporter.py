@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
 from agentrl.training.monitoring import Reporter
@@ -514,7 +513,7 @@ def test_an_engine_that_blocks_its_process_is_reported_while_it_starts(tmp_path:
             heard.set()
 
     display.stage("engine start")
-    with show_engine_start(RolloutConfig(engine="vllm", actors=2), progress):
+    with show_engine_start("vllm", 2, progress):
         assert heard.wait(30)
     assert "starting 2 engines (vllm), 1 s so far" in " ".join(panel(display, 100))
     display.close()
