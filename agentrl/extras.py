@@ -17,6 +17,7 @@ GET_LORA = (
     "pip install 'agentrl-screens[lora]'; model.lora.rank=0 trains the whole model without it"
 )
 GET_QLORA = "pip install 'agentrl-screens[qlora]'; model.lora.base=float works without it"
+GET_8BIT = "pip install 'agentrl-screens[qlora]'; optim.moments=bfloat16 works without it"
 GET_FLASH = (
     "pip install 'agentrl-screens[gpu]' if there is a GPU; model.attention=auto uses SDPA otherwise"
 )
@@ -27,6 +28,7 @@ NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
 NO_REMOTE = f"rollout.engine=remote needs httpx2, not installed: {GET_REMOTE}"
 NO_HTTP_CLIENT = f"rollout.engine=sglang needs httpx2, not installed: {GET_REMOTE}"
 NO_SGLANG = f"rollout.engine=sglang needs SGLang, not installed: {GET_SGLANG}"
+NO_8BIT = f"optim.moments=8bit needs bitsandbytes, not installed: {GET_8BIT}"
 NO_FLASH = f"model.attention=flash_attention_2 needs flash-attn, not installed: {GET_FLASH}"
 NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"
 

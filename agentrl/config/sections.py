@@ -111,6 +111,7 @@ class Config:
         self.checkpoint.validate()
         if self.warm_start is not None:
             self.warm_start.validate()
+            self.optim.check_moments("warm_start.betas", self.warm_start.betas)
         self.run.validate()
         for logger in parse_loggers(self.logging):
             LOGGER.check_name(logger.name)
@@ -119,6 +120,11 @@ class Config:
             raise ConfigError(
                 f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s},"
                 " the time that renewing a phone's lease may take"
+            )
+        if self.train.master_dtype == "bfloat16" != self.model.dtype:
+            raise ConfigError(
+                "train.master_dtype=bfloat16: the model computes with these weights; set "
+                "model.dtype=bfloat16"
             )
         if self.train.sequence_parallel > 1 and self.model.attention not in ("auto", "sdpa"):
             raise ConfigError(

@@ -1,5 +1,6 @@
 """Settings of the learner, its optimizer and its warm start."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +13,9 @@ from agentrl.config.bounds import (
     path_of,
 )
 from agentrl.errors import ConfigError
+
+_LARGEST_BETA = 0.995
+"""Above it, the decay of a bfloat16 moment in one step can be less than half its last bit."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,6 +133,13 @@ class OptimConfig:
     stays high longer and flattens at the end."""
     lr_final_ratio: float = 1.0
     """The fraction of `lr` reached at the last step; 1 keeps it constant."""
+    moments: Literal["float32", "bfloat16", "8bit"] = "float32"
+    """How AdamW's two moments of each weight are kept, of every model that is trained: in 8, 4 or
+    about 2 bytes. `8bit` quantizes them in blocks (bitsandbytes, extra `qlora`); `bfloat16` rounds,
+    and allows `betas` up to 0.995."""
+    offload_moments: bool = False
+    """Keep the moments in CPU memory, and copy them to the GPU and back in every optimizer step; no
+    effect without a GPU. See `train.offload` to keep the weights there as well."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -136,6 +147,16 @@ class OptimConfig:
         check_not_negative("optim", self, "weight_decay", "lr_warmup_steps", "lr_final_ratio")
         check_at_most("optim", self, 1, "lr_final_ratio")
         check_betas("optim.betas", self.betas)
+        self.check_moments("optim.betas", self.betas)
+
+    def check_moments(self, key: str, betas: Sequence[float]) -> None:
+        """Raise `ConfigError` if moments of this precision cannot decay at these rates."""
+        if self.moments == "bfloat16" and betas[1] > _LARGEST_BETA:
+            raise ConfigError(
+                f"{key}={betas}: the second must be at most {_LARGEST_BETA} with "
+                "optim.moments=bfloat16, whose rounding would undo slower decay; "
+                "optim.moments=8bit takes any"
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,10 +186,14 @@ class TrainConfig:
     """Compute prefixes shared by several samples once if that is cheaper; the result is exact."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
+    activation_offload: bool = False
+    """Keep the layers' inputs, from which `gradient_checkpointing` recomputes, in CPU memory until
+    the backward pass; no effect without a GPU."""
     master_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of trained weights and optimizer state. `bfloat16` takes half the memory but rounds
-    small updates away: below `lr` 1e-5 little is learned. Frozen weights are kept in
-    `model.dtype`."""
+    """Precision of trained weights and their gradients; requires `model.dtype=bfloat16` if it is
+    `bfloat16`. The optimizer then keeps the lower 16 bits of each weight apart, so that updates are
+    as exact as with `float32`, and gradients take half the memory. Frozen weights are kept in
+    `model.dtype`. See `optim.moments` for the optimizer's moments."""
     offload: bool = False
     """Keep weights and optimizer state in CPU memory and copy them to the GPU when used: slower,
     but a larger model fits."""
@@ -193,6 +218,11 @@ class TrainConfig:
         )
         check_count("train", self, "ranks")
         check_not_negative("train", self, "steps")
+        if self.activation_offload and not self.gradient_checkpointing:
+            raise ConfigError(
+                "train.activation_offload=true: offloads what gradient checkpointing keeps; set "
+                "train.gradient_checkpointing=true"
+            )
         if isinstance(self.ranks, int) and self.ranks % self.sequence_parallel:
             raise ConfigError(
                 f"train.sequence_parallel={self.sequence_parallel}: must divide "

@@ -169,6 +169,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         from agentrl.training.learner import lora_adapters
 
         lora_adapters.check(config.model)
+    if learns and config.optim.moments == "8bit" and find_spec("bitsandbytes") is None:
+        raise ConfigError(extras.NO_8BIT)
     TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
     return count
 

@@ -53,6 +53,13 @@ def test_unavailable_weight_transport_is_an_error_before_any_work():
         preflight.resolve(configuration.load("counting", overrides))
 
 
+def test_8bit_moments_without_bitsandbytes_are_refused(monkeypatch):
+    overrides = ["rollout.engine=hf", "rollout.launcher=local", "optim.moments=8bit"]
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"optim\.moments=8bit needs bitsandbytes.*\[qlora\]"):
+        preflight.resolve(configuration.load("counting", overrides))
+
+
 def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():
     settings = job("rollout.launcher=local", "rollout.max_new_tokens=5", "warm_start.episodes=1")
     with pytest.raises(ConfigError, match="the warm start trains on"):

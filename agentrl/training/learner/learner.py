@@ -312,7 +312,7 @@ class Learner:
 
     def end_supervised(self) -> None:
         """End supervised training and drop its optimizer."""
-        self._models.supervised = None
+        self._models.end_supervised()
 
     def supervised_step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
         """One supervised step on the sampled tokens, at temperature 1.

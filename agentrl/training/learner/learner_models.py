@@ -1,5 +1,6 @@
 """The models of one rank and their optimizers, and when each is created."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharded_model import S, ShardedModel
 from agentrl.types import TokenSequence
 
+_log = logging.getLogger(__name__)
+
 
 class LearnerModels:
     """The policy and the other models that the algorithm needs, each with its optimizer.
@@ -44,6 +47,8 @@ class LearnerModels:
 
     def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
         self.config, self.rank = config, rank
+        if rank.device.type == "cpu" and rank.number == 0:
+            _note_without_effect(config)
         self.model_adapter = adapter_for(folder, config.model.adapter)
         self.algorithm = load_algorithm(config.algorithm)
         self._folder = folder
@@ -80,8 +85,19 @@ class LearnerModels:
             self.critic.copy_from(self.policy)
 
     def begin_supervised(self, config: WarmStartConfig) -> None:
-        """Start supervised training, with its own optimizer."""
+        """Start supervised training, with its own optimizer.
+
+        Until `end_supervised`, only this optimizer's moments take memory, if the policy's has not
+        been used.
+        """
+        if not any(self.optimizer.steps.values()):
+            self.optimizer.release()
         self.supervised = SupervisedUpdate(self, self._optimizer_of(self.policy, config))
+
+    def end_supervised(self) -> None:
+        """End supervised training and drop its optimizer."""
+        self.supervised = None
+        self.optimizer.allocate()
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
         """A frozen policy, with the weights of the starting model."""
@@ -126,9 +142,12 @@ class LearnerModels:
         return Optimizer(
             dict(model.module.named_parameters()),
             self.rank,
+            model.remainders,
             betas=config.betas,
             weight_decay=config.weight_decay,
             grad_clip=config.grad_clip,
+            moments=self.config.optim.moments,
+            offload_moments=self.config.optim.offload_moments,
         )
 
     def optimizers(self) -> dict[str, Optimizer]:
@@ -157,6 +176,17 @@ class LearnerModels:
         return {
             f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
         }
+
+
+def _note_without_effect(config: Config) -> None:
+    """Log settings that do nothing without a GPU."""
+    for key, is_set in (
+        ("train.offload", config.train.offload),
+        ("train.activation_offload", config.train.activation_offload),
+        ("optim.offload_moments", config.optim.offload_moments),
+    ):
+        if is_set:
+            _log.warning("%s=true: has no effect, as everything is in CPU memory", key)
 
 
 class SupervisedUpdate:

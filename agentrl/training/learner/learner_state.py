@@ -20,6 +20,7 @@ POLICY = "policy/"
 """Prefix of the policy's weights."""
 _LORA = "model.lora"
 _ALGORITHM = "algorithm.name"
+_MOMENTS = "optim.moments"
 
 
 def save(models: LearnerModels, version: int, folder: Path) -> None:
@@ -64,8 +65,9 @@ def restore(models: LearnerModels, folder: Path) -> int:
 
 
 def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
-    for key, value in _identity(models, plain["job"]).items():
-        _check_same(plain, key, value)
+    job = {_MOMENTS: "float32", **plain["job"]}  # an earlier version saved no moments setting
+    for key, value in _identity(models, job).items():
+        _check_same(job, key, value)
     trained = set(plain["parts"])
     if "supervised" in trained and models.supervised is None:
         raise ConfigError(
@@ -106,7 +108,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         ConfigError: it belongs to another model, has other adapters, or is broken.
     """
     try:
-        _check_same(sharded_checkpoint.read_plain(folder), _LORA, _lora_identity(lora))
+        _check_same(sharded_checkpoint.read_plain(folder)["job"], _LORA, _lora_identity(lora))
     except (KeyError, TypeError) as error:
         raise _incomplete(folder, error) from error
     model = load_on_meta(source)
@@ -126,11 +128,10 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
     )
 
 
-def _check_same(plain: Mapping[str, Any], key: str, value: str) -> None:
-    if plain["job"][key] != value:
+def _check_same(job: Mapping[str, Any], key: str, value: str) -> None:
+    if job[key] != value:
         raise ConfigError(
-            f"this checkpoint belongs to another job: it has {key}={plain['job'][key]!r}, this "
-            f"one {value!r}"
+            f"this checkpoint belongs to another job: it has {key}={job[key]!r}, this one {value!r}"
         )
 
 
@@ -157,6 +158,7 @@ def _identity(models: LearnerModels, saved: Mapping[str, str]) -> dict[str, str]
         "model.freeze_vision": str(config.model.freeze_vision),
         _LORA: _lora_identity(config.model.lora),
         "train.master_dtype": config.train.master_dtype,
+        _MOMENTS: config.optim.moments,
         "env.id": config.env.id,
     } | algorithm
 

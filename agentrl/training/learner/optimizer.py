@@ -7,50 +7,60 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.config import OptimConfig
+from agentrl.training.learner.adamw import FusedAdamW
+from agentrl.training.learner.compact_adamw import CompactAdamW, Moments
 from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharding import as_dtensor, local_shard
-
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+from agentrl.training.learner.sharding import local_shard, state_dtensor
 
 
 class Optimizer:
     """AdamW (arXiv:1711.05101) on this rank's shards, as plain tensors.
 
     AdamW is elementwise, so each rank steps its shards alone; as plain tensors they share one fused
-    kernel.
+    kernel. Moments are allocated at once, so that a lack of memory is noticed before any episode.
 
     Args:
         parameters: by name, sharded or not; those that require no gradient are skipped.
         rank: process group and device of this rank.
+        remainders: lower bits of this rank's shards of bfloat16 parameters, by name; see `join`.
         betas: decay rates of the two moments.
         weight_decay: per step, multiplied by the learning rate.
         grad_clip: maximum global gradient norm.
+        moments: how the moments are kept.
+        offload_moments: whether they are kept in CPU memory.
     """
 
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
         rank: Rank,
+        remainders: Mapping[str, Tensor] | None = None,
         *,
         betas: Sequence[float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         grad_clip: float = 1.0,
+        moments: Moments = "float32",
+        offload_moments: bool = False,
     ) -> None:
         self._parameters = {n: p for n, p in parameters.items() if p.requires_grad}
         self._rank = rank
         self._grad_clip = grad_clip
         # Views of the shards: a step changes the model itself.
-        self._shards = {
-            n: nn.Parameter(local_shard(p).detach()) for n, p in self._parameters.items()
-        }
+        shards = {n: local_shard(p).detach() for n, p in self._parameters.items()}
         self._steps = dict.fromkeys(self._parameters, 0)
-        self._adam = torch.optim.AdamW(
-            [shard for shard in self._shards.values() if shard.numel()],
-            lr=0.0,
-            betas=(betas[0], betas[1]),
-            weight_decay=weight_decay,
-            fused=True,
-        )
+        self._adam: FusedAdamW | CompactAdamW
+        offload = offload_moments and any(s.device.type != "cpu" for s in shards.values())
+        if remainders or moments != "float32" or offload:
+            self._adam = CompactAdamW(
+                shards,
+                remainders or {},
+                moments=moments,
+                betas=betas,
+                weight_decay=weight_decay,
+                offload=offload,
+            )
+        else:
+            self._adam = FusedAdamW(shards, betas=betas, weight_decay=weight_decay)
 
     @torch.no_grad()
     def step(self, lr: float, loss: Tensor) -> tuple[float, float]:
@@ -66,57 +76,47 @@ class Optimizer:
         """
         gradients, stepped = self._take_gradients()
         squares = (
-            [norm.square() for norm in torch._foreach_norm(gradients, 2, torch.float32)]
+            [n.square() for n in torch._foreach_norm(list(gradients.values()), 2, torch.float32)]
             if gradients
             else []
         )
         sums = torch.stack([sum(squares, torch.zeros_like(loss)), loss.detach()])
         total, norm = self._rank.sum(sums)[1].item(), sums[0].sqrt().item()
         if math.isfinite(total) and math.isfinite(norm):
-            if norm > self._grad_clip:
-                torch._foreach_mul_(gradients, self._grad_clip / (norm + 1e-6))
-            for group in self._adam.param_groups:
-                group["lr"] = lr
-            self._adam.step()
+            scale = self._grad_clip / (norm + 1e-6) if norm > self._grad_clip else 1.0
+            self._adam.step(gradients, lr, scale)
             for name in stepped:
                 self._steps[name] += 1
-        for shard in self._shards.values():
-            shard.grad = None
         return total, norm
 
-    def _take_gradients(self) -> tuple[list[Tensor], list[str]]:
-        """This rank's gradient shards, and the names of all parameters with a gradient."""
-        gradients, names = [], []
+    def _take_gradients(self) -> tuple[dict[str, Tensor], list[str]]:
+        """This rank's gradient shards by name, and the names of all parameters with a gradient."""
+        gradients, names = {}, []
         for name, parameter in self._parameters.items():
             if parameter.grad is not None:
                 names.append(name)
-                if self._shards[name].numel():
-                    self._shards[name].grad = gradient = local_shard(parameter.grad)
-                    gradients.append(gradient)
+                gradient = local_shard(parameter.grad)
+                if gradient.numel():
+                    gradients[name] = gradient
             parameter.grad = None
         return gradients, names
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """The moments by parameter name, sharded like the parameters, sharing their memory."""
-        result = {}
-        for name, parameter in self._parameters.items():
-            state = self._adam_state(name)
-            for moment in _MOMENTS:
-                result[f"{name}/{moment}"] = as_dtensor(state[moment], parameter)
-        return result
+        """The state by parameter name, sharded like the parameters, sharing its memory."""
+        return {
+            f"{name}/{part}": state_dtensor(tensor, parameter)
+            for name, parameter in self._parameters.items()
+            for part, tensor in self._adam.state(name).items()
+        }
 
-    def _adam_state(self, name: str) -> dict[str, Tensor]:
-        """The state of one shard, created the way a first step would if there is none yet."""
-        shard = self._shards[name]
-        if not shard.numel():
-            return dict.fromkeys(_MOMENTS, torch.zeros_like(shard))
-        if not self._adam.state.get(shard):
-            self._adam.state[shard] = {
-                "step": torch.zeros((), dtype=torch.float32, device=shard.device),
-                **{moment: torch.zeros_like(shard) for moment in _MOMENTS},
-            }
-        state: dict[str, Tensor] = self._adam.state[shard]
-        return state
+    def allocate(self) -> None:
+        """Allocate the moments again after `release`."""
+        self._adam.allocate()
+
+    def release(self) -> None:
+        """Free the moments of an optimizer that has not stepped; the next step allocates them."""
+        assert not any(self._steps.values()), "the moments of an optimizer in use would be lost"
+        self._adam.release()
 
     @property
     def steps(self) -> dict[str, int]:
@@ -127,8 +127,7 @@ class Optimizer:
     def steps(self, steps: Mapping[str, int]) -> None:
         self._steps = {name: steps[name] for name in self._parameters}
         for name, count in self._steps.items():
-            if self._shards[name].numel():
-                self._adam_state(name)["step"].fill_(count)
+            self._adam.set_step(name, count)
 
 
 def learning_rate(config: OptimConfig, past: float, step: int) -> float:

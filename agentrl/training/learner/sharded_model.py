@@ -13,7 +13,12 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, load_model
 from agentrl.policies.models.stored_names import exported
 from agentrl.text import did_you_mean
-from agentrl.training.learner import lora_adapters, qlora, sequence_parallel
+from agentrl.training.learner import (
+    activation_offload,
+    lora_adapters,
+    qlora,
+    sequence_parallel,
+)
 from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharding import (
@@ -92,9 +97,18 @@ class ShardedModel(Generic[S]):
         self.module.train(checkpointing)
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+            if train.activation_offload and rank.device.type != "cpu":
+                activation_offload.enable(policy)
         self.attention_break_even = self.module.attention_break_even()
         self.image_token_cost = self.module.image_token_cost()
         shard(self.module, self.module.layers(), rank, self._dtype, offload=train.offload)
+        self.remainders = {
+            name: torch.zeros_like(local_shard(p).detach(), dtype=torch.int16)
+            for name, p in self.module.named_parameters()
+            if p.requires_grad and p.dtype == torch.bfloat16
+        }
+        """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
+        empty unless `train.master_dtype` is `bfloat16`. See `compact_adamw.join`."""
 
     @torch.no_grad()
     def forward_only(self, *args: Any) -> Any:
@@ -190,6 +204,8 @@ class ShardedModel(Generic[S]):
         for name, parameter in own.items():
             if lora_adapters.is_lora_b(name):
                 local_shard(parameter).detach().zero_()
+        for remainder in self.remainders.values():
+            remainder.zero_()
 
     @torch.no_grad()
     def copy_from(self, other: "ShardedModel[Any]") -> None:
@@ -201,6 +217,11 @@ class ShardedModel(Generic[S]):
         for name, tensor in self.state_tensors().items():
             if name in theirs:
                 local_shard(tensor).copy_(local_shard(theirs[name]))
+        for name, remainder in self.remainders.items():
+            if name in other.remainders:
+                remainder.copy_(other.remainders[name])
+            elif name.removeprefix(_PREFIX) in theirs:
+                remainder.zero_()
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The sharded master weights by name, sharing their memory."""

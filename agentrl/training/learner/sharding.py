@@ -12,7 +12,9 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
+from agentrl.errors import ConfigError
 from agentrl.training.learner.process_group import Rank
 
 _LAYERWISE = 100_000_000
@@ -96,6 +98,31 @@ def as_dtensor(shard: Tensor, like: Tensor) -> Tensor:
     return DTensor.from_local(
         shard, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
     )
+
+
+def state_dtensor(shard: Tensor, like: Tensor) -> Tensor:
+    """A parameter's state as a DTensor sharded like it, sharing the memory of its shard.
+
+    `DTensor.from_local` would copy a shard in CPU memory to the GPU of the device mesh.
+
+    Args:
+        shard: this rank's shard, of the parameter's shape or another with as many rows.
+        like: the parameter; a plain tensor returns the shard.
+    """
+    if not isinstance(like, DTensor):
+        return shard
+    shape = like.shape
+    if shard.shape[1:] != like.to_local().shape[1:]:
+        if not all(p.is_shard(0) or p.is_replicate() for p in like.placements):
+            raise ConfigError(
+                f"optim.moments=8bit: weights must be sharded by rows, not {like.placements}"
+            )
+        shape = torch.Size((like.shape[0], *shard.shape[1:]))
+    strides = torch.empty(shape, device="meta").stride()
+    meta = TensorMeta(shape, strides, shard.dtype)
+    spec = DTensorSpec(like.device_mesh, like.placements, meta)
+    found: Tensor = DTensor(shard, spec, requires_grad=False)  # type: ignore[no-untyped-call]
+    return found
 
 
 @torch.no_grad()
