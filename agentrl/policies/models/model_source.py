@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -126,7 +127,10 @@ def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
 def _build_tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
     if not folder.is_dir():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        tiny_model.build(partial, seed, **model.tiny).rename(folder)
+        try:
+            tiny_model.build(partial, seed, **model.tiny).rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 

@@ -62,10 +62,12 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
 
     Raises:
         ConfigError: a size is unknown or does not fit the others.
+        OSError: the folder cannot be written, such as on a full disk.
     """
     parsed = parse_sizes(sizes)
     config = _write_settings(folder, parsed)
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLForConditionalGeneration
 
@@ -73,11 +75,11 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=torch.float32)
         _initialize(model, parsed)
-    save_file(
-        {name: value.contiguous() for name, value in model.state_dict().items()},
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+    weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+    try:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{folder}: the model cannot be written: {error}") from error
     return folder
 
 

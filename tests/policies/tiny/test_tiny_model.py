@@ -1,5 +1,6 @@
 import hashlib
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,17 @@ from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
 
 def digests(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+
+def test_a_model_that_does_not_fit_on_the_disk_is_an_os_error(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"the model cannot be written: .*File too large"):
+            resolve_model(ModelConfig(), 0, tmp_path / "start")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
