@@ -294,7 +294,7 @@ class Batch:
     weights: Tensor
     """float32[N], of each token in the loss."""
     pixels: Mapping[str, Tensor]
-    """Images as keyword arguments of the vision tower, and how the rows use them."""
+    """Images as `ModelAdapter.compact_pixels` returns them, and how the rows use them."""
 
 
 @dataclass(slots=True, kw_only=True)

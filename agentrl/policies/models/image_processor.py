@@ -37,6 +37,10 @@ class ProcessorAdapter(ModelAdapter):
         "connector", "image_newline",
     )  # fmt: skip
 
+    normalizes_last: ClassVar[bool] = False
+    """Whether the image processor's last step is to normalize 8-bit values, so that it can be done
+    on another device. Not so if it pads the result."""
+
     def __init__(self, path: Path) -> None:
         from agentrl.policies import torch_companions
 
@@ -74,9 +78,9 @@ class ProcessorAdapter(ModelAdapter):
         """What the processor writes for an image, instead of `image_text`."""
         return str(self._processor.replace_image_token(self._process([image]), 0))
 
-    def _process(self, images: Sequence[Image]) -> Any:
+    def _process(self, images: Sequence[Image], **changed: bool) -> Any:
         return self._processor.image_processor(
-            list(images), return_tensors="pt", **self.processor_arguments()
+            list(images), return_tensors="pt", **{**self.processor_arguments(), **changed}
         )
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
@@ -99,8 +103,27 @@ class ProcessorAdapter(ModelAdapter):
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """The processor's tensors, and image_rows int64[images]: rows of pixel_values per image."""
-        if not images:
-            return {}
+        return self._tensors(images) if images else {}
+
+    def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
+        """The same, with 8-bit values if the processor normalizes them last."""
+        if not images or not self._can_normalize_later:
+            return self.pixels(images)
+        return self._tensors(images, do_rescale=False, do_normalize=False)
+
+    def expand_pixels(self, pixels: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Normalize 8-bit values."""
+        found = dict(pixels)
+        if found and self._can_normalize_later:
+            found["pixel_values"] = self._normalized(found["pixel_values"])
+        return found
+
+    @property
+    def _can_normalize_later(self) -> bool:
+        processor = self._processor.image_processor
+        return bool(self.normalizes_last and processor.do_rescale and processor.do_normalize)
+
+    def _tensors(self, images: Sequence[Image], **changed: bool) -> dict[str, Tensor]:
         import torch
 
         for image in images:
@@ -108,8 +131,23 @@ class ProcessorAdapter(ModelAdapter):
                 self._rows[image.shape] = len(self._process([image])["pixel_values"])
         rows = torch.tensor([self._rows[image.shape] for image in images])
         unused = {"batch_num_images", *getattr(self._processor, "unused_input_names", ())}
-        found = {n: value for n, value in self._process(images).items() if n not in unused}
-        return {**found, "image_rows": rows}
+        found = self._process(images, **changed)
+        return {**{n: v for n, v in found.items() if n not in unused}, "image_rows": rows}
+
+    def _normalized(self, values: Tensor) -> Tensor:
+        """float32 of the same shape and device.
+
+        Args:
+            values: uint8[..., 3, H, W].
+        """
+        import torch
+
+        processor = self._processor.image_processor
+        mean, std = (
+            torch.tensor(numbers, device=values.device).div(processor.rescale_factor).view(-1, 1, 1)
+            for numbers in (processor.image_mean, processor.image_std)
+        )
+        return values.float().sub_(mean).div_(std)
 
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]

@@ -121,10 +121,30 @@ class ModelAdapter:
             raise _no_vision()
         return {}
 
+    def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
+        """What `expand_pixels` makes `pixels` of, on any device: less work here, fewer bytes.
+
+        A family whose processor ends with a linear function of 8-bit values returns these.
+        """
+        return self.pixels(images)
+
+    def expand_pixels(self, pixels: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`pixels` of the same images, on the same device.
+
+        Args:
+            pixels: from `compact_pixels`, or some of its images.
+        """
+        return dict(pixels)
+
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The same keyword arguments for some of the images, in the given order."""
+        """The same keyword arguments for some of the images, in the given order.
+
+        Args:
+            pixels: from `pixels` or `compact_pixels`.
+            numbers: of the images.
+        """
         raise _no_vision()
 
     def encode_images(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:

@@ -133,9 +133,9 @@ class _Layout:
             self.flat_positions[index] = row * self._shape[1] + start + path
 
     def pixels(self) -> dict[str, Tensor]:
-        """Keyword arguments of the model for the images of all rows."""
+        """The images of all rows; see `ModelAdapter.compact_pixels`."""
         images = self._images.images
-        pixels = dict(self._model_adapter.pixels(images))
+        pixels = dict(self._model_adapter.compact_pixels(images))
         if images:
             sizes = [self._model_adapter.num_image_tokens(image) for image in images]
             pixels["image_tokens"] = torch.tensor(sizes)

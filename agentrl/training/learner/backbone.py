@@ -107,6 +107,7 @@ class Backbone(nn.Module):
         looked = sorted({*order})
         if len(looked) < len(sizes):
             pixels = self.model_adapter.select_images(pixels, looked)
+        pixels = self.model_adapter.expand_pixels(pixels)
         # Encoded here and not inside the model, so that the decoder's attention arguments do not
         # reach the vision tower.
         seen = self.model_adapter.encode_images(self.policy.base_model, pixels)

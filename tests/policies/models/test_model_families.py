@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from agentrl.conformance.support import model_comparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -48,6 +49,27 @@ def test_logprobs_with_shared_prefixes_equal_those_of_each_sequence_alone(family
     ours = model_comparison.packed_logprobs(family.encoder, model, samples)
     theirs = model_comparison.transformers_logprobs(family.folder, family.encoder, samples)
     assert model_comparison.difference(ours, theirs) < 1e-4
+
+
+def test_compact_pixels_become_those_of_the_processor(family: Any) -> None:
+    adapter = family.encoder.model_adapter
+    if adapter.image_token_id is None:
+        assert adapter.compact_pixels([]) == adapter.expand_pixels({}) == {}
+        return
+    sizes = [(140, 84), (84, 280), (56, 56)]
+    images = [adapter.scale(picture(i, *size), None, 90_000) for i, size in enumerate(sizes)]
+    compact, expected = adapter.compact_pixels(images), adapter.pixels(images)
+    found = adapter.expand_pixels(compact)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-6, rtol=0, msg=name)
+    # The processors of the others add empty tiles after they have normalized the images.
+    is_compact = family.name.startswith(("Qwen", "Gemma", "InternVL"))
+    stored = {value.dtype for name, value in compact.items() if name.endswith("pixel_values")}
+    assert stored == {torch.uint8 if is_compact else torch.float32}
+    some = adapter.expand_pixels(adapter.select_images(compact, [2, 0]))
+    for name, value in adapter.select_images(expected, [2, 0]).items():
+        torch.testing.assert_close(some[name], value, atol=1e-6, rtol=0, msg=name)
 
 
 def test_the_hf_engine_samples_with_the_models_probabilities(family: Any) -> None:

@@ -67,7 +67,8 @@ def test_a_shared_image_with_deepstack_features_gives_the_same_gradient():
     scorer = LogprobModel(tiny_qwen3(), adapter)
     ids = torch.randint(0, 290, (2, 20))
     ids[:, 2:8] = IMAGE
-    picture, grid = torch.randn(24, 3 * 2 * 14 * 14), torch.tensor([[1, 4, 6]])
+    picture = torch.randint(0, 256, (24, 3 * 14 * 14), dtype=torch.uint8)
+    grid = torch.tensor([[1, 4, 6]])
     places = torch.arange(16, 20)
     sources = torch.cat([places - 1, places - 1 + 20])
 

@@ -30,7 +30,7 @@ CORRECTIONS = ("none", "token_truncate", "token_mask", "sequence_truncate", "seq
 KIT = SimpleNamespace(
     image_token_id=None,
     positions=lambda ids, images: np.arange(len(ids)),
-    pixels=lambda pictures: {},
+    compact_pixels=lambda pictures: {},
 )
 """Of a text-only model."""
 

@@ -20,6 +20,7 @@ class Gemma3(ProcessorAdapter):
     vision_modules: ClassVar[tuple[str, ...]] = ("vision_tower", "multi_modal_projector")
     attends_within_images = True
     patches_per_token = 16
+    normalizes_last = True
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
         """Resize an image to the only size that the model sees."""

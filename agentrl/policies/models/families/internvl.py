@@ -15,6 +15,7 @@ class InternVL(ProcessorAdapter):
     model_types: ClassVar[tuple[str, ...]] = ("internvl",)
     vision_modules: ClassVar[tuple[str, ...]] = ("vision_tower", "multi_modal_projector")
     patches_per_token = 4
+    normalizes_last = True
 
     def processor_arguments(self) -> dict[str, Any]:
         """Tiles are the default of the processor, but not of its image processor alone."""

@@ -67,7 +67,7 @@ class PatchLayout:
         return 1, height // self.patch, width // self.patch
 
     def to_patches(self, images: Sequence[Image]) -> Tensor:
-        """float32[sum of patches, 3 * temporal * patch * patch], image after image.
+        """uint8[sum of patches, 3 * patch * patch], image after image.
 
         Raises:
             ValueError: a size is not a multiple of a token's.
@@ -83,9 +83,19 @@ class PatchLayout:
         split = images.reshape(
             -1, rows // merge, merge, side, columns // merge, merge, side, 3
         ).transpose(0, 1, 4, 2, 5, 7, 3, 6)
-        pixels = torch.from_numpy(np.ascontiguousarray(split)).view(-1, 3, 1, side * side).float()
-        mean = torch.tensor(self.mean).mul(255).view(3, 1, 1)
-        std = torch.tensor(self.std).mul(255).view(3, 1, 1)
+        return torch.from_numpy(np.ascontiguousarray(split)).view(-1, 3 * side * side)
+
+    def normalize(self, patches: Tensor) -> Tensor:
+        """float32[patches, 3 * temporal * patch * patch], on the same device.
+
+        Args:
+            patches: from `to_patches`.
+        """
+        pixels = patches.view(len(patches), 3, 1, -1).float()
+        mean, std = (
+            torch.tensor(values, device=patches.device).mul(255).view(3, 1, 1)
+            for values in (self.mean, self.std)
+        )
         pixels = pixels.sub_(mean).div_(std)
         return pixels.expand(-1, -1, self.temporal, -1).reshape(len(pixels), -1)
 
@@ -189,12 +199,22 @@ class QwenVL(ModelAdapter):
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """pixel_values float32[patches, values of a patch], image_grid_thw int64[images, 3]."""
+        return self.expand_pixels(self.compact_pixels(images))
+
+    def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
+        """The same with 8-bit values of each frame once; see `PatchLayout.to_patches`."""
         if not images:
             return {}
         return {
             "pixel_values": self.patching.to_patches(images),
             "image_grid_thw": torch.tensor([self.patching.grid(image) for image in images]),
         }
+
+    def expand_pixels(self, pixels: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Normalize the values and repeat frames."""
+        if not pixels:
+            return {}
+        return {**pixels, "pixel_values": self.patching.normalize(pixels["pixel_values"])}
 
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
