@@ -370,6 +370,13 @@ FAMILIES = {
         plain=("<think>", "</think>"),
         **_QWEN_VL,
     ),
+    "Qwen3-VL-Thinking": Family(
+        template="qwen3_vl_thinking",
+        model=_qwen_vl("Qwen3VL", _QWEN3_VISION, [6, 5, 5]),
+        processor=_qwen_processor("Qwen3VL", 16, 0.5),
+        plain=("<think>", "</think>"),
+        **_QWEN_VL,
+    ),
     "Qwen3-VL-MoE": Family(
         template="qwen3_vl",
         model=_qwen_vl("Qwen3VLMoe", _QWEN3_VISION, [6, 5, 5], **_EXPERTS),
@@ -382,6 +389,12 @@ FAMILIES = {
     ),
     "Qwen3": Family(
         template="qwen3",
+        model=_causal("Qwen3Config", "Qwen3ForCausalLM"),
+        plain=("<think>", "</think>"),
+        **_QWEN_TEXT,
+    ),
+    "Qwen3-Thinking": Family(
+        template="qwen3_thinking_2507",
         model=_causal("Qwen3Config", "Qwen3ForCausalLM"),
         plain=("<think>", "</think>"),
         **_QWEN_TEXT,

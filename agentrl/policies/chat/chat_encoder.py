@@ -24,6 +24,9 @@ from agentrl.types import Image, Message
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+_END_OF_EMPTY_THOUGHT = "\n</think>\n\n"
+"""After an opened `<think>`, as templates write it."""
+
 
 class ChatEncoder:
     """Encodes the messages of one model.
@@ -191,10 +194,15 @@ class ChatEncoder:
         return "".join(texts).removesuffix(self.chat_format.reply_prefix)
 
     def reply_ids(self, reply: str) -> tuple[int, ...]:
-        """The ids of a reply with its end token, as if it were sampled."""
-        opened = self.chat_format.reply_prefix
-        if opened and reply.startswith(opened.strip()):  # the prompt has opened the thought already
-            reply = reply.removeprefix(opened.strip()).lstrip("\n")
+        """The ids of a reply with its end token, as if it were sampled.
+
+        Where the prompt opens a thought, a reply without one closes it first.
+        """
+        opened = self.chat_format.reply_prefix.strip()
+        if opened and reply.startswith(opened):
+            reply = reply.removeprefix(opened).lstrip("\n")
+        elif opened.endswith("<think>"):
+            reply = _END_OF_EMPTY_THOUGHT + reply
         return (*self.text_ids(reply), self.end_id)
 
 

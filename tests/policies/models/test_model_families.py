@@ -16,6 +16,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models import load_model
+from agentrl.rewards.form import is_think_answer
 from agentrl.types import IMAGE, Message
 from tests.policies.pictures import picture
 
@@ -115,3 +116,18 @@ def test_a_prompt_extends_the_previous_one_and_its_reply(family: Any) -> None:
         assert prompt.token_ids[: len(said)] == said
         talk.answer((70, 71))
         said = (*prompt.token_ids, 70, 71, family.encoder.end_id)
+
+
+@pytest.mark.parametrize("name", ["DeepSeek-R1-Distill", "Qwen3-Thinking", "Qwen3-VL-Thinking"])
+def test_a_thought_that_the_template_opens_belongs_to_the_reply(name: str, tmp_path: Path) -> None:
+    encoder = ChatEncoder(build(name, tmp_path / "model"))
+    prompt = Conversation(encoder, "Play.").observe(Message(role="user", text="hello"))
+    opened = encoder.text_ids("<think>\n")
+    assert prompt.token_ids[-len(opened) :] == opened
+    said = encoder.text(encoder.text_ids("left\n</think>\n\n<answer>3</answer>"))
+    assert said == "<think>\nleft\n</think>\n\n<answer>3</answer>"
+    assert is_think_answer(said)
+    for reply in (said, "<think>left\n</think>\n\n<answer>3</answer>"):
+        assert encoder.text(encoder.reply_ids(reply)) == said
+    without = encoder.text(encoder.reply_ids("<answer>3</answer>"))
+    assert without == "<think>\n\n</think>\n\n<answer>3</answer>"
