@@ -6,9 +6,11 @@ to `torch.accelerator` when torch is imported.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ RAY_RESOURCES = ("GPU", "NPU", "TPU", "HPU")
 """The names of accelerators among Ray's resources; those of NVIDIA, AMD and Intel are `GPU`."""
 _ASK_S = 300.0
 """For a process that imports torch, on a busy machine."""
+_ASK_DRIVER_S = 10.0
+_KERNEL_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu"}
 
 
 def count() -> int:
@@ -69,3 +73,38 @@ def name(number: int = 0) -> str:
     found = device(number)
     properties = torch.get_device_module(found).get_device_properties(found.index or 0)
     return str(getattr(properties, "name", found))
+
+
+def memory(number: int = 0) -> int | None:
+    """The bytes of memory of an accelerator; None if its properties do not say."""
+    import torch
+
+    found = device(number)
+    properties = torch.get_device_module(found).get_device_properties(found.index or 0)
+    return getattr(properties, "total_memory", None)
+
+
+def toolkit() -> str | None:
+    """What torch was built for, such as `CUDA 13.0`; None for a CPU build, or without torch."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    versions = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip, "XPU": torch.version.xpu}
+    return next((f"{name} {version}" for name, version in versions.items() if version), None)
+
+
+def driver() -> str | None:
+    """The kernel's driver of accelerators, such as `NVIDIA 580.95.05`; None if none is found."""
+    for make, module in _KERNEL_MODULES.items():
+        version = Path("/sys/module", module, "version")
+        if version.is_file():
+            return f"{make} {version.read_text().strip()}"
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
+    asks = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(asks, capture_output=True, text=True, timeout=_ASK_DRIVER_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return f"NVIDIA {done.stdout.split()[0]}" if done.returncode == 0 and done.stdout else None

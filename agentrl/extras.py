@@ -19,7 +19,8 @@ GET_LORA = (
 GET_QLORA = "pip install 'agentrl-screens[qlora]'; model.lora.base=float works without it"
 GET_8BIT = "pip install 'agentrl-screens[qlora]'; optim.moments=bfloat16 works without it"
 GET_FLASH = (
-    "pip install 'agentrl-screens[gpu]' if there is a GPU; model.attention=auto uses SDPA otherwise"
+    "pip install --no-build-isolation 'agentrl-screens[flash]', which compiles it against the "
+    "installed torch; model.attention=auto uses SDPA without it"
 )
 GET_REMOTE = "pip install 'agentrl-screens[remote]'"
 GET_SGLANG = "pip install sglang, or give the address of a server: rollout.engine_kwargs={url: ...}"

@@ -1,6 +1,9 @@
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from agentrl import config as configuration
 from agentrl import extras
@@ -63,3 +66,43 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     assert fixes["flash-attn"] == extras.GET_FLASH
     for package, extra in {"swanlab": "swanlab", "mlflow-skinny": "mlflow"}.items():
         assert fixes[package] == f"pip install 'agentrl-screens[{extra}]'"
+
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def needed(extra):
+    """What an extra installs, by name, with the extras that it names."""
+    found = {}
+    for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        if requirement.name == PROJECT["name"]:
+            for other in requirement.extras:
+                found |= needed(other)
+        found[requirement.name] = requirement.specifier
+    return found
+
+
+def test_no_extra_needs_flash_attn_which_cannot_be_built_without_torch():
+    extras_with_it = [e for e in PROJECT["optional-dependencies"] if "flash-attn" in needed(e)]
+    assert extras_with_it == ["flash"]
+    assert "agentrl-screens[flash]" in extras.GET_FLASH
+
+
+def test_vllm_and_torch_are_capped_below_their_next_minor_version():
+    specifiers = needed("gpu")
+    for name, tested, following in (("vllm", "0.32.1", "0.33.0"), ("torch", "2.13.1", "2.14.0")):
+        assert tested in specifiers[name]
+        assert following not in specifiers[name]
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_every_python_has_its_pins_of_the_gpu_stack(python):
+    assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
+    lines = (ROOT / "requirements" / "gpu.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    pins = [p for p in pins if p.marker is None or p.marker.evaluate({"python_version": python})]
+    versions = {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
+    assert len(versions) == len(pins)
+    for name, specifier in needed("gpu").items():
+        assert name == PROJECT["name"] or versions[name.lower()] in specifier

@@ -196,13 +196,33 @@ def _adb_server() -> InstallCheck:
 
 def _gpu() -> Iterator[InstallCheck]:
     cards = accelerators.count()
-    names = ", ".join(accelerators.name(k) for k in range(cards))
+    names = ", ".join(_card(k) for k in range(cards))
+    driver, toolkit = accelerators.driver(), accelerators.toolkit()
     yield InstallCheck(
         what="GPU",
         state="ok" if cards else "optional",
         detail=names if cards else "none usable by torch",
-        fix="" if cards else "not needed for the tiny model",
+        fix="" if cards else _no_gpu(driver, toolkit),
     )
+    yield InstallCheck(
+        what="GPU driver",
+        state="ok" if driver else "optional",
+        detail=f"{driver or 'none found'}; torch is built for {toolkit or 'the CPU'}",
+    )
+
+
+def _card(number: int) -> str:
+    memory = accelerators.memory(number)
+    size = f" ({memory / _GIB:.1f} GiB)" if memory else ""
+    return f"{accelerators.name(number)}{size}"
+
+
+def _no_gpu(driver: str | None, toolkit: str | None) -> str:
+    if driver is None:
+        return "not needed for the tiny model"
+    if toolkit is None:
+        return "there is a driver, but torch is a CPU build: pip install 'agentrl-screens[gpu]'"
+    return f"the driver may be too old for {toolkit}, or CUDA_VISIBLE_DEVICES hides the GPUs"
 
 
 def _machine() -> Iterator[InstallCheck]:

@@ -64,7 +64,7 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute precision; see `train.master_dtype` for the learner's weights."""
     attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
-    """`auto` uses flash-attn (extra `gpu`) if it is installed and there is a GPU, else SDPA."""
+    """`auto` uses flash-attn (extra `flash`) if it is installed and there is a GPU, else SDPA."""
     freeze_vision: bool = False
     """Train only the language model."""
     lora: LoraConfig = field(default_factory=LoraConfig)
