@@ -140,6 +140,51 @@ def test_a_broken_copy_fails_with_a_reason(
     assert reason in describe_failure(raised.value)
 
 
+BROKEN_IN_ENVIRONMENT = [
+    (
+        "env",
+        "self.seed, self.turn, self.score = seed, 0, 0",
+        "self.seed, self.turn, self.score = seed, 0, np.random.default_rng().random()",
+        "gymnasium's_checker",
+        "two resets with one seed differ in info['metrics', 'score', 'state_key']",
+    ),
+    ("env", 'return "light", info', 'return "lamp", info', "player_expert", "KeyError: 'lamp'"),
+    (
+        "translator",
+        "    game = GAME\n\n\nclass Expert",
+        "    game = GAME\n\n    def to_action(self, reply):\n        return 2, 2\n\n\nclass Expert",
+        "replies",
+        "became (2, 2). To fix: actions must be in Box",
+    ),
+    (
+        "player",
+        'return "light", info["lit"]',
+        'Expert.asked = getattr(Expert, "asked", 0) + 1\n        return "light", Expert.asked % 2',
+        "repeatable",
+        "draw from the given rng alone",
+    ),
+]
+
+
+@pytest.mark.adb
+@pytest.mark.parametrize(("kind", "old", "new", "check", "reason"), BROKEN_IN_ENVIRONMENT)
+def test_a_broken_copy_of_an_environment_fails_with_a_reason(
+    tmp_path, adb_server, kind, old, new, check, reason
+) -> None:
+    code = (EXTEND / "environment.py").read_text()
+    assert old in code
+    copy = f"broken_{kind}_{check[:6]}"
+    code = code.replace(old, new).replace("environment:", f"{copy}:").replace("Lights-v0", copy)
+    (tmp_path / f"{copy}.py").write_text(code)
+    env = f"{tmp_path}/{copy}.py:{copy}"
+    part = {"translator": "Words", "player": "Expert"}.get(kind)
+    named = (env,) if part is None else (f"{tmp_path}/{copy}.py:{part}", f"env.id={env}")
+    (broken,) = (one for one in checks(kind, *named) if one.name == check)
+    with pytest.raises((AssertionError, AgentRLError, KeyError)) as raised:
+        broken()
+    assert reason in describe_failure(raised.value)
+
+
 def agentrl(capsys, *arguments):
     code = cli.run(list(arguments))
     out, err = capsys.readouterr()
