@@ -76,7 +76,9 @@ class AppSession:
             return None
         counts = {"touches": self._touches, "launches": self._launches}
         try:
-            return json.dumps({**counts, **self.app.state()}, ensure_ascii=False)
+            state = {**counts, **self.app.state()}
+            # Numbers of NumPy are written as Python's.
+            return json.dumps(state, ensure_ascii=False, default=np.generic.item)
         except Exception:
             self._crash()
             return None

@@ -185,6 +185,16 @@ def test_a_broken_copy_of_an_environment_fails_with_a_reason(
     assert reason in describe_failure(raised.value)
 
 
+@pytest.mark.adb
+def test_the_state_of_a_game_may_have_numbers_of_numpy(tmp_path, adb_server) -> None:
+    code = (EXTEND / "environment.py").read_text()
+    code = code.replace('"turn": self.turn', '"turn": np.int64(self.turn)')
+    code = code.replace("environment:", "numpy_state:").replace("Lights-v0", "numpy_state")
+    (tmp_path / "numpy_state.py").write_text(code)
+    found = checks("env", f"{tmp_path}/numpy_state.py:numpy_state")
+    next(one for one in found if one.name == "player_expert")()
+
+
 def agentrl(capsys, *arguments):
     code = cli.run(list(arguments))
     out, err = capsys.readouterr()

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.apk import ApkManifest
 from agentrl.virtual_phone.apps.app import App
@@ -103,7 +105,8 @@ class InstalledApp:
     def published(self) -> bytes:
         """The published state as JSON."""
         state = {"touches": self.touches, "launches": self.launches, **self.app.state()}
-        return json.dumps(state, ensure_ascii=False).encode()
+        # Numbers of NumPy are written as Python's.
+        return json.dumps(state, ensure_ascii=False, default=np.generic.item).encode()
 
     def _remember(self, event: Input) -> None:
         """Record an input; consecutive ticks are merged to keep the history short."""
