@@ -7,20 +7,29 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace, is_alive
-from agentrl.policies.engines.weight_checks import DIGEST, digest
+from agentrl.policies.engines.weight_checks import (
+    DIGEST,
+    join_digests,
+    raw_bytes,
+    tensor_digest,
+)
+from agentrl.policies.models.stored_weights import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _PREFIX = "agentrl-weights-"
+_MAX_BYTES = 5 * 10**9
+"""Size of a file of an exported model, as is usual on the Hugging Face Hub."""
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
@@ -118,17 +127,62 @@ def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -
     Raises:
         OSError: the disk is full or not writable.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    write_stream(path, tensors, tensors.items(), checked=checked)
 
+
+def write_stream(
+    path: Path,
+    layout: Mapping[str, Tensor],
+    tensors: Iterable[tuple[str, Tensor]],
+    *,
+    checked: bool = False,
+) -> None:
+    """Write a safetensors file atomically, holding one tensor at a time.
+
+    Args:
+        path: path of the file; its folder is created if needed.
+        layout: a tensor of the same shape and dtype for each one to write, by name, in their
+            order; may be on the meta device.
+        tensors: with their names.
+        checked: whether to add a checksum, which engines verify.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    # The checksum is known at the end, but its length, and so that of the header, at once.
+    about = {"format": "pt"} | ({DIGEST: join_digests({})} if checked else {})
+    digests: dict[str, str] = {}
     with atomic_replace(path) as partial:
-        checksum = {DIGEST: digest(contiguous)} if checked else {}
         try:
-            save_file(contiguous, partial, metadata={"format": "pt", **checksum})
-        except SafetensorError as error:
+            with partial.open("wb") as file:
+                file.write(_header(layout, about))
+                for name, (expected, tensor) in zip(layout, tensors, strict=True):
+                    plain = tensor.detach().cpu().contiguous()
+                    like = layout[name]
+                    assert (name, like.shape, like.dtype) == (expected, plain.shape, plain.dtype)
+                    if checked:
+                        digests[name] = tensor_digest(plain)
+                    file.write(raw_bytes(plain))
+                if checked:
+                    file.seek(0)
+                    file.write(_header(layout, about | {DIGEST: join_digests(digests)}))
+        except OSError as error:
             raise OSError(f"{path}: cannot be written: {error}") from error
+
+
+def _header(layout: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
+    """The start of a safetensors file: the length of a JSON object, and the object."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    entries: dict[str, Any] = {"__metadata__": about}
+    end = 0
+    for name, like in layout.items():
+        start, end = end, end + like.numel() * like.element_size()
+        dtype = names[str(like.dtype).removeprefix("torch.")]
+        entries[name] = {"dtype": dtype, "shape": [*like.shape], "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that the tensors are aligned in memory
+    return len(text).to_bytes(8, "little") + text
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -150,13 +204,23 @@ def read(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write an ordinary Hugging Face folder atomically.
+def export(
+    source: Path,
+    folder: Path,
+    layout: Mapping[str, Tensor],
+    tensors: Iterable[tuple[str, Tensor]],
+    *,
+    max_bytes: int = _MAX_BYTES,
+) -> None:
+    """Write an ordinary Hugging Face folder atomically, holding one tensor at a time.
 
     Args:
         source: the folder whose configuration, tokenizer and processor files are copied.
         folder: to write; is replaced if it exists.
-        tensors: the full weights by name.
+        layout: see `write_stream`.
+        tensors: the full weights, with their names.
+        max_bytes: a larger model is written as several files with an index; a single tensor may be
+            larger.
 
     Raises:
         OSError: the disk is full or not writable.
@@ -165,8 +229,38 @@ def export(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
         for file in source.iterdir():
             if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
                 shutil.copyfile(file, partial / file.name)
-        _update_dtype(partial / "config.json", tensors)
-        write(partial / "model.safetensors", tensors)
+        _update_dtype(partial / "config.json", layout)
+        parts = _split(layout, max_bytes)
+        if len(parts) == 1:
+            write_stream(partial / "model.safetensors", layout, tensors)
+            return
+        left = iter(tensors)
+        of_file = {
+            f"model-{k:05}-of-{len(parts):05}.safetensors": p for k, p in enumerate(parts, 1)
+        }
+        for name, part in of_file.items():
+            write_stream(partial / name, part, islice(left, len(part)))
+        assert next(left, None) is None, "the layout has all tensors"
+        sizes = (like.numel() * like.element_size() for like in layout.values())
+        index = {
+            "metadata": {"total_size": sum(sizes)},
+            "weight_map": {name: file for file, part in of_file.items() for name in part},
+        }
+        (partial / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _split(layout: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tensor]]:
+    """The layouts of successive files."""
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, like in layout.items():
+        own = like.numel() * like.element_size()
+        if parts[-1] and size + own > max_bytes:
+            parts.append({})
+            size = 0
+        parts[-1][name] = like
+        size += own
+    return parts
 
 
 @contextmanager

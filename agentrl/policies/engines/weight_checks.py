@@ -27,12 +27,17 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 def tensor_digest(tensor: Tensor) -> str:
     """Checksum of one tensor: its dtype, shape and every bit."""
-    import torch
-
     plain = tensor.detach().cpu().contiguous()
     found = blake2b(f"{plain.dtype} {tuple(plain.shape)}\n".encode(), digest_size=16)
-    found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    found.update(raw_bytes(plain))
     return found.hexdigest()
+
+
+def raw_bytes(plain: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor on the CPU, sharing its memory."""
+    import torch
+
+    return plain.reshape(-1).view(torch.uint8).numpy().data
 
 
 def join_digests(digests: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from agentrl.extension_points import MODEL
 from agentrl.policies.models.model_adapter import ModelAdapter, read_json
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 _OTHER = "generic"
 """The family of models that no other family names."""
@@ -106,16 +107,58 @@ def load_on_meta(path: Path) -> nn.Module:
     return model
 
 
-def load_names(path: Path) -> nn.Module:
-    """Load a model on the meta device, with what transformers did to the names of its weights.
+def load_headers(
+    path: Path,
+    headers: Mapping[str, Tensor],
+    *,
+    dtype: str = "float32",
+    attention: str = "auto",
+) -> nn.Module:
+    """Load a model whose parameters stay on the meta device, but not its buffers.
+
+    Names, shapes, dtypes and tied parameters are those that `load_model` gives.
+
+    Args:
+        path: a folder in the Hugging Face format.
+        headers: a meta tensor for each weight in the model's files, under its name there.
+        dtype: see `load_model`.
+        attention: see `load_model`.
 
     Raises:
-        ConfigError: it cannot be loaded.
+        ConfigError: it cannot be loaded, or weights are missing.
     """
     loader = _loader(path)
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.auto.auto_factory import _get_model_class
+
     with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
-        model: nn.Module = loader.from_pretrained(path, local_files_only=True, device_map="meta")
-    return model
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        model, report = _get_model_class(config, loader._model_mapping).from_pretrained(
+            None,
+            config=config,
+            state_dict=dict(headers),
+            device_map="meta",
+            dtype=getattr(torch, dtype),
+            attn_implementation=_attention(attention, dtype, caps=_caps_attention(config)),
+            output_loading_info=True,
+        )
+        buffers = {name for name, _ in model.named_buffers()}
+        if missing := sorted(report["missing_keys"] - buffers):
+            raise ConfigError(
+                f"the model's files lack {len(missing)} weights, such as {missing[0]}. Download or "
+                "export the model again."
+            )
+        # Buffers that the files do not hold, such as rotary frequencies, are computed as in
+        # from_pretrained, which skips this for modules that it has marked on the meta device.
+        model._move_missing_keys_from_meta_to_device(
+            report["missing_keys"] & buffers, {"": "cpu"}, None, None
+        )
+        for module in model.modules():
+            module._is_hf_initialized = False
+        model._initialize_missing_keys(is_quantized=False)
+    found: nn.Module = model
+    return found
 
 
 def _loader(path: Path) -> Any:

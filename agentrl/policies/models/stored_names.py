@@ -6,12 +6,14 @@ Face Hub keep the first form, which engines expect as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl.policies.models.model_loading import load_names
+from agentrl.policies.models.model_loading import load_headers
+from agentrl.policies.models.stored_weights import open_files, read_headers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,33 +41,93 @@ def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     model = _names(folder)
     if not model._weight_conversions:
         return dict(tensors)
-    from transformers.core_model_loading import revert_weight_conversion
-
-    found: dict[str, Tensor] = revert_weight_conversion(model, dict(tensors))
-    return {name: _laid_out_as(known.get(name), tensor) for name, tensor in found.items()}
+    return _reverted(model, dict(tensors), known)
 
 
-def exported(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """All that the files of a trained model hold: its weights `as_stored`, and fixed buffers.
+class StoredForm:
+    """How the files of a trained model hold its weights: `as_stored`, with fixed buffers.
 
     Args:
         folder: the folder of the model that the run started from.
-        tensors: the weights by their names in memory.
+        weights: all weights by their names in memory, of one dtype; may be on the meta device.
 
     Raises:
         ConfigError: the folder has no such model.
     """
-    from safetensors import safe_open
 
-    found = as_stored(folder, tensors)
-    dtype = next(iter(found.values())).dtype
-    left = _stored_shapes(folder).keys() - found.keys()
-    if left:  # such as the mean of an audio encoder's input; or a tied head
-        left &= {name for name, _ in _names(folder).named_buffers()}
-    for path in sorted(folder.glob("*.safetensors")) if left else ():
-        with safe_open(path, framework="pt") as file:
-            found |= {name: file.get_tensor(name).to(dtype) for name in left & {*file.keys()}}
-    return found
+    def __init__(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        self._folder = folder
+        self._known = _stored_shapes(folder)
+        is_plain = all(
+            self._known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
+            for name, tensor in weights.items()
+        )
+        model = None if is_plain else _names(folder)
+        # Weights of the same group are joined or split together.
+        self._group_of = _groups(model, weights)
+        self._model = model if model is not None and model._weight_conversions else None
+        self._sizes = defaultdict[str, int](int)
+        for group in self._group_of.values():
+            self._sizes[group] += 1
+        self._buffers = list[str]()
+        layout = dict(self.convert(weights.items()))
+        self._dtype = next(iter(layout.values())).dtype
+        left = self._known.keys() - layout.keys()
+        if left:  # such as the mean of an audio encoder's input; or a tied head
+            buffers = {name for name, _ in _names(folder).named_buffers()}
+            self._buffers = sorted(left & buffers)
+        self.layout: dict[str, Tensor] = layout | {
+            name: tensor.to("meta") for name, tensor in self._fixed_buffers()
+        }
+        """All tensors in the files by name, in the order in which `convert` yields them; on the
+        meta device if the weights are."""
+
+    def convert(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """Convert weights one by one; holds only those of groups that are not complete yet.
+
+        Args:
+            weights: all of them, in the order of the constructor's.
+        """
+        pending: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        for name, tensor in weights:
+            group = self._group_of[name]
+            pending[group][name] = tensor
+            if len(pending[group]) == self._sizes[group]:
+                yield from self._as_stored(pending.pop(group)).items()
+        yield from self._fixed_buffers()
+
+    def _as_stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self._model is None:
+            return weights
+        return _reverted(self._model, weights, self._known)
+
+    def _fixed_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        files = open_files(self._folder) if self._buffers else {}
+        for name in self._buffers:
+            yield name, files[name][...].to(self._dtype)
+
+
+def _groups(model: Any, weights: Iterable[str]) -> dict[str, str]:
+    """By weight, the name of the group that it is converted with."""
+    if model is None or not model._weight_conversions:
+        return {name: name for name in weights}
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+    back = [conversion.reverse_transform() for conversion in model._weight_conversions[::-1]]
+    renamings = [entry for entry in back if isinstance(entry, WeightRenaming)]
+    converters = [entry for entry in back if isinstance(entry, WeightConverter)]
+    return {
+        name: rename_source_key(name, renamings, converters, reverse=True)[0] for name in weights
+    }
+
+
+def _reverted(
+    model: Any, weights: dict[str, Tensor], known: Mapping[str, tuple[int, ...]]
+) -> dict[str, Tensor]:
+    from transformers.core_model_loading import revert_weight_conversion
+
+    found: dict[str, Tensor] = revert_weight_conversion(model, weights)
+    return {name: _laid_out_as(known.get(name), tensor) for name, tensor in found.items()}
 
 
 def _laid_out_as(shape: tuple[int, ...] | None, tensor: Tensor) -> Tensor:
@@ -79,16 +141,9 @@ def _laid_out_as(shape: tuple[int, ...] | None, tensor: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    from safetensors import safe_open
-
-    found: dict[str, tuple[int, ...]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                found[name] = tuple(file.get_slice(name).get_shape())
-    return found
+    return {name: tuple(header.shape) for name, header in read_headers(folder).items()}
 
 
 @lru_cache(maxsize=4)
 def _names(folder: Path) -> Any:
-    return load_names(folder)
+    return load_headers(folder, read_headers(folder))

@@ -13,16 +13,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.weight_sync import weight_files
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _BEST = "best"
 _LEARNER = "learner"
@@ -225,12 +222,14 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
     """
     import torch
 
-    from agentrl.policies.models.stored_names import exported
-    from agentrl.training.learner import lora_adapters
+    from agentrl.policies.models.stored_names import StoredForm
+    from agentrl.training.checkpoints.policy_weights import PolicyWeights
 
-    weights = lora_adapters.merge(_policy_weights(checkpoint, source), lora)
-    plain = {n: t.to(getattr(torch, dtype)) for n, t in weights.items()}
-    weight_files.export(source, folder, exported(source, plain))
+    policy = PolicyWeights(checkpoint / _LEARNER, source)
+    to: torch.dtype = getattr(torch, dtype)
+    form = StoredForm(source, {n: like.to(to) for n, like in policy.layout.items()})
+    weights = ((name, policy.merged(name, lora).to(to)) for name in policy.layout)
+    weight_files.export(source, folder, form.layout, form.convert(weights))
 
 
 def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
@@ -247,39 +246,21 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
     """
     import torch
 
-    from agentrl.policies.models import load_model
+    from agentrl.policies.models.stored_weights import open_model
+    from agentrl.training.checkpoints.policy_weights import PolicyWeights
     from agentrl.training.learner import lora_adapters, qlora
 
-    start_weights = load_model(source).state_dict()
-    weights = _policy_weights(checkpoint, source)
-    for name, tensor in weights.items():
-        first = start_weights.get(lora_adapters.base_name(name) or "")
-        if first is not None and model.lora.base == "nf4" and lora_adapters.is_base_weight(name):
+    policy = PolicyWeights(checkpoint / _LEARNER, source)
+    for name, weight in open_model(source)[1]:
+        if name not in policy.layout:
+            continue
+        tensor, first = policy.base(name), weight[...]
+        if model.lora.base == "nf4" and policy.has_adapter(name):
             first = qlora.quantize_roundtrip(first.to(getattr(torch, model.dtype)))
-        if first is not None and not first.to(tensor.dtype).equal(tensor):
+        if not first.to(tensor.dtype).equal(tensor):
             raise ConfigError(
                 "this run has changed more than its adapters: its warm start was merged into the "
                 "base weights (warm_start.cache). Leave out --adapter"
             )
     base = str(source.absolute()) if model.path == "tiny" else model.path
-    lora_adapters.write(folder, weights, model.lora, base)
-
-
-def _policy_weights(checkpoint: Path, source: Path) -> dict[str, Tensor]:
-    """The policy's master weights in a checkpoint, by their names in the trained model.
-
-    Args:
-        checkpoint: as returned by `by_name`.
-        source: the folder of the model that the run started from.
-    """
-    from agentrl.policies.models import load_on_meta
-    from agentrl.training.learner import learner_state, lora_adapters, qlora, sharded_checkpoint
-
-    shapes = {name: p.shape for name, p in load_on_meta(source).named_parameters()}
-
-    def shape(name: str) -> Sequence[int]:
-        return shapes[lora_adapters.base_name(name) or ""]
-
-    return qlora.dequantize_tensors(
-        sharded_checkpoint.read(checkpoint / _LEARNER, learner_state.POLICY), shape
-    )
+    lora_adapters.write(folder, policy.adapters(), model.lora, base)

@@ -33,7 +33,7 @@ class ValueModel(Backbone):
     def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
         super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size
-        self.head = nn.Linear(size, 1, device=self.policy.device, dtype=self.policy.dtype)
+        self.head = nn.Linear(size, 1, dtype=self.policy.dtype)
         # Zeros: the outputs of a random head would be noise in every advantage.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

@@ -77,7 +77,7 @@ class LearnerModels:
         requires = self.algorithm.requirements()
         if requires.reference and self.reference is None:
             self.reference = self.make_reference()
-            self.reference.load_full_weights(self.policy.master_weights())
+            self.reference.copy_merged(self.policy)
         if requires.implicit_reward is not None and self.implicit_reward is None:
             self.implicit_reward = self.make_implicit_reward(requires.implicit_reward)
             self.implicit_reward.copy_from(self.policy)

@@ -43,7 +43,7 @@ class LogprobModel(Backbone):
     def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
         super().__init__(policy, model_adapter)
         head: Any = self.policy.get_output_embeddings()
-        mask = torch.zeros(head.weight.shape[0], dtype=torch.bool, device=head.weight.device)
+        mask = torch.zeros(head.weight.shape[0], dtype=torch.bool)
         mask[list(model_adapter.banned_token_ids)] = True
         self.register_buffer("banned", mask, persistent=False)
 

@@ -93,7 +93,8 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
     """Add adapters to a model, in place; only they are trained, and initially they are zero.
 
     Args:
-        policy: a Hugging Face model.
+        policy: a Hugging Face model; its parameters may be on the meta device, those of the
+            adapters are on the CPU.
         model_adapter: adapter of the model's family.
         config: adapter settings.
         seed: random seed of their initial weights.
@@ -107,12 +108,20 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
         raise _no_peft(config) from None
     targets = target_layers(policy, model_adapter, config)
     _check_served(targets, model_adapter, config)
-    if config.base == "nf4":
-        qlora.quantize(policy, targets)
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)
+    weights = {name: policy.get_parameter(f"{name}.weight") for name in targets}
+    # PEFT moves an adapter to the device of its layer, and one on the meta device has no weights.
+    for name, weight in weights.items():
+        policy.get_submodule(name).weight = nn.Parameter(
+            torch.empty((), dtype=weight.dtype).expand(weight.shape), requires_grad=False
+        )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         peft.inject_adapter_in_model(settings, policy)
+    for name, weight in weights.items():
+        policy.get_submodule(f"{name}{_BASE}".rstrip(".")).weight = weight
+    if config.base == "nf4":
+        qlora.insert(policy, [f"{name}{_BASE}".rstrip(".") for name in targets])
     for name, parameter in policy.named_parameters():
         parameter.requires_grad_(_is_adapter(name))
 

@@ -17,11 +17,11 @@ _BLOCK = 64
 _SCALES = ".absmax"
 
 
-def quantize(policy: nn.Module, names: Iterable[str]) -> None:
-    """Replace linear layers by 4-bit ones, in place; they are quantized when moved to a device.
+def insert(policy: nn.Module, names: Iterable[str]) -> None:
+    """Replace linear layers by 4-bit ones, in place, whose weights `quantize_into` fills.
 
     Args:
-        policy: the model, with its weights loaded.
+        policy: the model; its parameters may be on the meta device.
         names: dotted names of the layers.
     """
     from bitsandbytes import nn as bnb
@@ -38,18 +38,42 @@ def quantize(policy: nn.Module, names: Iterable[str]) -> None:
             quant_type=_FORMAT,
             device="meta",
         )
-        layer.weight = bnb.Params4bit(  # type: ignore[attr-defined]
-            plain.weight.data,
-            requires_grad=False,
-            compress_statistics=False,
-            quant_type=_FORMAT,
-            blocksize=_BLOCK,
-            module=layer,
-        )
-        layer.bias = plain.bias
+        layer.weight, layer.bias = plain.weight, plain.bias
         # Otherwise it repacks its weights for some CPUs, in a layout that we could not save.
         layer.support_avx512bf16_for_cpu = False
         policy.set_submodule(name, layer)
+
+
+def layers(module: nn.Module) -> dict[str, nn.Module]:
+    """The 4-bit layers of a module, by the names of their weights."""
+    from bitsandbytes import nn as bnb
+
+    return {
+        f"{name}.weight": layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, bnb.Linear4bit)  # type: ignore[attr-defined]
+    }
+
+
+def quantize_into(layer: Any, full: Tensor, device: torch.device) -> None:
+    """Quantize the weight of a 4-bit layer.
+
+    Args:
+        layer: of `layers`.
+        full: the weight, in the dtype to compute in.
+        device: of the quantized weight.
+    """
+    from bitsandbytes import nn as bnb
+
+    weight: Any = bnb.Params4bit(  # type: ignore[attr-defined]
+        full,
+        requires_grad=False,
+        compress_statistics=False,
+        quant_type=_FORMAT,
+        blocksize=_BLOCK,
+        module=layer,
+    )
+    layer.weight = weight.to(device)
 
 
 def quant_state(parameter: nn.Parameter) -> Any:
@@ -140,6 +164,16 @@ def quantize_roundtrip(full: Tensor) -> Tensor:
 
     data, state = quantize_4bit(full, blocksize=_BLOCK, quant_type=_FORMAT)
     return _dequantize(data, state.absmax, full.shape)
+
+
+def scale_name(name: str) -> str:
+    """The name of the scales of a 4-bit weight in `state_tensors`."""
+    return f"{name}{_SCALES}"
+
+
+def is_scale(name: str) -> bool:
+    """True for the name of a 4-bit weight's scales."""
+    return name.endswith(_SCALES)
 
 
 def state_tensors(name: str, parameter: nn.Parameter) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import json
 import pickle
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,18 @@ class _Reader(FileSystemReader):
         found.storage_meta = StorageMeta()
         found.storage_meta.load_id = self.load_id
         return found
+
+
+class _KnownReader(FileSystemReader):
+    """A reader of a folder whose metadata have been read."""
+
+    def __init__(self, folder: Path, metadata: Metadata) -> None:
+        super().__init__(folder)
+        self._known = metadata
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """The metadata of all ranks."""
+        return self._known
 
 
 def write(
@@ -150,8 +162,8 @@ def read_into(folder: Path, tensors: Mapping[str, Tensor], required_prefix: str)
         raise _broken(folder, error) from error
 
 
-def read(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Full tensors by name, read by a single process.
+class TensorReader:
+    """Reads full tensors of a folder by name, in a single process.
 
     Args:
         folder: written by any number of ranks.
@@ -160,18 +172,41 @@ def read(folder: Path, prefix: str) -> dict[str, Tensor]:
     Raises:
         ConfigError: the folder is broken.
     """
-    found = {
-        name: torch.empty(shape, dtype=dtype)
-        for name, (shape, dtype) in _types(folder).items()
-        if name.startswith(prefix)
-    }
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that no process group is initialized
-            state_dict_loader.load(found, storage_reader=_Reader(folder), no_dist=True)
-    except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise _broken(folder, error) from error
-    return {name.removeprefix(prefix): tensor for name, tensor in found.items()}
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder, self._prefix = folder, prefix
+        self._metadata = _metadata(folder)
+        self.layout = {
+            name.removeprefix(prefix): torch.empty(shape, dtype=dtype, device="meta")
+            for name, (shape, dtype) in _types(self._metadata).items()
+            if name.startswith(prefix)
+        }
+        """A meta tensor for each one that can be read, by name."""
+
+    def read(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Some tensors by name.
+
+        Raises:
+            ConfigError: the folder is broken.
+        """
+        found = {
+            f"{self._prefix}{name}": torch.empty_like(self.layout[name], device="cpu")
+            for name in names
+        }
+        reader = _KnownReader(self._folder, self._metadata)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that no process group is initialized
+                state_dict_loader.load(found, storage_reader=reader, no_dist=True)
+        except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
+            raise _broken(self._folder, error) from error
+        return {name.removeprefix(self._prefix): tensor for name, tensor in found.items()}
+
+
+def read(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """All tensors that a `TensorReader` can read."""
+    reader = TensorReader(folder, prefix)
+    return reader.read(reader.layout)
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -180,14 +215,14 @@ def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     Raises:
         ConfigError: the folder is broken.
     """
-    return {name: shape for name, (shape, _) in _types(folder).items()}
+    return {name: shape for name, (shape, _) in _types(_metadata(folder)).items()}
 
 
-def _types(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+def _types(metadata: Metadata) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """The shapes and dtypes of the stored tensors by name."""
     return {
         name: (tuple(about.size), about.properties.dtype)
-        for name, about in _metadata(folder).state_dict_metadata.items()
+        for name, about in metadata.state_dict_metadata.items()
         if isinstance(about, TensorStorageMetadata)
     }
 

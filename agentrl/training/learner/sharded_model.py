@@ -1,17 +1,17 @@
 """A model sharded over the ranks for training, and gathered for engines and files."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.models import ModelAdapter, load_model
-from agentrl.policies.models.stored_names import exported
+from agentrl.policies.models import ModelAdapter
+from agentrl.policies.models.stored_names import StoredForm
+from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.text import did_you_mean
 from agentrl.training.learner import (
     activation_offload,
@@ -22,7 +22,6 @@ from agentrl.training.learner import (
 from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.process_group import Rank
 from agentrl.training.learner.sharding import (
-    as_dtensor,
     gather_full,
     local_shard,
     reshard,
@@ -75,9 +74,8 @@ class ShardedModel(Generic[S]):
         attention = config.attention
         if rank.slice is not None and attention == "auto":
             attention = "sdpa"
-        policy = load_model(
-            folder, model_adapter=model_adapter, dtype=config.dtype, attention=attention
-        )
+        policy, stored = open_model(folder, dtype=config.dtype, attention=attention)
+        model_adapter.prepare(policy)
         if rank.slice is not None:
             sequence_parallel.prepare(policy, rank.slice.count)
         policy.requires_grad_(not frozen)
@@ -87,8 +85,9 @@ class ShardedModel(Generic[S]):
                     parameter.requires_grad_(False)
         if self._lora is not None:
             lora_adapters.insert(policy, model_adapter, self._lora, seed)
-        self.module = wrap(policy.to(rank.device), model_adapter)
+        self.module = wrap(policy, model_adapter)
         self.module.slice = rank.slice
+        loaded = {n: p.dtype for n, p in self.module.named_parameters(remove_duplicate=False)}
         master_dtype: torch.dtype = getattr(torch, train.master_dtype)
         for parameter in self.module.parameters():
             if parameter.requires_grad:
@@ -101,7 +100,16 @@ class ShardedModel(Generic[S]):
                 activation_offload.enable(policy)
         self.attention_break_even = self.module.attention_break_even()
         self.image_token_cost = self.module.image_token_cost()
-        shard(self.module, self.module.layers(), rank, self._dtype, offload=train.offload)
+        quantized = self._lora is not None and self._lora.base == "nf4"
+        self._quantized = qlora.layers(self.module) if quantized else {}
+        shard(
+            self.module,
+            self.module.layers(),
+            rank,
+            self._dtype,
+            replicated=[self.module.get_parameter(name) for name in self._quantized],
+            offload=train.offload,
+        )
         self.remainders = {
             name: torch.zeros_like(local_shard(p).detach(), dtype=torch.int16)
             for name, p in self.module.named_parameters()
@@ -109,6 +117,7 @@ class ShardedModel(Generic[S]):
         }
         """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
         empty unless `train.master_dtype` is `bfloat16`. See `compact_adamw.join`."""
+        self._read(stored, loaded)
 
     @torch.no_grad()
     def forward_only(self, *args: Any) -> Any:
@@ -116,19 +125,6 @@ class ShardedModel(Generic[S]):
         found = self.module(*args)
         reshard(self.module)
         return found
-
-    def master_weights(self) -> dict[str, Tensor]:
-        """The full master weights by name, on the CPU, adapters merged; a collective call."""
-        full = self._full()
-        return full if self._lora is None else lora_adapters.merge(full, self._lora)
-
-    def _full(self) -> dict[str, Tensor]:
-        return {
-            n: gather_full(local_shard(p), p)
-            if qlora.quant_state(p) is None
-            else qlora.dequantize(p)
-            for n, p in self._named().items()
-        }
 
     @property
     def dtype(self) -> torch.dtype:
@@ -148,64 +144,69 @@ class ShardedModel(Generic[S]):
 
         A collective call: every rank must exhaust the iterator.
         """
+        for plain, parts in self._with_adapters():
+            yield plain, self._merged(parts, self._dtype)
+
+    def _iter_base_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The full weights without their adapters; otherwise as `iter_full_weights`."""
+        for plain, parts in self._with_adapters():
+            yield plain, self._full(next(iter(parts.values())), self._dtype)
+
+    def _with_adapters(self) -> Iterator[tuple[str, dict[str, nn.Parameter]]]:
+        """Each weight's name without adapters; the weight, and its adapter's if it has one."""
         own = self._named()
         for name in own:
-            if lora_adapters.base_name(name) is None:
-                continue
-            parts = {
-                n: self._full_tensor(own[n])
-                for n in (name, *lora_adapters.adapter_names(name))
-                if n in own
-            }
-            one = parts if self._lora is None else lora_adapters.merge(parts, self._lora)
-            ((plain, tensor),) = one.items()
-            yield plain, tensor.to(self._dtype)
+            if (plain := lora_adapters.base_name(name)) is not None:
+                yield plain, {n: own[n] for n in (name, *lora_adapters.adapter_names(name))}
 
-    @torch.no_grad()
-    def _full_tensor(self, parameter: nn.Parameter) -> Tensor:
+    def _merged(self, parts: Mapping[str, nn.Parameter], dtype: torch.dtype | None) -> Tensor:
+        """A full weight with its adapter; None keeps the dtype. A collective call."""
+        if len(parts) == 1:
+            (weight,) = parts.values()
+            return self._full(weight, dtype)
+        assert self._lora is not None
+        full = {name: self._full(part) for name, part in parts.items()}
+        (tensor,) = lora_adapters.merge(full, self._lora).values()
+        return tensor if dtype is None else tensor.to(dtype)
+
+    def _full(self, parameter: nn.Parameter, dtype: torch.dtype | None = None) -> Tensor:
         """The full tensor on this rank's device, maybe the parameter itself; a collective call."""
-        if qlora.quant_state(parameter) is not None:
-            return qlora.dequantize(parameter).to(self._rank.device)
-        found = as_dtensor(local_shard(parameter).detach(), parameter)
-        whole = found.full_tensor() if isinstance(found, DTensor) else found
-        return whole.to(self._rank.device)
+        if qlora.quant_state(parameter) is None:
+            return gather_full(parameter, dtype).to(self._rank.device)
+        full = qlora.dequantize(parameter).to(self._rank.device)
+        return full if dtype is None else full.to(dtype)
+
+    def _on_rank_0(
+        self,
+        weights: Iterator[tuple[str, Tensor]],
+        write: Callable[[Iterator[tuple[str, Tensor]]], None],
+    ) -> None:
+        """Write weights that all ranks gather; a collective call, also if writing fails."""
+        try:
+            if self._rank.number == 0:
+                write(weights)
+        finally:
+            for _ in weights:  # take part in gathering what rank 0 writes
+                pass
+
+    def _layout(self) -> dict[str, Tensor]:
+        """The published weights on the meta device, by name."""
+        return {
+            name: torch.empty(shape, dtype=self._dtype, device="meta")
+            for name, shape in self.shapes().items()
+        }
 
     def save_base(self, path: Path) -> None:
         """Write the weights without their adapters; a collective call."""
-        full = {n: t for name, t in self._full().items() if (n := lora_adapters.base_name(name))}
-        if self._rank.number == 0:
-            plain = {name: tensor.to(self._dtype) for name, tensor in full.items()}
-            weight_files.write(path, plain, checked=self._checked)
+        self._write_stream(path, self._iter_base_weights())
 
     def save_adapter(self, folder: Path) -> None:
         """Write the adapters alone, in PEFT's format; a collective call."""
         assert self._lora is not None, "it has adapters"
         own = {n: p for n, p in self._named().items() if lora_adapters.base_name(n) is None}
-        full = {n: gather_full(local_shard(p), p) for n, p in own.items()}
+        full = {n: gather_full(p).cpu() for n, p in own.items()}
         if self._rank.number == 0:
             lora_adapters.write(folder, full, self._lora, str(self._folder), checked=self._checked)
-
-    def load_full_weights(self, full: Mapping[str, Tensor]) -> None:
-        """Replace the weights by full ones, given on every rank, and reset the adapters to zero.
-
-        Raises:
-            ConfigError: they belong to another model.
-        """
-        own = self._named()
-        plain = {
-            n: p for name, p in own.items() if (n := lora_adapters.base_name(name)) is not None
-        }
-        _check_shapes({name: qlora.full_shape(p) for name, p in plain.items()}, full)
-        for name, parameter in plain.items():
-            if qlora.quant_state(parameter) is None:
-                write_local_shard(full[name], local_shard(parameter), parameter)
-            else:
-                qlora.requantize_into(parameter, full[name])
-        for name, parameter in own.items():
-            if lora_adapters.is_lora_b(name):
-                local_shard(parameter).detach().zero_()
-        for remainder in self.remainders.values():
-            remainder.zero_()
 
     @torch.no_grad()
     def copy_from(self, other: "ShardedModel[Any]") -> None:
@@ -223,6 +224,22 @@ class ShardedModel(Generic[S]):
             elif name.removeprefix(_PREFIX) in theirs:
                 remainder.zero_()
 
+    @torch.no_grad()
+    def copy_merged(self, other: "ShardedModel[Any]") -> None:
+        """Copy the weights of a model on the same ranks, its adapters merged; a collective call.
+
+        Shards are copied where they are; only weights with adapters are gathered, one at a time.
+        """
+        own = self._named()
+        for plain, parts in other._with_adapters():
+            if len(parts) == 1:
+                (weight,) = parts.values()
+                local_shard(own[plain]).copy_(local_shard(weight))
+            else:
+                write_local_shard(other._merged(parts, None), own[plain])
+        for remainder in self.remainders.values():
+            remainder.zero_()
+
     def state_tensors(self) -> dict[str, Tensor]:
         """The sharded master weights by name, sharing their memory."""
         found: dict[str, Tensor] = {}
@@ -233,47 +250,90 @@ class ShardedModel(Generic[S]):
 
     def weights(self) -> dict[str, Tensor]:
         """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
-        return {name: tensor.to(self._dtype) for name, tensor in self.master_weights().items()}
+        return {name: tensor.cpu().clone() for name, tensor in self.iter_full_weights()}
 
     def save(self, path: Path) -> None:
         """Write the weights as a safetensors file, atomically; a collective call."""
-        full = self.weights()
-        if self._rank.number == 0:
-            weight_files.write(path, full, checked=self._checked)
+        self._write_stream(path, self.iter_full_weights())
+
+    def _write_stream(self, path: Path, weights: Iterator[tuple[str, Tensor]]) -> None:
+        self._on_rank_0(
+            weights,
+            lambda w: weight_files.write_stream(path, self._layout(), w, checked=self._checked),
+        )
+
+    def export(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face folder, atomically; a collective call."""
+
+        def write(weights: Iterator[tuple[str, Tensor]]) -> None:
+            form = StoredForm(self._folder, self._layout())
+            weight_files.export(self._folder, folder, form.layout, form.convert(weights))
+
+        self._on_rank_0(self.iter_full_weights(), write)
 
     def load(self, path: Path) -> None:
-        """Read weights that `save` wrote.
+        """Read weights that `save` or `export` wrote, each rank its shards; resets the adapters.
+
+        Args:
+            path: a safetensors file, or the folder of an exported model.
 
         Raises:
             ConfigError: they belong to another model, or the file holds no weights.
         """
-        full = weight_files.read(path)
-        found = {name: tuple(tensor.shape) for name, tensor in full.items()}
-        fits = self.shapes().items() <= found.items()
-        if not fits and (path.parent / "config.json").is_file():
-            # An exported model, whose file has the names and shapes of the Hub.
-            full = dict(load_model(path.parent, model_adapter=self._adapter).state_dict())
-        self.load_full_weights(full)
+        files = open_files(path)
+        found = {name: tuple(weight.get_shape()) for name, weight in files.items()}
+        weights: Iterable[tuple[str, WeightSlice]] = files.items()
+        folder = path if path.is_dir() else path.parent
+        if not self.shapes().items() <= found.items() and (folder / "config.json").is_file():
+            # An exported model, whose files have the names and shapes of the Hub.
+            model, weights = open_model(folder)
+            found = {name: tuple(p.shape) for name, p in model.state_dict().items()}
+        _check_shapes(self.shapes(), found)
+        self._read(weights)
+        for name, parameter in self._named().items():
+            if lora_adapters.is_lora_b(name):
+                local_shard(parameter).detach().zero_()
+        for remainder in self.remainders.values():
+            remainder.zero_()
 
-    def export(self, folder: Path) -> None:
-        """Write an ordinary Hugging Face folder, atomically; a collective call."""
-        full = self.weights()
-        if self._rank.number == 0:
-            weight_files.export(self._folder, folder, exported(self._folder, full))
+    def _read(
+        self,
+        weights: Iterable[tuple[str, WeightSlice]],
+        loaded: Mapping[str, torch.dtype] | None = None,
+    ) -> None:
+        """Fill this rank's shards, holding one weight at a time.
+
+        Args:
+            weights: by their names without adapters; others are ignored.
+            loaded: convert each weight to this dtype before it becomes the parameter's; by the
+                parameter's name.
+        """
+        own = dict(self.module.named_parameters(remove_duplicate=False))
+        names = {lora_adapters.base_name(n.removeprefix(_PREFIX)): n for n in own}
+        for plain, weight in weights:
+            if (name := names.get(plain)) is None:
+                continue
+            parameter = own[name]
+            if (layer := self._quantized.get(name)) is None:
+                write_local_shard(weight, parameter, loaded[name] if loaded else None)
+            elif loaded is not None:
+                qlora.quantize_into(layer, weight[...].to(loaded[name]), self._rank.device)
+            else:
+                qlora.requantize_into(parameter, weight[...])
 
     def _named(self) -> dict[str, nn.Parameter]:
         return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}
 
 
-def _check_shapes(own: Mapping[str, tuple[int, ...]], full: Mapping[str, Tensor]) -> None:
+def _check_shapes(own: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> None:
     for name, shape in own.items():
-        if name not in full:
+        if name not in found:
             raise ConfigError(
                 f"these weights belong to another model: {name} is missing"
-                f"{did_you_mean(name, full)}"
+                f"{did_you_mean(name, found)}"
             )
-        if tuple(full[name].shape) != shape:
+        if found[name] != shape:
             raise ConfigError(
-                f"these weights belong to another model: {name} has shape "
-                f"{tuple(full[name].shape)}, the model's is {shape}"
+                f"these weights belong to another model: {name} has shape {found[name]}, the "
+                f"model's is {shape}"
             )

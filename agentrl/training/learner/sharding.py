@@ -1,6 +1,7 @@
 """Sharding of a module's parameters (FSDP2), and gathering of full tensors."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from agentrl.errors import ConfigError
+from agentrl.policies.models.stored_weights import WeightSlice
 from agentrl.training.learner.process_group import Rank
 
 _LAYERWISE = 100_000_000
@@ -27,22 +30,26 @@ def shard(
     layers: Iterator[nn.Module],
     rank: Rank,
     dtype: torch.dtype,
+    replicated: Collection[nn.Parameter] = (),
     offload: bool = False,
 ) -> None:
     """Shard a module's parameters over the ranks, in place.
+
+    Shards of parameters on the meta device are allocated, but not filled.
 
     Args:
         root: the module that forward passes call.
         layers: its repeated blocks; gathered one at a time if the model is large.
         rank: process group and device of this rank.
         dtype: compute dtype; master weights and gradients keep the module's.
+        replicated: parameters to leave alone.
         offload: whether shards stay in CPU memory.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
-    here = {p for p in root.parameters() if not p.is_floating_point()}  # in 4 bits
+    here = {*replicated}
     modules = [root]
-    if sum(p.numel() for p in root.parameters()) >= _LAYERWISE:
+    if sum(p.numel() for p in root.parameters() if p not in here) >= _LAYERWISE:
         modules = [*layers, root]
     for module in modules:
         wrapped = fully_shard(
@@ -57,6 +64,11 @@ def shard(
         wrapped.set_gradient_divide_factor(1.0)
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
+    device = "cpu" if offload else rank.device
+    left = {id(parameter) for parameter in here}
+    root._apply(  # type: ignore[no-untyped-call]
+        lambda t: torch.empty_like(t, device=device) if t.is_meta and id(t) not in left else t
+    )
     # The first gather may move the shards to padded storage; later ones leave them in place.
     root.unshard()  # type: ignore[operator]
     root.reshard()  # type: ignore[operator]
@@ -75,15 +87,16 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gather_full(shard: Tensor, like: Tensor) -> Tensor:
-    """The full tensor on the CPU, gathered from every rank's shard; a collective call.
+def gather_full(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The full tensor, gathered from every rank's shard; a collective call.
 
     Args:
-        shard: this rank's shard.
-        like: a parameter that is sharded in the same way.
+        like: a parameter. One that is not sharded is returned as it is, as is one of a single rank.
+        dtype: converts the shards before they are gathered; None keeps theirs.
     """
-    found = as_dtensor(shard.detach(), like)
-    return (found.full_tensor() if isinstance(found, DTensor) else found).cpu().clone()
+    shard = local_shard(like).detach()
+    found = as_dtensor(shard if dtype is None else shard.to(dtype), like)
+    return found.full_tensor() if isinstance(found, DTensor) else found
 
 
 def as_dtensor(shard: Tensor, like: Tensor) -> Tensor:
@@ -126,16 +139,27 @@ def state_dtensor(shard: Tensor, like: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def write_local_shard(full: Tensor, shard: Tensor, like: Tensor) -> None:
-    """Write this rank's part of a full tensor into its shard.
+def write_local_shard(
+    full: WeightSlice, parameter: Tensor, dtype: torch.dtype | None = None
+) -> None:
+    """Write this rank's part of a full tensor into a parameter.
 
     Args:
-        full: of the shape of `like`, the same on every rank.
-        shard: this rank's shard, overwritten.
-        like: a parameter that is sharded in the same way.
+        full: of the shape of the parameter, the same on every rank.
+        parameter: sharded or not; its shard is overwritten.
+        dtype: converts the part to this dtype first; None converts it to the parameter's alone.
     """
-    if isinstance(like, DTensor):
-        full = full.to(device=shard.device, dtype=shard.dtype)
-        part = distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
-        full = part.to_local()
-    shard.copy_(full)
+    shard = local_shard(parameter)
+    if shard.numel():
+        part = full[_local_index(parameter)]
+        shard.copy_(part if dtype is None else part.to(dtype))
+
+
+def _local_index(parameter: Tensor) -> Any:
+    """The index of this rank's shard in the full tensor."""
+    if not isinstance(parameter, DTensor):
+        return ...
+    sizes, offsets = compute_local_shape_and_global_offset(
+        parameter.shape, parameter.device_mesh, parameter.placements
+    )
+    return tuple(slice(offset, offset + size) for offset, size in zip(offsets, sizes, strict=True))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import load_model
-from agentrl.policies.models.stored_names import exported
+from agentrl.policies.models.stored_names import StoredForm
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
 
@@ -34,9 +34,25 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_weights_get_the_names_of_the_models_files(folder: Path) -> None:
     own = {name: p.detach() for name, p in load_model(folder).named_parameters()}
-    found, stored = exported(folder, own), load_file(folder / "model.safetensors")
+    form, stored = StoredForm(folder, own), load_file(folder / "model.safetensors")
+    found = dict(form.convert(own.items()))
+    assert list(found) == list(form.layout)
     assert found.keys() == stored.keys()
     assert all(tensor.equal(found[name]) for name, tensor in stored.items())
+
+
+def test_a_learner_loads_what_transformers_does(folder: Path) -> None:
+    expected = load_model(folder)
+    learner = Learner(Config(), folder)
+    try:
+        module, weights = learner._policy.module, learner.weights()
+    finally:
+        learner.close()
+    for name, parameter in expected.named_parameters():
+        assert weights.pop(name).equal(parameter), name
+    assert not weights
+    for name, buffer in expected.named_buffers():
+        assert module.get_buffer(f"policy.{name}").equal(buffer), name
 
 
 def test_a_checkpoint_with_adapters_is_merged(folder: Path, tmp_path: Path) -> None:
