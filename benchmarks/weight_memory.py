@@ -118,10 +118,10 @@ def _measure(scratch: Path, rank: int, ranks: int) -> Measured:
     found: Measured = {}
     with _measured("load", found) as made:
         learner = Learner(config, scratch / "model", rank, ranks, rendezvous)
-        models = learner._models
+        models: Any = learner._models
         made.append(models.policy)
     with _measured("reference", found) as made:
-        reference: Any = models.make_reference()
+        reference = models.make_reference()
         if hasattr(reference, "copy_merged"):
             reference.copy_merged(models.policy)
         else:  # an earlier version
