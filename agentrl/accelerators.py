@@ -6,9 +6,12 @@ to `torch.accelerator` when torch is imported.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,8 @@ RAY_RESOURCES = ("GPU", "NPU", "TPU", "HPU")
 _ASK_S = 300.0
 """For a process that imports torch, on a busy machine."""
 _ASK_DRIVER_S = 10.0
+_HIDES = ("_VISIBLE_DEVICES", "_VISIBLE_MODULES", "_VISIBLE_CHIPS", "_DEVICE_SELECTOR")
+"""Endings of the variables that restrict a process to some of a machine's accelerators."""
 _KERNEL_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu"}
 
 
@@ -108,3 +113,45 @@ def driver() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return f"NVIDIA {done.stdout.split()[0]}" if done.returncode == 0 and done.stdout else None
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class MachineAccelerators:
+    """What a machine has, whether or not this process may use it."""
+
+    cards: tuple[tuple[str, int | None], ...] = ()
+    """Name and bytes of memory of each accelerator that torch can use."""
+    toolkit: str | None = None
+    driver: str | None = None
+
+
+def of_machine(deadline_s: float = _ASK_S) -> MachineAccelerators:
+    """The accelerators of this machine, also those that Ray hides from its workers.
+
+    Measured by a process of its own, as a process that asks cannot see hidden ones any more.
+
+    Args:
+        deadline_s: for that process, which imports torch.
+
+    Raises:
+        RuntimeError: it failed, or did not end in time.
+    """
+    asks = "import json; from agentrl import accelerators as a; "
+    asks += "cards = [(a.name(k), a.memory(k)) for k in range(a.count())]; "
+    asks += "print(json.dumps([cards, a.toolkit()]))"
+    environment = {k: v for k, v in os.environ.items() if not k.endswith(_HIDES)}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", asks]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=deadline_s, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"torch did not list its devices within {deadline_s:g} s") from None
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise RuntimeError(f"torch cannot list its devices: {reason}")
+    cards, built_for = json.loads(done.stdout.splitlines()[-1])
+    return MachineAccelerators(
+        cards=tuple((name, memory) for name, memory in cards), toolkit=built_for, driver=driver()
+    )

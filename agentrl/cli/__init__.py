@@ -10,6 +10,7 @@ import typer.core
 from agentrl._version import __version__
 from agentrl.cli import (
     algorithms,
+    cluster,
     device_commands,
     envs,
     episodes,
@@ -37,7 +38,7 @@ _GROUPS = {
     "Data": ("export", "prune", "rescore", "rehearse"),
     "Environments": ("envs", "serve-env", "serve-reward"),
     "Extend": ("list", "check"),
-    "Installation": ("doctor",),
+    "Installation": ("doctor", "cluster"),
 }
 """Commands by task, in the order of `agentrl --help`."""
 
@@ -124,6 +125,7 @@ app.command("list")(extensions.list_)
 app.command("check")(extensions.check)
 app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(install_doctor.doctor)
+app.command("cluster")(cluster.cluster)
 app.command("serve-env")(envs.serve)
 app.add_typer(phone.app, name="phone")
 app.add_typer(device_commands.app, name="devices")

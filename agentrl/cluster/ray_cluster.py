@@ -22,6 +22,10 @@ _CONNECT_S = 10.0
 _SETTINGS = b"\x04"
 """Type of the frame that begins each side of an HTTP/2 connection."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
+_GET_TOKEN = (
+    "If the cluster requires a token, copy ~/.ray/auth_token of its head node to this machine "
+    "(ray get-auth-token prints it). "
+)
 _joined_here = False
 """Whether `join_cluster` started Ray's session; a user may have called `ray.init` before."""
 
@@ -37,8 +41,10 @@ def join_cluster() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers, even below the virtual phones that they wait for.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if "RAY_ADDRESS" not in os.environ and "ray" not in sys.modules:
-        # Ray's default for a cluster that it starts; set explicitly, it logs no notice.
+    if "ray" not in sys.modules and ("RAY_ADDRESS" not in os.environ or _has_token()):
+        # Ray's default for a cluster that it starts; set explicitly, it logs no notice. `ray start`
+        # requires tokens where there is one, but `ray.init` does not send it on its own; clusters
+        # without authentication ignore it.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
@@ -59,12 +65,19 @@ def join_cluster() -> Any:
                 )
         except Exception as error:  # Ray raises plain exceptions here, too
             at = os.environ.get("RAY_ADDRESS", "this machine")
+            token = "" if address is None or _has_token() else _GET_TOKEN
             raise ClusterError(
-                f"Ray did not start on {at}: {str(error).rstrip('.')}. If the machine is busy, try "
-                "again; rollout.launcher=local works without Ray"
+                f"Ray did not start on {at}: {str(error).rstrip('.')}. {token}If the machine is "
+                "busy, try again; rollout.launcher=local works without Ray"
             ) from error
         _joined_here = True
     return ray
+
+
+def _has_token() -> bool:
+    """Whether Ray finds a token for clusters that authenticate."""
+    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return named or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _check_reachable(address: str | None) -> None:

@@ -1,6 +1,8 @@
 """Where engines and ranks run: the plan, and what Ray makes of it on two raylets with fake GPUs."""
 
 import contextlib
+import os
+import signal
 
 import pytest
 import ray
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.cluster_utils import Cluster
 
+from agentrl.cli import run
 from agentrl.cluster.placement import Node, plan_layout
 from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config, RolloutConfig, TrainConfig
@@ -108,14 +111,19 @@ def test_no_two_of_a_kind_share_a_gpu(gpus, each, actors, ranks, place):
 
 
 @pytest.fixture(scope="module")
-def two_raylets(request):
+def cluster():
     """Two nodes of one machine, each with four GPUs that only Ray believes in."""
     cluster = Cluster(head_node_args={"num_gpus": 4, "num_cpus": 1}, initialize_head=True)
     cluster.add_node(num_gpus=4, num_cpus=1)
     ray.init(cluster.address, log_to_driver=False, include_dashboard=False)
-    yield find_nodes("ray")
+    yield cluster
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture
+def two_raylets(cluster):
+    return find_nodes("ray")
 
 
 class Where:
@@ -160,3 +168,32 @@ def test_gpus_of_another_job_are_waited_for_and_reported(two_raylets):
         Reservation(everything, 1.0)
     other.release()
     Reservation(everything, 20.0).release()
+
+
+@pytest.mark.slow
+@pytest.mark.adb
+def test_each_node_is_reported_and_one_that_hangs_is_a_line(
+    cluster, two_raylets, tmp_path, monkeypatch, capsys, adb_server
+):
+    monkeypatch.chdir(tmp_path)
+    assert run(["cluster"]) == 1
+    first, second = capsys.readouterr().out.split(f"({two_raylets[1].id[:8]})\n")
+    for said in (first, second):
+        assert "ok    versions            Python 3." in said
+        assert "none usable by torch; driver: none" in said
+        assert "Ray counts on 4 GPUs" in said
+        assert "start Ray with --num-gpus=0" in said
+    assert f"ok    folder of runs      {tmp_path} is the driver's" in second
+    assert "ok    clock               " in second
+    assert "0 of 2 nodes can be used for jobs." in second
+    assert not list(tmp_path.iterdir())
+    (hangs,) = cluster.worker_nodes
+    raylet = hangs.all_processes["raylet"][0].process.pid
+    os.kill(raylet, signal.SIGSTOP)
+    try:
+        assert run(["cluster", "--deadline", "20"]) == 1
+    finally:
+        os.kill(raylet, signal.SIGCONT)
+    first, second = capsys.readouterr().out.split(f"({two_raylets[1].id[:8]})\n")
+    assert "Ray counts on 4 GPUs" in first
+    assert second.startswith("  wrong node                no answer within 20 s\n")

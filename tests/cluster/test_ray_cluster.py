@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,14 +122,27 @@ def test_joining_keeps_the_handler_of_sigterm(monkeypatch: pytest.MonkeyPatch) -
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_cluster_that_cannot_be_joined_is_an_error_with_a_remedy() -> None:
+def test_a_cluster_that_cannot_be_joined_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     script = "from agentrl.cluster.ray_cluster import join_cluster; join_cluster()"
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "RAY_ADDRESS": "nonsense"},
+        env={**os.environ, "RAY_ADDRESS": "nonsense", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert "ClusterError: Ray did not start on nonsense" in done.stderr
+    assert "copy ~/.ray/auth_token of its head node" in done.stderr
     assert "rollout.launcher=local" in done.stderr
+
+
+def test_a_token_is_found_where_ray_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not ray_cluster._has_token()
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("t")
+    assert ray_cluster._has_token()

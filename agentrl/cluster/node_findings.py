@@ -1,0 +1,145 @@
+"""What is wrong with a node, from its report and the driver's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from agentrl.accelerators import MachineAccelerators
+from agentrl.cluster.node_report import Clock, NodeReport, Question, Space
+from agentrl.cluster.placement import Node
+from agentrl.findings import Finding, note, ok, wrong
+from agentrl.text import pluralize
+
+_GIB = 1 << 30
+_MIN_SHM = 1 * _GIB
+_MIN_DISK = 5 * _GIB
+_MAX_CLOCK_OFFSET_S = 1.0
+
+
+def findings(
+    node: Node,
+    report: NodeReport,
+    driver: NodeReport,
+    *,
+    clock: Clock | None = None,
+    question: Question,
+) -> Iterator[Finding]:
+    """What a node has, and what is wrong with it.
+
+    Args:
+        node: as Ray knows it.
+        report: the node's.
+        driver: the report of the machine that jobs are started on; versions must be its own.
+        clock: compared to the driver's; None for the driver itself.
+        question: what the node was asked.
+    """
+    yield _compare_versions(report.versions, driver.versions)
+    yield from _compare_accelerators(node, report.accelerators, driver.accelerators)
+    yield ok("cores and memory", f"{pluralize(report.cores, 'core')}, {report.memory}")
+    size = driver.model_bytes or report.model_bytes
+    if report.shm is not None:
+        yield _check_shm(report.shm, size)
+    yield _check_disk(report)
+    if question.model is not None:
+        yield _check_model(question.model, report.model_bytes, driver.model_bytes)
+    if clock is not None and question.nonce is not None:
+        yield _check_runs(report, str(Path(question.nonce[0]).parent))
+    if clock is not None:
+        yield _check_clock(clock)
+
+
+def _compare_versions(here: Mapping[str, str], driver: Mapping[str, str]) -> Finding:
+    names = {**driver, **here}
+    differs = [
+        f"{name} {here.get(name, 'not installed')} (driver: {driver.get(name, 'not installed')})"
+        for name in names
+        if here.get(name) != driver.get(name)
+    ]
+    if differs:
+        return wrong("versions", ", ".join(differs), "install the driver's versions on this node")
+    return ok("versions", ", ".join(f"{name} {version}" for name, version in here.items()))
+
+
+def _compare_accelerators(
+    node: Node, found: MachineAccelerators | str, driver: MachineAccelerators | str
+) -> Iterator[Finding]:
+    if isinstance(found, str):
+        yield wrong("accelerators", found, "run agentrl doctor on this node")
+        return
+    cards, toolkit = found.cards, found.toolkit or "the CPU"
+    detail = f"{_listed(cards)}; driver: {found.driver or 'none'}; torch is built for {toolkit}"
+    if node.gpus > len(cards):
+        yield wrong(
+            "accelerators",
+            f"{detail}; Ray counts on {pluralize(node.gpus, node.resource)}",
+            "install a driver and a build of torch that fit, or start Ray with "
+            f"--num-gpus={len(cards)}",
+        )
+    elif found.driver and not cards and found.toolkit is None:
+        yield wrong("accelerators", detail, "install a build of torch for this driver's GPUs")
+    elif node.id and node.gpus < len(cards):
+        yield note(
+            "accelerators",
+            f"{detail}; Ray uses {node.gpus} of them",
+            "start Ray without --num-gpus and CUDA_VISIBLE_DEVICES to use all",
+        )
+    else:
+        yield ok("accelerators", detail)
+    if isinstance(driver, MachineAccelerators) and cards and driver.cards:
+        if found.driver != driver.driver:
+            yield note("GPU driver", f"{found.driver}; on the driver's node {driver.driver}", "")
+        if {*cards} != {*driver.cards}:
+            yield note("GPU models", f"not those of the driver's node: {_listed(driver.cards)}", "")
+
+
+def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
+    def described(card: tuple[str, int | None]) -> str:
+        name, memory = card
+        return f"{name} ({memory / _GIB:.1f} GiB)" if memory else name
+
+    kinds = dict.fromkeys(cards)
+    return ", ".join(f"{cards.count(c)} x {described(c)}" for c in kinds) or "none usable by torch"
+
+
+def _check_shm(shm: Space, model_bytes: int | None) -> Finding:
+    fix = "enlarge it (docker run --shm-size, or mount -o remount,size=... /dev/shm)"
+    if model_bytes is not None and shm.free < model_bytes:
+        return wrong("/dev/shm", f"{shm}; the model has {model_bytes / _GIB:.1f} GiB", fix)
+    if shm.free < _MIN_SHM:
+        return note("/dev/shm", f"{shm}, shared by Ray's objects and published weights", fix)
+    return ok("/dev/shm", str(shm))
+
+
+def _check_disk(report: NodeReport) -> Finding:
+    detail = f"{report.temporary} in {report.temporary_folder}"
+    if report.temporary.free < _MIN_DISK:
+        return note("temporary files", detail, "free some space, or set TMPDIR on this node")
+    return ok("temporary files", detail)
+
+
+def _check_model(model: str, here: int | None, driver: int | None) -> Finding:
+    if here is None and Path(model).is_absolute():
+        fix = "copy it to the same path on this node or mount it there, so that no job has to"
+        return note("model", f"{model} has no weights here", fix)
+    if here is None:
+        fix = f"hf download {model} on this node"
+        return note("model", f"{model} is not in this node's cache: it will be downloaded", fix)
+    if driver is not None and here != driver:
+        detail = f"{model} has {here} bytes of weights here, {driver} on the driver's node"
+        return wrong("model", detail, "copy the driver's")
+    return ok("model", f"{model}, {here / _GIB:.2f} GiB of weights")
+
+
+def _check_runs(report: NodeReport, folder: str) -> Finding:
+    if report.sees_runs:
+        return ok("folder of runs", f"{folder} is the driver's")
+    detail = f"{folder} is not the driver's: this node cannot write to runs itself"
+    return note("folder of runs", detail, "mount the driver's folder at the same path")
+
+
+def _check_clock(clock: Clock) -> Finding:
+    detail = f"{clock.offset_s:+.3f} s from the driver's, +/- {clock.bound_s:.3f} s"
+    if abs(clock.offset_s) - clock.bound_s > _MAX_CLOCK_OFFSET_S:
+        return wrong("clock", detail, "synchronize this node's clock (chrony, systemd-timesyncd)")
+    return ok("clock", detail)

@@ -1,0 +1,97 @@
+"""Run a function on every node of a cluster, each within a deadline."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from agentrl.cluster.node_report import Clock
+from agentrl.cluster.placement import Node
+from agentrl.cluster.ray_cluster import short_reason
+
+_CLOCK_QUESTIONS = 5
+_Result = TypeVar("_Result")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Answer(Generic[_Result]):
+    """What a node answered."""
+
+    node: Node
+    result: _Result | None = None
+    error: str = ""
+    """Why there is no result."""
+    clock: Clock | None = None
+    """The node's clock; None for the node that asks."""
+
+
+def ask_nodes(
+    nodes: Sequence[Node], function: Callable[[], _Result], deadline_s: float
+) -> list[Answer[_Result]]:
+    """Call a function on every node at the same time.
+
+    Args:
+        nodes: those of `find_nodes`, this machine first; it is called directly if Ray does not run.
+        function: of a module that all nodes have, or a partial of one.
+        deadline_s: for all of them together.
+
+    Returns:
+        One answer for each node, in the same order.
+    """
+    ray = sys.modules.get("ray")
+    if ray is None or not all(node.id for node in nodes):
+        return [Answer(node=node, result=function()) for node in nodes]
+    ends = time.monotonic() + deadline_s
+    references = [_on(ray, node, function) for node in nodes]
+    ray.wait(references, num_returns=len(references), timeout=deadline_s)
+    answers = []
+    for number, (node, reference) in enumerate(zip(nodes, references, strict=True)):
+        answer = _result(ray, node, reference, deadline_s)
+        if number and not answer.error:
+            clock = _clock(ray, node, ends - time.monotonic())
+            answer = Answer(node=node, result=answer.result, clock=clock)
+        answers.append(answer)
+    return answers
+
+
+def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:
+    """The reference of a call on a node, without claiming any of its resources."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def call() -> Any:  # Ray takes functions, not partials
+        return function()
+
+    strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(call)
+    return task.remote()
+
+
+def _result(ray: Any, node: Node, reference: Any, deadline_s: float) -> Answer[Any]:
+    from ray.exceptions import GetTimeoutError
+
+    try:
+        return Answer(node=node, result=ray.get(reference, timeout=0))
+    except GetTimeoutError:
+        ray.cancel(reference, force=True)
+        return Answer(node=node, error=f"no answer within {deadline_s:g} s")
+    except Exception as error:  # also what the function, or importing it there, raised
+        return Answer(node=node, error=short_reason(error))
+
+
+def _clock(ray: Any, node: Node, deadline_s: float) -> Clock | None:
+    """The most exact of several measurements, by a process that runs already."""
+    from ray.exceptions import RayError
+
+    ends = time.monotonic() + max(deadline_s, 1.0)
+    found = []
+    for _ in range(_CLOCK_QUESTIONS):
+        sent = time.time()
+        try:
+            there = ray.get(_on(ray, node, time.time), timeout=max(ends - time.monotonic(), 0.1))
+        except RayError:
+            break
+        found.append(Clock.measured(sent, there, time.time()))
+    return min(found, key=lambda one: one.bound_s, default=None)
