@@ -103,7 +103,7 @@ class AdbPhone(ConnectedPhone):
         return self._size.now(self._deadline())
 
     def screenshot(self) -> Image:
-        """What the screen shows, uint8[H, W, 3]; the caller owns the array."""
+        """What the screen shows, uint8[H, W, 3], read-only."""
         deadline = Deadline(self.deadlines.frame_s)
         with self._lock:
             try:
@@ -112,6 +112,7 @@ class AdbPhone(ConnectedPhone):
                 self.transport.check_online()
                 raise
             self._size.check(picture, deadline)
+        picture.flags.writeable = False
         return picture
 
     def tap(self, x: float, y: float) -> None:

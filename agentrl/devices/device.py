@@ -85,9 +85,10 @@ class Device(Protocol):
         """Width and height of the screen in pixels."""
 
     def screenshot(self) -> Image:
-        """What the screen shows, uint8[H, W, 3]; the caller owns the array.
+        """What the screen shows, uint8[H, W, 3], read-only.
 
-        It is never older than the call: everything on the screen at that time is in it.
+        It is never older than the call: everything on the screen at that time is in it. An
+        unchanged screen may be the same array again.
         """
 
     def tap(self, x: float, y: float) -> None:

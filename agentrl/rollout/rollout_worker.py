@@ -7,6 +7,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
+import cv2
+
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import Config
 from agentrl.data.openrlhf import CHATML
@@ -92,6 +94,8 @@ class RolloutWorker:
         Raises:
             ConfigError: a phone cannot be reached, or see `RewardFunctions`.
         """
+        # As many threads as episodes convert and resize screens: OpenCV's own would only contend.
+        cv2.setNumThreads(1)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
         self._scorer = RewardFunctions(

@@ -6,8 +6,13 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 
-def raw(phone: VirtualPhone) -> bytes | memoryview | None:
-    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails."""
+def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
+    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails.
+
+    Args:
+        phone: the phone.
+        known: digest of the frame that the client has; if it is still shown, it is not sent again.
+    """
     image = _secured(phone)
     fault = phone.faults.get("capture")
     if fault == "empty":
@@ -18,7 +23,7 @@ def raw(phone: VirtualPhone) -> bytes | memoryview | None:
         return image.raw[: len(image.raw) // 2]
     if fault == "black":
         return bytes(image.raw[:HEADER_BYTES]) + bytes(len(image.raw) - HEADER_BYTES)
-    return image.raw
+    return image.unchanged if known and known == image.digest else image.raw
 
 
 def pixels(phone: VirtualPhone) -> bytes | memoryview | None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import cv2
 import numpy as np
+import xxhash
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
@@ -43,9 +44,9 @@ class Capture(ABC):
 
     @abstractmethod
     def frame(self, deadline: Deadline) -> Image:
-        """What the screen shows, uint8[H, W, 3]; the caller owns it.
+        """What the screen shows, uint8[H, W, 3]; it does not change afterwards.
 
-        It is never older than the call.
+        It is never older than the call. An unchanged screen may be the same array again.
 
         Raises:
             CaptureError: the picture is incomplete or black.
@@ -79,6 +80,30 @@ class StreamingCapture(Capture):
             CaptureError: the stream ended without one.
             TimeoutError: none came in time.
         """
+
+
+class LastPicture:
+    """The last picture of a capture, so that the same bytes are not converted twice."""
+
+    def __init__(self) -> None:
+        self.digest = ""
+        """Hash of its bytes as they came from the phone, 32 hexadecimal digits; "" before any."""
+        self.picture: Image | None = None
+        """uint8[H, W, 3], read-only."""
+
+    def update(self, data: bytes | memoryview, convert: Callable[[], Image]) -> Image:
+        """The picture of these bytes; the same array if they are those of the last picture.
+
+        Args:
+            data: a whole picture as it came from the phone.
+            convert: returns the picture of `data`, and may raise CaptureError.
+        """
+        digest = xxhash.xxh3_128_hexdigest(data)
+        if self.picture is None or digest != self.digest:
+            picture = convert()
+            picture.flags.writeable = False
+            self.digest, self.picture = digest, picture
+        return self.picture
 
 
 class ScreenSize:

@@ -10,6 +10,7 @@ from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
 from agentrl.devices.capture.capture_method import (
     Capture,
+    LastPicture,
     check_lit,
     check_sides,
     cut_off,
@@ -46,11 +47,18 @@ class FramebufferCapture(Capture):
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport
         self._buffer = bytearray()
+        self._header: _Header | None = None
+        self._last = LastPicture()
+        """Of this header: the same bytes may be another picture in another form."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
         with self._transport.opened("framebuffer:", deadline, "framebuffer") as link:
             return self.read(link)
+
+    def close(self) -> None:
+        """See Capture.close."""
+        self._last = LastPicture()
 
     def read(self, link: AdbSocket) -> Image:
         """Read one frame from a link on which `framebuffer:` was opened.
@@ -62,6 +70,8 @@ class FramebufferCapture(Capture):
         header = _read_header(link, serial)
         if header.form not in _BYTES:
             raise CaptureError(f"{serial}: unsupported pixel format of framebuffer: {header.form}")
+        if header != self._header:
+            self._header, self._last = header, LastPicture()
         depth, code = _BYTES[header.form]
         pixels = header.width * header.height * depth
         if header.size != pixels:
@@ -76,8 +86,12 @@ class FramebufferCapture(Capture):
             raise cut_off(serial, header.width, header.height, got, pixels)
         shape = (header.height, header.width, depth)
         picture = np.frombuffer(self._buffer, np.uint8, pixels).reshape(shape)
-        rgb = picture.copy() if code is None else cv2.cvtColor(picture, code)
-        return check_lit(serial, rgb.astype(np.uint8, copy=False))
+
+        def convert() -> Image:
+            rgb = picture.copy() if code is None else cv2.cvtColor(picture, code)
+            return check_lit(serial, rgb.astype(np.uint8, copy=False))
+
+        return self._last.update(memoryview(self._buffer)[:pixels], convert)
 
 
 def _read_header(link: AdbSocket, serial: str) -> _Header:

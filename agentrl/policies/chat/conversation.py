@@ -53,6 +53,11 @@ class PromptHistory:
             opening_text=None if opening is None else memory + opening,
         )
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every prompt contains the whole conversation, with all screens."""
+        return self._history.turns is None and self._history.screens is None
+
     def visible(self, messages: Sequence[_T]) -> Sequence[_T]:
         """The part of the conversation that a prompt contains.
 
@@ -131,6 +136,10 @@ class Conversation:
         self._start: tuple[tuple[Piece, ...], tuple[int, ...]] = (), ()
         """What preceded the last first message, and its ids."""
         self._turns: list[_Turn] = []
+        self._prompt = Prompt(token_ids=(), images=())
+        """The last one."""
+        self._has_images_at_edges = False
+        """Whether image tokens of two messages may follow each other."""
 
     def observe(self, message: Message) -> Prompt:
         """Add a message and return the prompt for the reply to it.
@@ -143,14 +152,35 @@ class Conversation:
             self._system = self._history.instructions(message.system)
         self._turns.append(_Turn(message=self._history.with_memory(message)))
         turns = self._history.visible(self._turns)
-        token_ids: list[int] = []
+        token_ids: tuple[int, ...] = ()
         images: tuple[Image, ...] = ()
-        for position, turn in enumerate(turns):
+        start = 0
+        if len(self._turns) > 1:
+            self._check(self._turns[-2].answer, ())
+            if self._history.is_complete:
+                start = len(turns) - 1
+                token_ids = self._prompt.token_ids + self._turns[-2].answer
+                images = self._prompt.images
+        for position, turn in enumerate(turns[start:], start):
             shown = self._history.shown(turn.message, position, len(turns))
             token_ids += self._question(turn, shown, is_first=position == 0) + turn.answer
             images += turn.message.images if shown is not None and shown.images else ()
-        self._encoder.model_adapter.collapse_image_tokens(token_ids, images)  # checks the tokens
-        return Prompt(token_ids=tuple(token_ids), images=images)
+        if self._has_images_at_edges:
+            self._encoder.model_adapter.collapse_image_tokens(token_ids, images)
+        self._prompt = Prompt(token_ids=token_ids, images=images)
+        return self._prompt
+
+    def _check(self, token_ids: tuple[int, ...], images: Sequence[Image]) -> None:
+        """Check that a part of a prompt has the tokens of its images and no others.
+
+        Raises:
+            ValueError: it has not.
+        """
+        adapter = self._encoder.model_adapter
+        if images or adapter.image_token_id in token_ids:
+            adapter.collapse_image_tokens(token_ids, images)
+            edges = token_ids[:1] + token_ids[-1:]
+            self._has_images_at_edges |= adapter.image_token_id in edges
 
     def _question(self, turn: _Turn, shown: Message | None, *, is_first: bool) -> tuple[int, ...]:
         """The ids of a message as it is shown, and of the header of the reply to it."""
@@ -161,7 +191,9 @@ class Conversation:
                 parts, images = self._encoder.content(shown)
                 if images:
                     turn.message = replace(turn.message, images=images)
-            turn.encoded[key] = self._ids(turn.message.role, parts, is_first=is_first)
+            ids = self._ids(turn.message.role, parts, is_first=is_first)
+            self._check(ids, turn.message.images if shown is not None and shown.images else ())
+            turn.encoded[key] = ids
         return turn.encoded[key]
 
     def _ids(

@@ -8,6 +8,7 @@ from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
+from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN
 from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _MAX_S = 180.0
@@ -22,7 +23,8 @@ def screencap(ctx: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
     options, files = split_options(ctx, "d")
     is_png = "p" in options or any(file.endswith(".png") for file in files)
-    image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone)
+    known = "" if files else ctx.environment.get(KNOWN_SCREEN, "")
+    image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)
     if image is None:
         return ctx.fail("Capturing failed.")
     if files:

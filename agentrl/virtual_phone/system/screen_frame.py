@@ -5,12 +5,19 @@ from functools import lru_cache
 
 import cv2
 import numpy as np
+import xxhash
 
 from agentrl.types import Image
 from agentrl.virtual_phone.system.drawing import blank
 
 RGBA_8888 = 1
+UNCHANGED = 0
+"""In place of a pixel format: the digest of the client's last frame follows, which is still shown.
+Android has no such format."""
 SRGB = 1
+KNOWN_SCREEN = "AGENTRL_KNOWN_SCREEN"
+"""Variable in which a client passes the digest of the last frame that it received, so that the same
+pixels are not sent again. Real phones ignore it."""
 _HEADER = struct.Struct("<4I")
 HEADER_BYTES = _HEADER.size
 _BAR = (24, 26, 32)
@@ -45,6 +52,7 @@ class ScreenFrame:
         cv2.cvtColor(bar, cv2.COLOR_RGB2RGBA, dst=self._rgba[:split])
         cv2.cvtColor(area, cv2.COLOR_RGB2RGBA, dst=self._rgba[split:])
         self._png: bytes | None = None
+        self._digest = ""
         self.raw = raw.data.toreadonly()
         """Output of `screencap`: width, height, format and color space as u32, then RGBA."""
 
@@ -57,6 +65,18 @@ class ScreenFrame:
             assert done
             self._png = data.tobytes()
         return self._png
+
+    @property
+    def digest(self) -> str:
+        """The hash of `raw`, 32 hexadecimal digits."""
+        if not self._digest:
+            self._digest = xxhash.xxh3_128_hexdigest(self.raw)
+        return self._digest
+
+    @property
+    def unchanged(self) -> bytes:
+        """Output of `screencap` for a client that knows this frame."""
+        return _HEADER.pack(*self.size, UNCHANGED, SRGB) + bytes.fromhex(self.digest)
 
     @property
     def pixels(self) -> memoryview:

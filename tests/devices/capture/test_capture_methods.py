@@ -40,6 +40,22 @@ def test_every_capture_shows_the_same_picture_and_its_changes(
     assert np.array_equal(phone.screenshot(), after)
 
 
+@pytest.mark.parametrize("capture", EXACT)
+def test_an_unchanged_screen_is_not_converted_again(phone: AdbPhone, capture: str) -> None:
+    phone.use(capture=capture)
+    first = phone.screenshot()
+    assert phone.screenshot() is first
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 0
+    kept = first.copy()
+    phone.tap(0.5, 0.25)
+    assert not np.array_equal(phone.screenshot(), first)
+    assert np.array_equal(first, kept)
+    phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
+    with pytest.raises(CaptureError):
+        phone.screenshot()
+
+
 def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone) -> None:
     phone.use(capture="stream")
     before = phone.screenshot()

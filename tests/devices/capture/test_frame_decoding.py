@@ -18,6 +18,7 @@ from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.errors import CaptureError
 from agentrl.types import Image
+from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 WIDTH, HEIGHT = 24, 32
 NO_PHONE = cast(DeviceTransport, SimpleNamespace(serial="P"))
@@ -120,6 +121,29 @@ def test_a_truncated_raw_frame_is_an_error(length: int) -> None:
     whole = raw(picture(), header=(WIDTH, HEIGHT, 1))
     with pytest.raises(CaptureError):
         RawCapture(NO_PHONE).read(link(whole[:length]))
+
+
+def test_an_unchanged_screen_is_recognized_only_by_the_digest_that_was_sent() -> None:
+    capture, frame = RawCapture(NO_PHONE), ScreenFrame(picture()[:2], picture()[2:])
+    with pytest.raises(CaptureError, match="format 0, not RGBA"):
+        capture.read(link(frame.unchanged))
+    shown = capture.read(link(bytes(frame.raw)))
+    assert capture.read(link(frame.unchanged)) is shown
+    other = ScreenFrame(picture()[:2], picture()[:-2])
+    with pytest.raises(CaptureError, match="format 0, not RGBA"):
+        capture.read(link(other.unchanged))
+    capture.close()
+    with pytest.raises(CaptureError, match="format 0, not RGBA"):
+        capture.read(link(frame.unchanged))
+
+
+def test_the_same_bytes_in_another_format_are_another_picture() -> None:
+    capture, shown = FramebufferCapture(NO_PHONE), picture()
+    first = capture.read(link(framebuffer(shown, "RGB", 1)))
+    assert capture.read(link(framebuffer(shown, "RGB", 1))) is first
+    bgr = framebuffer(shown[..., ::-1].copy(), "BGR", 1)
+    assert bgr[-shown.nbytes :] == shown.tobytes()
+    assert np.array_equal(capture.read(link(bgr)), shown[..., ::-1])
 
 
 def encoded(rgb: Image) -> bytes:
