@@ -209,6 +209,14 @@ def short_reason(error: Exception) -> str:
     return last.partition(" Some common causes")[0]
 
 
+def on_node(node_id: str) -> dict[str, Any]:
+    """Options of a Ray actor that runs on a node and needs no GPU."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    return {"num_cpus": 0, "scheduling_strategy": strategy}
+
+
 def cores() -> int:
     """The number of this machine's cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentrl import accelerators
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.node_files import NodeFiles
 from agentrl.cluster.placement import Layout, Node, Slot
 from agentrl.errors import ClusterError
 
@@ -54,6 +59,19 @@ def _node(one: Mapping[str, Any]) -> Node:
     )
 
 
+@dataclass(slots=True, frozen=True)
+class SharedPath:
+    """Where the nodes of a job have a file or folder."""
+
+    path: Path
+    copies: Mapping[str, Path]
+    """By node id; nodes that are missing have it under the same path."""
+
+    def on(self, node: Node) -> Path:
+        """Its path on a node."""
+        return self.copies.get(node.id, self.path)
+
+
 class Reservation:
     """The places of a layout, for the actors of its engines and ranks.
 
@@ -71,6 +89,8 @@ class Reservation:
         self._users = Counter(s for s in (*layout.ranks, *layout.engines) if s.gpus)
         self._bundles = {slot: index for index, slot in enumerate(self._users)}
         self._group: Any = None
+        self._files: NodeFiles | None = None
+        self._deadline_s = deadline_s
         if self._bundles and all(slot.node.id for slot in self._bundles):
             self._group = self._reserve(deadline_s)
 
@@ -95,14 +115,10 @@ class Reservation:
 
     def options(self, slot: Slot) -> dict[str, Any]:
         """Options of the Ray actor that uses a slot of the layout."""
-        from ray.util.scheduling_strategies import (
-            NodeAffinitySchedulingStrategy,
-            PlacementGroupSchedulingStrategy,
-        )
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if self._group is None or not slot.gpus:
-            strategy: Any = NodeAffinitySchedulingStrategy(slot.node.id, soft=False)
-            return {"num_cpus": 0, "scheduling_strategy": strategy}
+            return ray_cluster.on_node(slot.node.id)
         strategy = PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=self._bundles[slot]
         )
@@ -112,8 +128,50 @@ class Reservation:
             wanted = {"num_gpus": share}
         return {"num_cpus": 0, "scheduling_strategy": strategy, **wanted}
 
+    def share(self, path: Path, source: Node | None = None, *, keep: bool = False) -> SharedPath:
+        """Let the node of each engine and rank have a file or folder.
+
+        Args:
+            path: of the file or folder.
+            source: the node where it is; None for this process's.
+            keep: see `NodeFiles.share`.
+
+        Raises:
+            ClusterError: see `NodeFiles.share`.
+        """
+        path, source = path.absolute(), source or self.layout.nodes[0]
+        files = self._files_beyond(source)
+        return SharedPath(path, {} if files is None else files.share(path, source, keep=keep))
+
+    def nodes_without(self, folder: Path) -> set[str]:
+        """The ids of the nodes that do not see a folder of this process's node.
+
+        Args:
+            folder: absolute; exists.
+        """
+        here = self.layout.nodes[0]
+        if (files := self._files_beyond(here)) is None:
+            return set()
+        # Its content is unique: a node may have another folder with the same name.
+        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".seen-") as file:
+            file.write(secrets.token_hex())
+            file.flush()
+            return files.without(Path(file.name), here)
+
+    def _files_beyond(self, source: Node) -> NodeFiles | None:
+        """The files of all nodes of the job; None if all of it is on one node."""
+        nodes = {slot.node.id: slot.node for slot in (*self.layout.engines, *self.layout.ranks)}
+        if nodes.keys() <= {source.id}:
+            return None
+        if self._files is None:
+            self._files = NodeFiles([self.layout.nodes[0], *nodes.values()], self._deadline_s)
+        return self._files
+
     def release(self) -> None:
         """Give the GPUs back; may be called twice. Actors that still use them are killed."""
+        files, self._files = self._files, None
+        if files is not None:
+            files.close()
         group, self._group = self._group, None
         if group is not None:
             from ray.util.placement_group import remove_placement_group

@@ -51,7 +51,7 @@ def open_device(
             raise DeviceError(_NO_TOKEN.format(spec))
         return leased
     opener = DeviceOpener(**opening)
-    if _num_virtual(spec) is None:
+    if num_virtual(spec) is None:
         return opener.open(spec)
     start_s = opener.deadlines.start_s
     phones = spawn(
@@ -94,13 +94,13 @@ def open_source(
     Raises:
         ConfigError: an invalid source, an unreachable phone, or a library that is not installed.
     """
-    serials, num_virtual = _parse(source)
+    serials, count = _parse(source)
     opener, options = DeviceOpener(wrap=wrap, **opening), options or PoolOptions()
-    if num_virtual is None:
+    if count is None:
         return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)
     start_s = opener.deadlines.start_s
     phones = spawn(
-        num_virtual, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed, deadline_s=start_s
+        count, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed, deadline_s=start_s
     )
     return _pool_of_virtual_phones(opener, phones, options)
 
@@ -142,11 +142,11 @@ def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -
         ConfigError: the source is invalid, a phone cannot be reached, or a library is not
             installed.
     """
-    serials, num_virtual = _parse(source)
+    serials, count = _parse(source)
     opener = DeviceOpener(**opening)
     if source == CONNECTED:
         _ready(opener)
-    elif num_virtual is None:
+    elif count is None:
         for device in _connect(opener, serials, known=True):
             device.close()
 
@@ -154,10 +154,10 @@ def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -
 def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
     """The serials that a source names, or the number of virtual phones."""
     if isinstance(source, str):
-        num_virtual = _num_virtual(source)
-        if num_virtual is None and source.startswith("virtual"):
+        count = num_virtual(source)
+        if count is None and source.startswith("virtual"):
             raise ConfigError(f"devices.source: {source!r} must be virtual:N with N >= 1")
-        return ((source,) if num_virtual is None else ()), num_virtual
+        return ((source,) if count is None else ()), count
     named = isinstance(source, Sequence) and all(isinstance(s, str) and s for s in source)
     if not named or not source or len(set(source)) != len(source):
         raise ConfigError(
@@ -167,7 +167,8 @@ def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
     return tuple(source), None
 
 
-def _num_virtual(spec: str) -> int | None:
+def num_virtual(spec: str) -> int | None:
+    """The number of virtual phones that a source such as `virtual:8` asks for; None if none."""
     found = _VIRTUAL.fullmatch(spec)
     return None if found is None or found[1] == "0" else int(found[1] or 1)
 

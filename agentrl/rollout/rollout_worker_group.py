@@ -4,7 +4,8 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -16,9 +17,10 @@ from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config, RolloutConfig
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress
+from agentrl.rollout.recorded_run import OpenedRun, RecordedRun, RunOnNodes
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones
+from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones, share_of
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.engine_link import EngineLink
 
@@ -51,8 +53,11 @@ class RolloutWorkerGroup:
         actors: of `RolloutActor`.
         settings: deadlines and the engine.
         publish_deadline_s: for one message of the learner to an engine.
-        phones: the pool that they share; None if each has its own.
-        reservation: to release when it closes; None if that is not its own.
+        phones: the pool that the workers of a node share, by the node's id; empty if each has its
+            own.
+        reservation: where the workers are.
+        run: what they record.
+        owns_reservation: whether to release it at the end.
     """
 
     def __init__(
@@ -60,12 +65,15 @@ class RolloutWorkerGroup:
         actors: Sequence[Any],
         settings: RolloutConfig,
         publish_deadline_s: float,
-        phones: SharedPhones | None = None,
-        reservation: Reservation | None = None,
+        phones: Mapping[str, SharedPhones],
+        reservation: Reservation,
+        run: RunOnNodes,
+        *,
+        owns_reservation: bool,
     ) -> None:
         self._actors = actors
-        self._phones = phones
-        self._reservation = reservation
+        self._phones, self._run = dict(phones), run
+        self._reservation, self._owns_reservation = reservation, owns_reservation
         self._settings = settings
         self._publish_deadline_s = publish_deadline_s
         self._start_s = settings.start_deadline_s
@@ -80,16 +88,26 @@ class RolloutWorkerGroup:
 
     async def finish(self) -> None:
         """See RolloutWorker.finish."""
-        await self.call_all("finish")
+        calls = [actor.finish.remote() for actor in self._actors]
+        await self._await_all(calls)
         await self._close_phones()
 
     async def switch(self, config: Config, run: Path | None) -> None:
         """See RolloutWorker.switch."""
         await self.finish()
-        tree, here = config.to_dict(), run and run.absolute()
-        self._phones = await _shared_phones(config, here)
-        calls = [actor.switch.remote(tree, here, self._phones) for actor in self._actors]
-        self._in_flight = await asyncio.gather(
+        tree, layout = config.to_dict(), self._reservation.layout
+        self._run.close()
+        self._run = await asyncio.to_thread(RunOnNodes, run, self._reservation)
+        self._phones = await _shared_phones(config, self._run, layout)
+        calls = [
+            actor.switch.remote(tree, self._run.on(slot.node), self._phones.get(slot.node.id))
+            for actor, slot in zip(self._actors, layout.engines, strict=True)
+        ]
+        self._in_flight = await self._await_all(calls)
+
+    async def _await_all(self, calls: Sequence[Any]) -> list[Any]:
+        """The results of one call to each actor."""
+        return await asyncio.gather(
             *(
                 ray_cluster.await_result(call, f"rollout actor {k}", self._start_s)
                 for k, call in enumerate(calls)
@@ -128,11 +146,28 @@ class RolloutWorkerGroup:
         return len(self._actors)
 
     start_engine = _on_all_workers(RolloutWorker.start_engine)
-    load_weights = _on_all_workers(RolloutWorker.load_weights)
-    load_adapter = _on_all_workers(RolloutWorker.load_adapter)
     begin_weight_update = _on_all_workers(RolloutWorker.begin_weight_update)
     finish_weight_update = _on_all_workers(RolloutWorker.finish_weight_update)
     sleep = _on_all_workers(RolloutWorker.sleep)
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """See RolloutWorker.load_weights; rank 0 has written the file on its node."""
+        await self._load("load_weights", path, version)
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See RolloutWorker.load_adapter; rank 0 has written the folder on its node."""
+        await self._load("load_adapter", folder, version)
+
+    async def _load(self, method: str, path: Path, version: int) -> None:
+        layout = self._reservation.layout
+        source = layout.ranks[0].node if layout.ranks else None
+        shared = await asyncio.to_thread(self._reservation.share, path, source)
+        await asyncio.gather(
+            *(
+                self._call(k, self._start_s, method, shared.on(slot.node), version)
+                for k, slot in enumerate(layout.engines)
+            )
+        )
 
     def link(self) -> EngineLink:
         """A link from any process of the cluster to all actors."""
@@ -162,12 +197,13 @@ class RolloutWorkerGroup:
             *(_close_and_kill(*one, min(_CLOSE_S, self._start_s)) for one in actors)
         )
         await self._close_phones()
-        if self._reservation is not None:
+        self._run.close()
+        if self._owns_reservation:
             self._reservation.release()
 
     async def _close_phones(self) -> None:
-        phones, self._phones = self._phones, None
-        if phones is not None:
+        pools, self._phones = self._phones, {}
+        for phones in pools.values():
             await _close_and_kill(phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
 
 
@@ -236,26 +272,37 @@ class RolloutActor:
         self,
         tree: dict[str, Any],
         folder: Path,
-        run: Path | None,
+        run: RecordedRun | None,
         share: tuple[int, int],
         phones: SharedPhones | None = None,
         version: int = 0,
     ) -> None:
         self._name = f"rollout{share[0]}"
-        settings = self._settings(tree, run)
-        self._rollouts = RolloutWorker(settings, folder, run, share, phones, version)
+        self._run: OpenedRun | None = None
+        settings, here = self._open(tree, run)
+        self._rollouts = RolloutWorker(settings, folder, here, share, phones, version)
 
-    def _settings(self, tree: dict[str, Any], run: Path | None) -> Config:
-        """The configuration, after sending this process's output to the run's logs."""
-        if run is not None:
-            ray_cluster.redirect_output(run, self._name, ray_cluster.serials_in(tree))
-        return configuration.from_dict(tree)
+    def _open(self, tree: dict[str, Any], run: RecordedRun | None) -> tuple[Config, Path | None]:
+        """The configuration and the folder to record into, which gets this process's output."""
+        if self._run is not None:
+            self._run.close()
+        self._run = None if run is None else run.open()
+        here = None if self._run is None else self._run.folder
+        if here is not None:
+            ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(tree))
+        return configuration.from_dict(tree), here
 
     async def switch(
-        self, tree: dict[str, Any], run: Path | None, phones: SharedPhones | None
+        self, tree: dict[str, Any], run: RecordedRun | None, phones: SharedPhones | None
     ) -> int:
         """See RolloutWorker.switch."""
-        return await self._rollouts.switch(self._settings(tree, run), run, phones)
+        return await self._rollouts.switch(*self._open(tree, run), phones)
+
+    async def finish(self) -> None:
+        """See RolloutWorker.finish."""
+        await self._rollouts.finish()
+        if self._run is not None:
+            await asyncio.to_thread(self._run.flush)
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """One of the methods of `RolloutWorker`."""
@@ -264,6 +311,8 @@ class RolloutActor:
     async def close(self) -> None:
         """See RolloutWorker.close."""
         await self._rollouts.close()
+        if self._run is not None:
+            await asyncio.to_thread(self._run.close)
 
 
 AnyRollouts = RolloutWorker | RolloutWorkerGroup
@@ -322,23 +371,32 @@ async def open_rollouts(
     """
     if config.rollout.launcher == "local" or folder is None:
         return await _started(RolloutWorker(config, folder, run, version=version))
-    own = None
+    owns_reservation = reservation is None
     if reservation is None:
-        own = reservation = reserve(config, learns=False)
+        reservation = reserve(config, learns=False)
         config = reservation.layout.applied_to(config)
     ray = ray_cluster.join_cluster()
-    tree, here, slots = config.to_dict(), run and run.absolute(), reservation.layout.engines
-    phones = await _shared_phones(config, here)
+    tree, slots = config.to_dict(), reservation.layout.engines
+    on_nodes = await asyncio.to_thread(RunOnNodes, run, reservation)
+    phones = await _shared_phones(config, on_nodes, reservation.layout)
+    folders = await asyncio.to_thread(reservation.share, folder, keep=True)
     remote = ray.remote(RolloutActor)
     actors = [
         remote.options(**reservation.options(slot), max_concurrency=1000).remote(
-            tree, folder.absolute(), here, (number, len(slots)), phones, version
+            tree,
+            folders.on(slot.node),
+            on_nodes.on(slot.node),
+            (number, len(slots)),
+            phones.get(slot.node.id),
+            version,
         )
         for number, slot in enumerate(slots)
     ]
-    return await _started(
-        RolloutWorkerGroup(actors, config.rollout, config.train.deadline_s, phones, own)
-    )
+    group = RolloutWorkerGroup(
+        actors, config.rollout, config.train.deadline_s, phones, reservation, on_nodes,
+        owns_reservation=owns_reservation,
+    )  # fmt: skip
+    return await _started(group)
 
 
 async def _started(rollouts: AnyRollouts) -> AnyRollouts:
@@ -351,18 +409,42 @@ async def _started(rollouts: AnyRollouts) -> AnyRollouts:
     return rollouts
 
 
-async def _shared_phones(config: Config, run: Path | None) -> SharedPhones | None:
-    """Start the phone pool shared by several actors; None if they share none."""
+async def _shared_phones(
+    config: Config, run: RunOnNodes, layout: Layout
+) -> dict[str, SharedPhones]:
+    """Start the phone pool that the actors of a node share, by node id.
+
+    Virtual phones are divided among the nodes; of real ones, each node has those that are
+    connected to it.
+
+    Returns:
+        Empty if there is one actor, which has its phones itself, or if no phones are needed.
+    """
     import ray
 
-    if config.rollout.actors == 1 or env.find_env(config.env.id).app is None:
-        return None
+    if len(layout.engines) == 1 or env.find_env(config.env.id).app is None:
+        return {}
+    nodes = list(dict.fromkeys(slot.node for slot in layout.engines))
     start_s = config.rollout.start_deadline_s
-    remote = ray.remote(PhonePoolActor).options(num_cpus=0, max_concurrency=1000)
-    actor = remote.remote(config.to_dict(), run)
+    pools: dict[str, Any] = {}
+    found: dict[str, SharedPhones] = {}
     try:
-        count, grows = await ray_cluster.await_result(actor.start.remote(), _PHONE_POOL, start_s)
+        for number, node in enumerate(nodes):
+            devices = replace(
+                config.devices, source=share_of(config.devices.source, number, len(nodes))
+            )
+            tree = replace(config, devices=devices).to_dict()
+            remote = ray.remote(PhonePoolActor).options(
+                **ray_cluster.on_node(node.id), max_concurrency=1000
+            )
+            pools[node.id] = remote.remote(tree, run.on(node), number)
+        for node_id, actor in pools.items():
+            count, grows = await ray_cluster.await_result(
+                actor.start.remote(), _PHONE_POOL, start_s
+            )
+            found[node_id] = SharedPhones(actor=actor, count=count, grows=grows)
     except BaseException:
-        await _close_and_kill(actor, _PHONE_POOL, min(_CLOSE_S, start_s))
+        for actor in pools.values():
+            await _close_and_kill(actor, _PHONE_POOL, min(_CLOSE_S, start_s))
         raise
-    return SharedPhones(actor=actor, count=count, grows=grows)
+    return found

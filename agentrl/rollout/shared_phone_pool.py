@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
@@ -19,10 +18,12 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import DevicesConfig
 from agentrl.devices import DeviceWrapper
 from agentrl.devices.device_opener import DeviceOpener
+from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
-from agentrl.errors import LeaseLost
+from agentrl.errors import ConfigError, LeaseLost
 from agentrl.replay.live_phones import LivePhone, LivePhones
+from agentrl.rollout.recorded_run import RecordedRun
 
 log = logging.getLogger(__name__)
 _ANSWER_S = 30.0
@@ -99,14 +100,37 @@ def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
     }
 
 
+def share_of(source: str | Sequence[str], number: int, count: int) -> str | Sequence[str]:
+    """The part of `devices.source` that one of several nodes opens.
+
+    Raises:
+        ConfigError: it names phones, of which the node is unknown, or too few virtual ones.
+    """
+    if count == 1 or source == CONNECTED:
+        return source
+    virtual = num_virtual(source) if isinstance(source, str) else None
+    if virtual is None:
+        raise ConfigError(
+            f"devices.source={source}: engines run on {count} nodes; with devices.source="
+            f"{CONNECTED} each node uses the phones connected to it"
+        )
+    if virtual < count:
+        raise ConfigError(
+            f"devices.source={source}: engines run on {count} nodes, which need a phone each; set "
+            f"devices.source=virtual:{count} or more"
+        )
+    return f"virtual:{virtual * (number + 1) // count - virtual * number // count}"
+
+
 class PhonePoolActor:
     """A pool in its own process; a borrower that stops renewing loses its phone."""
 
-    def __init__(self, tree: dict[str, Any], run: Path | None) -> None:
-        if run is not None:
-            ray_cluster.redirect_output(run, "phones", ray_cluster.serials_in(tree))
+    def __init__(self, tree: dict[str, Any], run: RecordedRun | None, number: int = 0) -> None:
+        self._name = f"phones{number or ''}"
+        self._run = None if run is None else run.open()
+        if self._run is not None:
+            ray_cluster.redirect_output(self._run.folder, self._name, ray_cluster.serials_in(tree))
         self._config = configuration.from_dict(tree)
-        self._run = run
         self._pool: DevicePool | None = None
         self._live: LivePhones | None = None
 
@@ -129,7 +153,7 @@ class PhonePoolActor:
         )
         self._pool = pool
         if self._run is not None:
-            self._live = LivePhones(self._run, "phones", partial(phone_states, pool))
+            self._live = LivePhones(self._run.folder, self._name, partial(phone_states, pool))
         return len(pool), pool.grows
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
@@ -150,6 +174,8 @@ class PhonePoolActor:
             await asyncio.to_thread(self._live.close)
         if self._pool is not None:
             await asyncio.to_thread(self._pool.close)
+        if self._run is not None:
+            await asyncio.to_thread(self._run.close)
 
     @property
     def _started_pool(self) -> DevicePool:

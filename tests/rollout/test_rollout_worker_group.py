@@ -58,7 +58,7 @@ def in_two_actors(config):
 
 async def processes_of(rollouts):
     """Of each actor, last who keeps the phones: its own process, then its children's."""
-    actors = [*rollouts._actors, *([rollouts._phones.actor] if rollouts._phones else [])]
+    actors = [*rollouts._actors, *(phones.actor for phones in rollouts._phones.values())]
     own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in actors]
     return [[pid, *children_of(pid)] for pid in own]
 
@@ -173,7 +173,10 @@ async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(
         countdown().rollout,
         start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
     )  # fmt: skip
-    impatient = RolloutWorkerGroup(rollouts._actors, hasty, publish_deadline_s=PATIENCE_S)
+    impatient = RolloutWorkerGroup(
+        rollouts._actors, hasty, PATIENCE_S, {}, rollouts._reservation, rollouts._run,
+        owns_reservation=False,
+    )  # fmt: skip
     os.kill(processes[1][0], signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):

@@ -4,12 +4,15 @@ It uses a rollback journal, not a write-ahead log, so that readers on other mach
 over a network file system.
 """
 
+from __future__ import annotations
+
 import sqlite3
 import struct
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -106,6 +109,26 @@ class PackWriter:
             self._numbers.clear()  # the transaction was rolled back, and with it new bands
             raise
 
+    def add_rows(self, rows: PackRows) -> None:
+        """Add frames of another pack in one transaction; frames already in this one are touched.
+
+        Raises:
+            OSError: the frames cannot be written.
+        """
+        now, by_id = time.time(), {frame[0]: frame for frame in rows.frames}
+        with disk_errors(self._path), changing(self._connection):
+            for id in self._touched(list(by_id), now):
+                del by_id[id]
+            first = self._last_band() + 1
+            numbers = {number: first + k for k, (number, *_) in enumerate(rows.bands)}
+            frames = []
+            for id, width, packed, size in by_id.values():
+                own = [numbers[number] for number in np.frombuffer(packed, NUMBERS).tolist()]
+                frames.append((id, width, np.array(own, NUMBERS).tobytes(), size, now))
+            bands = [(numbers[number], *rest) for number, *rest in rows.bands]
+            self._insert_all("bands (number, height, adler, deflated)", bands)
+            self._insert_all("frames (id, width, bands, bytes, touched)", frames)
+
     def close(self) -> None:
         """Close the file."""
         with suppress(sqlite3.Error):  # while somebody reads, the empty journal stays
@@ -170,6 +193,44 @@ class PackWriter:
         self._numbers.move_to_end(digest)
         if len(self._numbers) > _MAX_KNOWN_BANDS:
             self._numbers.popitem(last=False)
+
+
+@dataclass(slots=True, frozen=True)
+class PackRows:
+    """Frames on their way from one pack to another, with all of their bands."""
+
+    bands: list[tuple[int, int, int, bytes]]
+    """Number, height, checksum and deflated pixels."""
+    frames: list[tuple[bytes, int, bytes, int]]
+    """Id, width, numbers of its bands, and bytes."""
+
+
+def read_rows(path: Path) -> PackRows:
+    """All rows of a pack that another connection may be adding to.
+
+    Raises:
+        OSError: the pack cannot be read.
+    """
+    with disk_errors(path), closing(connect(path)) as connection:
+        connection.execute("BEGIN")
+        return PackRows(
+            connection.execute("SELECT number, height, adler, deflated FROM bands").fetchall(),
+            connection.execute("SELECT id, width, bands, bytes FROM frames").fetchall(),
+        )
+
+
+def remove_rows(path: Path, rows: PackRows) -> None:
+    """Remove rows that `read_rows` found, except bands that frames added since then use.
+
+    Raises:
+        OSError: the pack cannot be written.
+    """
+    with disk_errors(path), closing(connect(path)) as connection, changing(connection):
+        connection.executemany("DELETE FROM frames WHERE id = ?", [(f[0],) for f in rows.frames])
+        left = connection.execute("SELECT bands FROM frames").fetchall()
+        used = {n for (packed,) in left for n in np.frombuffer(packed, NUMBERS).tolist()}
+        gone = [(number,) for number, *_ in rows.bands if number not in used]
+        connection.executemany("DELETE FROM bands WHERE number = ?", gone)
 
 
 def _on_disk(deflated: bytes) -> int:

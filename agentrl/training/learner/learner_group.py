@@ -46,8 +46,13 @@ class LearnerGroup:
         self._actors = list(actors)
         self._deadline_s = deadline_s
 
-    def start(self, tree: dict[str, Any], folder: Path, run: Path | None = None) -> None:
+    def start(self, tree: dict[str, Any], folders: Sequence[Path], run: Path | None = None) -> None:
         """Connect the ranks and load the model.
+
+        Args:
+            tree: the job's configuration.
+            folders: the model to start from, for each rank on its node.
+            run: the run's folder, for logs.
 
         Raises:
             ConfigError: the model cannot be loaded.
@@ -58,7 +63,7 @@ class LearnerGroup:
         self._wait(
             [
                 actor.start.remote(tree, folder, rank, count, rendezvous, run)
-                for rank, actor in enumerate(self._actors)
+                for rank, (actor, folder) in enumerate(zip(self._actors, folders, strict=True))
             ]
         )
 
@@ -197,7 +202,9 @@ def open_learner(
     ]
     group = LearnerGroup(actors, config.train.deadline_s)
     try:
-        group.start(config.to_dict(), folder.absolute(), run and run.absolute())
+        shared = reservation.share(folder, keep=True)
+        folders = [shared.on(slot.node) for slot in reservation.layout.ranks]
+        group.start(config.to_dict(), folders, run and run.absolute())
     except BaseException:
         group.close()
         raise

@@ -242,10 +242,11 @@ def test_flash_attention_is_used_if_installed_and_on_a_gpu(tmp_path: Path) -> No
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     code = (
         "import torch\n"
-        "torch.cuda.is_available = lambda: True\n"
+        "from agentrl import accelerators\n"
+        "torch.cuda.is_available = accelerators.is_cuda = lambda: True\n"
         "from agentrl.policies.models.model_loading import _attention\n"
         f"print(*(_attention(*choice) for choice in {_ASKED}))\n"
-        "torch.cuda.is_available = lambda: False\n"
+        "torch.cuda.is_available = accelerators.is_cuda = lambda: False\n"
         "print(_attention('auto', 'bfloat16'))\n"
     )
     # transformers looks for packages once in a process.

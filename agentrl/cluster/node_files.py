@@ -1,0 +1,222 @@
+"""Files and folders on the nodes of a job: nothing assumes that nodes share a disk or memory.
+
+One actor on each node looks what is there, reads, and writes what is missing. A node that sees the
+same files under the same path, as on a common disk, uses them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Node
+from agentrl.errors import ClusterError
+
+_CHUNK = 64 << 20
+"""Bytes that travel at once."""
+_SAMPLE = 1 << 20
+"""Bytes at the start and the end of a file that are compared, besides its size."""
+_MEMORY = "agentrl-weights-"
+"""Prefix of the folders of `weight_files`, which removes those of processes that have died."""
+
+Listing = dict[str, str]
+"""A fingerprint of each file by its path within the folder; by "." for a single file."""
+
+
+class NodeFiles:
+    """Copies of this job's files on the nodes where its actors run.
+
+    Args:
+        nodes: of the cluster that this process has joined.
+        deadline_s: for one file or folder.
+    """
+
+    def __init__(self, nodes: Iterable[Node], deadline_s: float) -> None:
+        self._nodes = {node.id: node for node in nodes}
+        self._deadline_s = deadline_s
+        self._actors: dict[str, Any] = {}
+
+    def share(self, path: Path, source: Node, *, keep: bool = False) -> dict[str, Path]:
+        """Let every node have a file or folder.
+
+        Args:
+            path: absolute.
+            source: the node where it is.
+            keep: whether copies outlive the job, for the next one, and are found by their content;
+                otherwise a copy replaces earlier ones whose names begin alike (`version-1`,
+                `version-2`) and is in shared memory if there is any.
+
+        Returns:
+            Its path on each node, by the node's id.
+
+        Raises:
+            ClusterError: it could not be read or written, or not in time.
+        """
+        listings = self._list(path)
+        wanted = listings[source.id]
+        if wanted is None:
+            raise ClusterError(f"{path} does not exist on node {source.address}")
+        places = {n: path for n, listing in listings.items() if listing == wanted}
+        copies = {n: self._actor(n) for n in self._nodes if n not in places}
+        found = self._ask({n: a.prepare.remote(path.name, wanted, keep) for n, a in copies.items()})
+        missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
+        if missing:
+            self._send(path, wanted, self._actor(source.id), missing)
+            self._ask({n: actor.finish.remote() for n, actor in missing.items()})
+        return places | {n: place for n, (place, _) in found.items()}
+
+    def without(self, path: Path, source: Node) -> set[str]:
+        """The ids of the nodes that do not have this file or folder of a node."""
+        listings = self._list(path)
+        return {n for n, listing in listings.items() if listing != listings[source.id]}
+
+    def _list(self, path: Path) -> dict[str, Listing | None]:
+        """What each node has under a path."""
+        found: dict[str, Listing | None] = self._ask(
+            {n: self._actor(n).list.remote(path) for n in self._nodes}
+        )
+        return found
+
+    def _send(self, path: Path, names: Iterable[str], source: Any, targets: dict[str, Any]) -> None:
+        """Send all files; while one chunk is written, the next one is read."""
+        writing: dict[str, Any] = {}
+        for name in names:
+            offset, size = 0, None
+            while size is None or offset < size:
+                chunk, length = source.read.options(num_returns=2).remote(path / name, offset)
+                size = self._ask({"": length})[""]
+                self._ask(writing)
+                writing = {n: a.write.remote(name, chunk) for n, a in targets.items()}
+                offset += _CHUNK
+        self._ask(writing)
+
+    def _actor(self, node_id: str) -> Any:
+        """The actor of a node, started when it is first needed."""
+        import ray
+
+        if node_id not in self._actors:
+            options = ray_cluster.on_node(node_id)
+            self._actors[node_id] = ray.remote(FilesOfNode).options(**options).remote()
+        return self._actors[node_id]
+
+    def _ask(self, calls: dict[str, Any]) -> dict[str, Any]:
+        """The results of calls, by node id."""
+        import ray
+        import ray.exceptions
+
+        try:
+            return {n: ray.get(call, timeout=self._deadline_s) for n, call in calls.items()}
+        except ray.exceptions.RayTaskError as error:
+            raise ClusterError(f"files of the job: {error.cause}") from error
+        except ray.exceptions.GetTimeoutError as error:
+            raise ClusterError(
+                f"files of the job were not copied to all nodes within {self._deadline_s:g} s"
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise ClusterError(f"files of the job could not be copied: {error}") from error
+
+    def close(self) -> None:
+        """Remove copies that are not kept, and end the actors; may be called twice."""
+        import ray
+
+        actors, self._actors = self._actors, {}
+        closing = [actor.close.remote() for actor in actors.values()]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=min(10.0, self._deadline_s))
+        for actor in actors.values():
+            ray.kill(actor)
+
+
+class FilesOfNode:
+    """Reads and writes files of the node on which it runs."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._partial = self._target = Path()
+        self._names: Sequence[str] = ()
+
+    def list(self, path: Path) -> Listing | None:
+        """Fingerprints of a file or of all files in a folder; None if there is none."""
+        if path.is_file():
+            return {".": _fingerprint(path)}
+        if not path.is_dir():
+            return None
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {str(file.relative_to(path)): _fingerprint(file) for file in files}
+
+    def read(self, path: Path, offset: int) -> tuple[bytes, int]:
+        """A chunk of a file, and the file's size."""
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(_CHUNK), os.fstat(file.fileno()).st_size
+
+    def prepare(self, name: str, wanted: Listing, keep: bool) -> tuple[Path, bool]:
+        """Make room for a copy: its path, and whether it is there already."""
+        if keep:
+            digest = hashlib.blake2b(repr(sorted(wanted.items())).encode(), digest_size=8)
+            folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if folder.stat().st_uid != os.getuid():
+                raise PermissionError(f"{folder} belongs to another user")
+            self._target = folder / digest.hexdigest() / name
+        else:
+            self._target = self._memory() / name
+            for older in self._memory().glob(f"{name.partition('-')[0]}-*"):
+                _remove(older)
+        if self.list(self._target) == wanted:
+            return self._target, True
+        self._partial = self._target.with_name(f".{name}.{os.getpid()}.partial")
+        _remove(self._partial)
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        return self._target, False
+
+    def write(self, name: str, data: bytes) -> None:
+        """Append a chunk to a file of the copy."""
+        file = self._partial / name
+        if not file.resolve().is_relative_to(self._partial.resolve()):
+            raise ValueError(f"{name!r} leaves the folder")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as opened:
+            opened.write(data)
+
+    def finish(self) -> None:
+        """Give the complete copy its name."""
+        _remove(self._target)
+        self._partial.rename(self._target)
+
+    def _memory(self) -> Path:
+        """A folder in shared memory, or for temporary files."""
+        if self._folder is None:
+            memory = Path("/dev/shm")
+            root = memory if os.access(memory, os.W_OK) else tempfile.gettempdir()
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_MEMORY}{os.getpid()}-", dir=root))
+        return self._folder
+
+    def close(self) -> None:
+        """Remove the copies in shared memory."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _fingerprint(file: Path) -> str:
+    """The size of a file, and a digest of its beginning and end."""
+    digest = hashlib.blake2b(digest_size=16)
+    with file.open("rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        digest.update(opened.read(_SAMPLE))
+        opened.seek(max(0, size - _SAMPLE))
+        digest.update(opened.read())
+    return f"{size} {digest.hexdigest()}"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

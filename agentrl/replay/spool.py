@@ -1,0 +1,258 @@
+"""A run recorded on a machine that does not see the run's folder.
+
+There, a process records into a spool: a folder with the layout of a run. What appears in it is sent
+to the machine with the run's folder, and leaves the spool once it is written there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentrl.replay.frames.frame_pack import PackRows, PackWriter, read_rows, remove_rows
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 0.3
+_RETRY_S = 5.0
+_APPENDED = (".jsonl", ".log")
+"""Files that grow; all others are complete as soon as they have their name."""
+_PACK = ".sqlite"
+_JOURNAL = "-journal"
+"""End of the name of what SQLite writes beside a pack."""
+_INDEX = "index-"
+"""The index names an episode last, when its file and its scores are there."""
+_MAX_BYTES = 64 << 20
+"""Bytes of a parcel, unless a single file is larger."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Parcel:
+    """What has appeared in a spool; applying it twice does no harm."""
+
+    files: list[tuple[str, bytes]] = field(default_factory=list)
+    """Path within the run, and content."""
+    packs: list[tuple[str, PackRows]] = field(default_factory=list)
+    """Path within the run, and new frames."""
+    lines: list[tuple[str, int, bytes]] = field(default_factory=list)
+    """Path within the run, offset in the spool's file, and what was appended there."""
+    removed: list[str] = field(default_factory=list)
+    """Paths of files that were sent and are gone."""
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.packs or self.lines or self.removed)
+
+
+class Spool:
+    """A folder to record into, which a thread empties.
+
+    Args:
+        deliver: sends a parcel and returns once it is written; raises an exception if that fails,
+            after which it is tried again.
+    """
+
+    def __init__(self, deliver: Callable[[Parcel], None]) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="agentrl-spool-"))
+        self._deliver = deliver
+        self._sent: dict[str, int] = {}
+        """Bytes of growing files that have arrived."""
+        self._seen: dict[str, int] = {}
+        """Modification times of files about the present, which are replaced again and again."""
+        self._delivering = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._deliver_all, name="spool", daemon=True)
+        self._thread.start()
+
+    def _deliver_all(self) -> None:
+        warned = False
+        while not self._closed.wait(_EVERY_S):
+            try:
+                self.flush()
+                warned = False
+            except Exception as error:  # whatever `deliver` raises; the spool keeps everything
+                if not warned:
+                    log.warning("recordings wait in %s: %s", self.folder, error)
+                warned = True
+                self._closed.wait(_RETRY_S)
+
+    def flush(self) -> None:
+        """Deliver everything that is in the spool now.
+
+        Raises:
+            Exception: raised by `deliver`; everything that has not arrived stays.
+        """
+        with self._delivering:
+            # Measured first: what a line names was complete before the line was written.
+            sizes = {name: self._size(name) for name in self._growing()}
+            while self._deliver_files():
+                pass
+            lines = Parcel(lines=list(self._new_lines(sizes)))
+            if lines:
+                self._deliver(lines)
+                self._sent |= {name: at + len(data) for name, at, data in lines.lines}
+
+    def _deliver_files(self) -> bool:
+        """Deliver complete files and frames; whether there may be more."""
+        parcel, size = Parcel(), 0
+        sent: list[tuple[Path, os.stat_result]] = []
+        for path in self._complete():
+            if size > _MAX_BYTES:
+                break
+            name, status = self._name(path), path.stat()
+            if path.suffix == _PACK:
+                rows = read_rows(path)
+                if rows.frames:
+                    parcel.packs.append((name, rows))
+                    size += sum(len(deflated) for *_, deflated in rows.bands)
+            elif self._seen.get(name) != status.st_mtime_ns:
+                parcel.files.append((name, path.read_bytes()))
+                size += status.st_size
+                sent.append((path, status))
+        parcel.removed += [name for name in self._seen if not (self.folder / name).exists()]
+        if not parcel:
+            return False
+        self._deliver(parcel)
+        for path, status in sent:
+            self._forget(path, status)
+        for name, rows in parcel.packs:
+            remove_rows(self.folder / name, rows)
+        for name in parcel.removed:
+            del self._seen[name]
+        return size > _MAX_BYTES
+
+    def _forget(self, path: Path, sent: os.stat_result) -> None:
+        """Remove a file that has arrived, unless it has been replaced since, or will be."""
+        if path.parent.name == "live":
+            self._seen[self._name(path)] = sent.st_mtime_ns
+            return
+        try:
+            now = path.stat()
+        except FileNotFoundError:
+            return
+        if (now.st_ino, now.st_mtime_ns) == (sent.st_ino, sent.st_mtime_ns):
+            path.unlink()
+
+    def _files(self) -> Iterator[Path]:
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path.name[0] != "." and not path.name.endswith(_JOURNAL):
+                yield path
+
+    def _complete(self) -> list[Path]:
+        return [path for path in self._files() if path.suffix not in _APPENDED]
+
+    def _growing(self) -> list[str]:
+        names = (self._name(path) for path in self._files() if path.suffix in _APPENDED)
+        return sorted(names, key=lambda name: (_INDEX in name, name))
+
+    def _new_lines(self, sizes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
+        for name, size in sizes.items():
+            at = self._sent.get(name, 0)
+            if size <= at:
+                continue
+            with (self.folder / name).open("rb") as file:
+                file.seek(at)
+                data = file.read(size - at)
+            if not name.endswith(".log"):
+                data = data[: data.rfind(b"\n") + 1]
+            if data:
+                yield name, at, data
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.folder))
+
+    def _size(self, name: str) -> int:
+        return (self.folder / name).stat().st_size
+
+    def close(self, deadline_s: float) -> None:
+        """Deliver the rest and remove the spool; if that fails in time, the folder stays."""
+        self._closed.set()
+        self._thread.join(deadline_s)
+        ends = time.monotonic() + deadline_s
+        while True:
+            try:
+                self.flush()
+                break
+            except Exception as error:  # as in `_deliver_all`
+                if time.monotonic() > ends:
+                    log.error(
+                        "recordings were not delivered and stay in %s: %s", self.folder, error
+                    )
+                    return
+                time.sleep(_EVERY_S)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class SpoolReceiver:
+    """Writes parcels of several spools into the folder of a run.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run.resolve()
+        self._bases: dict[tuple[str, str], int] = {}
+        """Size of a growing file before the first parcel of a spool, by spool and name."""
+        self._packs: dict[str, PackWriter] = {}
+
+    def apply(self, spool: str, parcel: Parcel) -> None:
+        """Write a parcel.
+
+        Args:
+            spool: identifies the sender.
+            parcel: what it sends.
+
+        Raises:
+            OSError: the disk is full.
+            ValueError: a path leaves the run's folder.
+        """
+        for name, data in parcel.files:
+            path = self._path(name)
+            partial = path.with_name(f".{os.getpid()}.{path.name}")
+            partial.write_bytes(data)
+            partial.replace(path)
+        for name, rows in parcel.packs:
+            if name not in self._packs:
+                self._packs[name] = PackWriter(self._path(name))
+            self._packs[name].add_rows(rows)
+        for name, offset, data in parcel.lines:
+            self._append(spool, name, offset, data)
+        for name in parcel.removed:
+            self._path(name).unlink(missing_ok=True)
+
+    def _append(self, spool: str, name: str, offset: int, data: bytes) -> None:
+        file = os.open(self._path(name), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            base = self._bases.get((spool, name))
+            if base is None:
+                base = os.fstat(file).st_size
+                if base and os.pread(file, 1, base - 1) != b"\n":  # of a killed writer
+                    base += os.pwrite(file, b"\n", base)
+                self._bases[spool, name] = base
+            os.pwrite(file, data, base + offset)
+        finally:
+            os.close(file)
+
+    def _path(self, name: str) -> Path:
+        path = (self._run / name).resolve()
+        if not path.is_relative_to(self._run):
+            raise ValueError(f"{name!r} leaves the run's folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def close(self) -> None:
+        """Close the frame packs."""
+        packs, self._packs = self._packs, {}
+        for pack in packs.values():
+            try:
+                pack.close()
+            except sqlite3.Error as error:
+                log.warning("%s", error)

@@ -1,0 +1,112 @@
+"""The folder of a run for actors, also on nodes that do not see it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Node
+from agentrl.cluster.reservation import Reservation
+from agentrl.replay.spool import Parcel, Spool, SpoolReceiver
+
+_DELIVERY_S = 60.0
+"""For one parcel; a spool tries again."""
+_CLOSE_S = 20.0
+
+
+@dataclass(slots=True, frozen=True)
+class RecordedRun:
+    """The folder of a run, as an actor is given it."""
+
+    path: Path
+    receiver: Any = None
+    """The actor that writes into the folder; None for an actor that sees the folder itself."""
+
+    def open(self) -> OpenedRun:
+        """The folder to record into, in this process."""
+        return OpenedRun(self)
+
+
+class OpenedRun:
+    """A folder to record into: the run's own, or a spool whose contents arrive there.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self._receiver, self._id = run.receiver, uuid.uuid4().hex
+        self._spool = None if run.receiver is None else Spool(self._deliver)
+        self.folder = run.path if self._spool is None else self._spool.folder
+
+    def _deliver(self, parcel: Parcel) -> None:
+        import ray
+
+        ray.get(self._receiver.apply.remote(self._id, parcel), timeout=_DELIVERY_S)
+
+    def flush(self) -> None:
+        """Wait until everything recorded so far is in the run's folder."""
+        if self._spool is not None:
+            self._spool.flush()
+
+    def close(self) -> None:
+        """Deliver the rest; may be called twice."""
+        if self._spool is not None:
+            self._spool.close(_CLOSE_S)
+            self._spool = None
+
+
+class ReceiverActor:
+    """`SpoolReceiver` in its own process, on the node with the run's folder."""
+
+    def __init__(self, run: Path) -> None:
+        self._receiver = SpoolReceiver(run)
+
+    def apply(self, spool: str, parcel: Parcel) -> None:
+        """See `SpoolReceiver.apply`."""
+        self._receiver.apply(spool, parcel)
+
+    def close(self) -> None:
+        """See `SpoolReceiver.close`."""
+        self._receiver.close()
+
+
+class RunOnNodes:
+    """The folder of a run for the actors of a job.
+
+    Args:
+        run: the run's folder; None if nothing is recorded.
+        reservation: where the actors run.
+    """
+
+    def __init__(self, run: Path | None, reservation: Reservation) -> None:
+        self._run = None if run is None else run.absolute()
+        self._receiver: Any = None
+        self._remote: set[str] = set()
+        if self._run is not None:
+            self._remote = reservation.nodes_without(self._run)
+        if self._remote:
+            self._receiver = self._start_receiver(reservation.layout.nodes[0])
+
+    def _start_receiver(self, here: Node) -> Any:
+        import ray
+
+        return ray.remote(ReceiverActor).options(**ray_cluster.on_node(here.id)).remote(self._run)
+
+    def on(self, node: Node) -> RecordedRun | None:
+        """The folder for an actor on a node."""
+        if self._run is None:
+            return None
+        return RecordedRun(self._run, self._receiver if node.id in self._remote else None)
+
+    def close(self) -> None:
+        """End the receiver, after all actors that record; may be called twice."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            import ray
+
+            ray.wait([receiver.close.remote()], timeout=_CLOSE_S)
+            ray.kill(receiver)
