@@ -43,9 +43,8 @@ class OpenedRun:
         self.folder = run.path if self._spool is None else self._spool.folder
 
     def _deliver(self, parcel: Parcel) -> None:
-        import ray
-
-        ray.get(self._receiver.apply.remote(self._id, parcel), timeout=_DELIVERY_S)
+        # Not `ray.get`, which warns in every thread of an actor with coroutines.
+        self._receiver.apply.remote(self._id, parcel).future().result(_DELIVERY_S)
 
     def flush(self) -> None:
         """Wait until everything recorded so far is in the run's folder."""

@@ -14,7 +14,7 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
-from agentrl.errors import AgentRLError, LearnerError
+from agentrl.errors import AgentRLError, ConfigError, LearnerError
 from agentrl.training.learner.learner import Learner
 
 P = ParamSpec("P")
@@ -196,6 +196,8 @@ def open_learner(
     if config.rollout.launcher == "local":
         return Learner(config, folder)
     ray = ray_cluster.join_cluster()
+    if run is not None:
+        _check_common_disk(reservation, run.absolute())
     remote = ray.remote(LearnerActor)
     actors = [
         remote.options(**reservation.options(slot)).remote() for slot in reservation.layout.ranks
@@ -209,3 +211,19 @@ def open_learner(
         group.close()
         raise
     return group
+
+
+def _check_common_disk(reservation: Reservation, run: Path) -> None:
+    """Check that all ranks can write checkpoints.
+
+    Raises:
+        ConfigError: a rank's node does not see the run's folder.
+    """
+    without = reservation.nodes_without(run)
+    if found := [s.node.address for s in reservation.layout.ranks if s.node.id in without]:
+        raise ConfigError(
+            f"run.dir={run.parent}: node {found[0]}, where a rank of the learner runs, does not "
+            "see it, so that checkpoints would be lost. Set run.dir to a folder on a disk that all "
+            "nodes share, or train.ranks so that all ranks run on the node where the job starts; "
+            "engines and phones may be on any node"
+        )

@@ -1,0 +1,86 @@
+"""Copies of files on a node; `test_two_nodes.py` has them travel."""
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.cluster import node_files
+from agentrl.cluster.node_files import FilesOfNode
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_files.tempfile, "tempdir", str(tmp_path))
+    found = FilesOfNode()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    (folder / "more").mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "more" / "weights").write_bytes(bytes(range(256)) * 20)
+    (folder / "empty").touch()
+    return folder
+
+
+def copied(source, node, *, keep):
+    """The path of a copy, and whether it was there already."""
+    wanted = node.list(source)
+    place, complete = node.prepare(source.name, wanted, keep)
+    for name in () if complete else wanted:
+        size, offset = None, 0
+        while size is None or offset < size:
+            chunk, size = node.read(source / name, offset)
+            node.write(name, chunk)
+            offset += len(chunk)
+    if not complete:
+        node.finish()
+    assert node.list(place) == wanted
+    return place, complete
+
+
+def test_a_model_is_copied_once_until_its_content_changes(node, model, monkeypatch):
+    monkeypatch.setattr(node_files, "_CHUNK", 1000)
+    place, complete = copied(model, node, keep=True)
+    assert not complete
+    assert (place / "more" / "weights").read_bytes() == (model / "more" / "weights").read_bytes()
+    assert copied(model, node, keep=True) == (place, True)
+    (model / "config.json").write_text("[]")
+    other, complete = copied(model, node, keep=True)
+    assert not complete
+    assert other != place
+    assert (place / "config.json").read_text() == "{}"
+
+
+def test_new_weights_replace_older_ones_and_leave_nothing(node, tmp_path):
+    places = []
+    for version in range(2):
+        file = tmp_path / f"version-{version}.safetensors"
+        file.write_bytes(bytes([version]) * 3000)
+        places.append(copied(file, node, keep=False)[0])
+    assert not places[0].exists()
+    assert places[1].read_bytes() == bytes([1]) * 3000
+    node.close()
+    assert not places[1].parent.exists()
+
+
+def test_what_was_left_half_written_is_written_again(node, model):
+    wanted = node.list(model)
+    node.prepare("model", wanted, True)
+    node.write("config.json", b"half")
+    place, complete = copied(model, node, keep=True)
+    assert not complete
+    assert (place / "config.json").read_text() == "{}"
+
+
+def test_a_name_cannot_leave_the_copy(node, model):
+    node.prepare("model", node.list(model), True)
+    with pytest.raises(ValueError, match="leaves the folder"):
+        node.write("../else", b"")
+
+
+def test_what_does_not_exist_has_no_listing(node):
+    assert node.list(Path("/nothing/here")) is None

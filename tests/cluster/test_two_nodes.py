@@ -1,0 +1,54 @@
+"""A job on two nodes that share nothing but the installed software (benchmarks/two_nodes.sh)."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+
+ROOT = Path(__file__).parents[2]
+NODES = ROOT / "benchmarks" / "two_nodes.sh"
+
+
+def can_isolate():
+    try:
+        enter = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork"]
+        make = "mount -t tmpfs none /tmp && ip link add name node-1 type veth peer name node-2"
+        done = subprocess.run([*enter, "sh", "-c", make], capture_output=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+JOB = """
+agentrl train number_game run.dir=out run.name=run rollout.engine=hf devices.source=virtual:4 \
+  warm_start=null train.steps=2 rollout.groups=2 rollout.group_size=2 rollout.concurrency=4 \
+  env.max_turns=3 rollout.start_deadline_s=300 eval.every=0 eval.episodes=2 eval.baselines=[]
+$NODE_2 ls /tmp /dev/shm > out/left
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not can_isolate(), reason="needs user namespaces, unshare and ip")
+@pytest.mark.timeout(600)
+def test_engines_and_phones_on_both_nodes_play_one_job(tmp_path):
+    done = subprocess.run(
+        [NODES, "-o", tmp_path, "sh", "-ec", JOB], capture_output=True, text=True, timeout=580
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    run = replay.open(tmp_path / "run")
+    played = run.episodes()
+    assert len(played) == 2 * 4 + 2 * 2 * 2  # two steps, and sampled and greedy before and after
+    assert all(one.outcome.name == "TRUNCATED" for one in played), [one.error for one in played]
+    turns = [turn for one in played for turn in run.episode(one.id).episode.turns]
+    frames = [id for turn in turns for id in turn.frames]
+    assert frames
+    assert all(run.has_frame(id) for id in frames)
+    writers = {file.stem for file in (tmp_path / "run" / "episodes").glob("index-*.jsonl")}
+    assert {"index-rollout0", "index-rollout1"} <= writers
+    logs = {file.stem for file in (tmp_path / "run" / "logs").iterdir()}
+    assert {"rollout0", "rollout1", "learner0"} <= logs
+    left = (tmp_path / "left").read_text()
+    assert "agentrl-spool" not in left
+    assert "agentrl-weights" not in left
