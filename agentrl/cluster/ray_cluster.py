@@ -57,7 +57,8 @@ def join_cluster() -> Any:
         try:
             with _own_sigterm_handler():
                 ray.init(
-                    address=address,
+                    # Otherwise Ray joins whatever was last started here, even if it is gone.
+                    address=address or "local",
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
