@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_report import Clock
 from agentrl.cluster.placement import Node
 from agentrl.cluster.ray_cluster import short_reason
@@ -59,13 +60,11 @@ def ask_nodes(
 
 def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:
     """The reference of a call on a node, without claiming any of its resources."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     def call() -> Any:  # Ray takes functions, not partials
         return function()
 
-    strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=strategy)(call)
+    task = ray.remote(max_retries=0, **ray_cluster.on_node(node.id))(call)
     return task.remote()
 
 

@@ -22,6 +22,8 @@ def can_isolate():
 
 
 JOB = """
+mkdir out
+agentrl cluster > out/cluster
 agentrl train number_game run.dir=out run.name=run rollout.engine=hf devices.source=virtual:4 \
   warm_start=null train.steps=2 rollout.groups=2 rollout.group_size=2 rollout.concurrency=4 \
   env.max_turns=3 rollout.start_deadline_s=300 eval.every=0 eval.episodes=2 eval.baselines=[]
@@ -49,6 +51,9 @@ def test_engines_and_phones_on_both_nodes_play_one_job(tmp_path):
     assert {"index-rollout0", "index-rollout1"} <= writers
     logs = {file.stem for file in (tmp_path / "run" / "logs").iterdir()}
     assert {"rollout0", "rollout1", "learner0"} <= logs
+    cluster = (tmp_path / "cluster").read_text()
+    assert "10.77.0.1" in cluster
+    assert "10.77.0.2" in cluster
     left = (tmp_path / "left").read_text()
     assert "agentrl-spool" not in left
     assert "agentrl-weights" not in left
