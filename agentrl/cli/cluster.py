@@ -74,7 +74,8 @@ def cluster(
     typer.echo(f"{len(nodes) - unusable} of {pluralize(len(nodes), 'node')} can be used for jobs.")
     if unusable:
         raise typer.Exit(1)
-    suggest(("train", model if model and path != model else "number_game", "--dry-run"))
+    is_job = model is not None and path != model and not Path(model).expanduser().is_dir()
+    suggest(("train", model if is_job else "number_game", "--dry-run"))
 
 
 def _model(given: str | None) -> tuple[Config, str | None]:

@@ -120,8 +120,8 @@ def _check_disk(report: NodeReport) -> Finding:
 
 def _check_model(model: str, here: int | None, driver: int | None) -> Finding:
     if here is None and Path(model).is_absolute():
-        fix = "copy it to the same path on this node or mount it there, so that no job has to"
-        return note("model", f"{model} has no weights here", fix)
+        fix = "copy it to the same path on this node, or mount it there, to start faster"
+        return note("model", f"{model} has no weights here: jobs copy it", fix)
     if here is None:
         fix = f"hf download {model} on this node"
         return note("model", f"{model} is not in this node's cache: it will be downloaded", fix)
@@ -134,8 +134,8 @@ def _check_model(model: str, here: int | None, driver: int | None) -> Finding:
 def _check_runs(report: NodeReport, folder: str) -> Finding:
     if report.sees_runs:
         return ok("folder of runs", f"{folder} is the driver's")
-    detail = f"{folder} is not the driver's: this node cannot write to runs itself"
-    return note("folder of runs", detail, "mount the driver's folder at the same path")
+    detail = f"{folder} is not the driver's: episodes are sent there, but ranks need it"
+    return note("folder of runs", detail, "mount it, or let only engines run on this node")
 
 
 def _check_clock(clock: Clock) -> Finding:
