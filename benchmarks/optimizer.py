@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from agentrl import accelerators
 from agentrl.training.learner.compact_adamw import Moments
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.process_group import join
+from agentrl.training.learner.parallel.process_group import join
 
 HIDDEN, INTERMEDIATE, VOCABULARY, LAYERS = 512, 1536, 4096, 4
 KINDS: list[tuple[torch.dtype, Moments]] = [

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from agentrl.cli.terminal import print_finding, suggest
 from agentrl.cluster import node_findings, node_report, ray_cluster
-from agentrl.cluster.node_report import NodeReport, Question
-from agentrl.cluster.node_survey import Answer, ask_nodes
+from agentrl.cluster.node_report import NodeReport, ReportRequest
+from agentrl.cluster.node_survey import NodeReply, ask_nodes
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import find_nodes
 from agentrl.config import Config, load
@@ -59,7 +59,7 @@ def cluster(
     nodes = find_nodes("ray")
     try:
         with _nonce(Path(config.run.dir)) as nonce:
-            question = Question(model=path, nonce=nonce, deadline_s=_OF_DEADLINE * deadline)
+            question = ReportRequest(model=path, nonce=nonce, deadline_s=_OF_DEADLINE * deadline)
             answers = ask_nodes(nodes, partial(_examine, question), deadline)
     finally:
         ray_cluster.leave_cluster()
@@ -120,7 +120,7 @@ def _nonce(runs: Path) -> Iterator[tuple[str, str] | None]:
             path.unlink()
 
 
-def _examine(question: Question) -> _NodeAnswer:
+def _examine(question: ReportRequest) -> _NodeAnswer:
     """Runs on each node."""
     return _NodeAnswer(report=node_report.examine(question), adb=_adb())
 
@@ -147,7 +147,7 @@ def _title(node: Node, nodes: list[Node]) -> str:
 
 
 def _findings(
-    answer: Answer[_NodeAnswer], first: Answer[_NodeAnswer], question: Question
+    answer: NodeReply[_NodeAnswer], first: NodeReply[_NodeAnswer], question: ReportRequest
 ) -> Iterator[Finding]:
     if answer.result is None:
         fix = "check that its raylet runs and that agentrl is installed there (ray status)"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agentrl.accelerators import MachineAccelerators
-from agentrl.cluster.node_report import Clock, NodeReport, Question, Space
+from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space
 from agentrl.cluster.placement import Node
 from agentrl.findings import Finding, note, ok, wrong
 from agentrl.text import pluralize
@@ -23,7 +23,7 @@ def findings(
     driver: NodeReport,
     *,
     clock: Clock | None = None,
-    question: Question,
+    question: ReportRequest,
 ) -> Iterator[Finding]:
     """What a node has, and what is wrong with it.
 

@@ -21,7 +21,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Question:
+class ReportRequest:
     """What a node is asked about, besides itself."""
 
     model: str | None = None
@@ -77,7 +77,7 @@ class Clock:
         return Clock(offset_s=there - (sent + received) / 2, bound_s=(received - sent) / 2)
 
 
-def examine(question: Question) -> NodeReport:
+def examine(question: ReportRequest) -> NodeReport:
     """Report on the machine that this process runs on."""
     folder = tempfile.gettempdir()
     shm = Path("/dev/shm")

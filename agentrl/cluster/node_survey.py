@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Answer(Generic[_Result]):
+class NodeReply(Generic[_Result]):
     """What a node answered."""
 
     node: Node
@@ -31,7 +31,7 @@ class Answer(Generic[_Result]):
 
 def ask_nodes(
     nodes: Sequence[Node], function: Callable[[], _Result], deadline_s: float
-) -> list[Answer[_Result]]:
+) -> list[NodeReply[_Result]]:
     """Call a function on every node at the same time.
 
     Args:
@@ -44,7 +44,7 @@ def ask_nodes(
     """
     ray = sys.modules.get("ray")
     if ray is None or not all(node.id for node in nodes):
-        return [Answer(node=node, result=function()) for node in nodes]
+        return [NodeReply(node=node, result=function()) for node in nodes]
     ends = time.monotonic() + deadline_s
     references = [_on(ray, node, function) for node in nodes]
     ray.wait(references, num_returns=len(references), timeout=deadline_s)
@@ -53,7 +53,7 @@ def ask_nodes(
         answer = _result(ray, node, reference, deadline_s)
         if number and not answer.error:
             clock = _clock(ray, node, ends - time.monotonic())
-            answer = Answer(node=node, result=answer.result, clock=clock)
+            answer = NodeReply(node=node, result=answer.result, clock=clock)
         answers.append(answer)
     return answers
 
@@ -68,16 +68,16 @@ def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:
     return task.remote()
 
 
-def _result(ray: Any, node: Node, reference: Any, deadline_s: float) -> Answer[Any]:
+def _result(ray: Any, node: Node, reference: Any, deadline_s: float) -> NodeReply[Any]:
     from ray.exceptions import GetTimeoutError
 
     try:
-        return Answer(node=node, result=ray.get(reference, timeout=0))
+        return NodeReply(node=node, result=ray.get(reference, timeout=0))
     except GetTimeoutError:
         ray.cancel(reference, force=True)
-        return Answer(node=node, error=f"no answer within {deadline_s:g} s")
+        return NodeReply(node=node, error=f"no answer within {deadline_s:g} s")
     except Exception as error:  # also what the function, or importing it there, raised
-        return Answer(node=node, error=short_reason(error))
+        return NodeReply(node=node, error=short_reason(error))
 
 
 def _clock(ray: Any, node: Node, deadline_s: float) -> Clock | None:

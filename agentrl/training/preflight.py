@@ -162,7 +162,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if config.model.path != "tiny" and not is_on_hub(config.model):
         _check_model_with_engine(config, learns=learns)
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
-        from agentrl.training.learner import sequence_parallel
+        from agentrl.training.learner.parallel import sequence_parallel
 
         sequence_parallel.check_heads(heads, config.train.sequence_parallel)
     if config.model.lora.rank:

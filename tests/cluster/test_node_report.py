@@ -8,13 +8,13 @@ import pytest
 from agentrl.accelerators import MachineAccelerators
 from agentrl.cli import run
 from agentrl.cluster import node_findings
-from agentrl.cluster.node_report import Clock, NodeReport, Question, Space
+from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space
 from agentrl.cluster.placement import Node
 
 GIB = 1 << 30
 H100 = ("NVIDIA H100 80GB HBM3", 80 * GIB)
 MODEL = "/models/Qwen2.5-VL-3B-Instruct"
-QUESTION = Question(model=MODEL, nonce=("/shared/runs/.nonce", "x"))
+QUESTION = ReportRequest(model=MODEL, nonce=("/shared/runs/.nonce", "x"))
 GOOD = NodeReport(
     versions={"Python": "3.11.7", "torch": "2.13.0", "vllm": "0.32.0"},
     cores=16,
@@ -82,7 +82,9 @@ def test_without_gpus_the_weights_need_no_driver():
     nothing = MachineAccelerators()
     report = dataclasses.replace(GOOD, accelerators=nothing)
     node = Node(address="this machine", cpus=2)
-    states = {f.state for f in node_findings.findings(node, report, report, question=Question())}
+    states = {
+        f.state for f in node_findings.findings(node, report, report, question=ReportRequest())
+    }
     assert states == {"ok"}
 
 

@@ -180,7 +180,7 @@ def check_files(folder: Path) -> None:
     Raises:
         ConfigError: a file is missing, damaged or truncated.
     """
-    from agentrl.training.learner import sharded_checkpoint
+    from agentrl.training.learner.parallel import sharded_checkpoint
 
     _trainer_state(folder)
     sharded_checkpoint.check_files(folder / _LEARNER)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from agentrl.config import LoraConfig
 from agentrl.policies.models import load_on_meta
-from agentrl.training.learner import learner_state, lora_adapters, qlora, sharded_checkpoint
+from agentrl.training.learner import learner_state, lora_adapters, qlora
+from agentrl.training.learner.parallel import sharded_checkpoint
 
 
 class PolicyWeights:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.learner import attention_masks
-from agentrl.training.learner.sequence_parallel import Slice
+from agentrl.training.learner.parallel.sequence_parallel import Slice
 from agentrl.types import Batch
 
 

@@ -12,7 +12,7 @@ from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenSequence
 

@@ -28,7 +28,7 @@ from agentrl.training.learner.micro_batches import (
     shard_microbatches,
 )
 from agentrl.training.learner.optimizer import learning_rate
-from agentrl.training.learner.process_group import join
+from agentrl.training.learner.parallel.process_group import join
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
 from agentrl.weight_sync.engine_link import EngineLink

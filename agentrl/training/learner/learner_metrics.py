@@ -11,7 +11,7 @@ from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import TokenSequence
 

@@ -26,7 +26,7 @@ from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import S, ShardedModel
 from agentrl.types import TokenSequence
 

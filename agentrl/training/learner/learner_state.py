@@ -11,8 +11,9 @@ import torch
 from agentrl.config import LoraConfig, estimator_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
-from agentrl.training.learner import lora_adapters, qlora, sharded_checkpoint
+from agentrl.training.learner import lora_adapters, qlora
 from agentrl.training.learner.learner_models import LearnerModels
+from agentrl.training.learner.parallel import sharded_checkpoint
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_rows
 from agentrl.training.batching.prefetch import prefetch
 from agentrl.training.batching.rank_balance import pack_for_ranks
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.types import Batch, TokenSequence
 
 S = TypeVar("S", bound=TokenSequence)

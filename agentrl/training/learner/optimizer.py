@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from agentrl.config import OptimConfig
 from agentrl.training.learner.adamw import FusedAdamW
 from agentrl.training.learner.compact_adamw import CompactAdamW, Moments
-from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharding import local_shard, state_dtensor
+from agentrl.training.learner.parallel.process_group import Rank
+from agentrl.training.learner.parallel.sharding import local_shard, state_dtensor
 
 
 class Optimizer:

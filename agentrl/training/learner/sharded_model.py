@@ -13,15 +13,11 @@ from agentrl.policies.models import ModelAdapter
 from agentrl.policies.models.stored_names import StoredForm
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.text import did_you_mean
-from agentrl.training.learner import (
-    activation_offload,
-    lora_adapters,
-    qlora,
-    sequence_parallel,
-)
+from agentrl.training.learner import activation_offload, lora_adapters, qlora
 from agentrl.training.learner.backbone import Backbone
-from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharding import (
+from agentrl.training.learner.parallel import sequence_parallel
+from agentrl.training.learner.parallel.process_group import Rank
+from agentrl.training.learner.parallel.sharding import (
     gather_full,
     local_shard,
     reshard,

@@ -13,8 +13,8 @@ from agentrl.errors import ConfigError
 from agentrl.training.learner import compact_adamw
 from agentrl.training.learner.compact_adamw import join, split
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.process_group import Rank
-from agentrl.training.learner.sharding import state_dtensor
+from agentrl.training.learner.parallel.process_group import Rank
+from agentrl.training.learner.parallel.sharding import state_dtensor
 
 LR = 1e-6
 STEPS = 60

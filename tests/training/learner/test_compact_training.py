@@ -11,8 +11,9 @@ from agentrl import config as configuration
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for
-from agentrl.training.learner import activation_offload, sharded_checkpoint
+from agentrl.training.learner import activation_offload
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.parallel import sharded_checkpoint
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
 

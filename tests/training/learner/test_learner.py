@@ -19,9 +19,10 @@ from agentrl.policies.models import load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.learner import learner_metrics, sharded_checkpoint
+from agentrl.training.learner import learner_metrics
 from agentrl.training.learner.learner import MAX_SKIPS, Learner
 from agentrl.training.learner.micro_batches import single_batch
+from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.weight_sync.weight_files import publish
 from tests.policies import families
 from tests.training.samples import sample, with_logprobs, with_scores

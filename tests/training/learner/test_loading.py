@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model
 from agentrl.policies.models.stored_weights import open_model
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.sharding import local_shard
+from agentrl.training.learner.parallel.sharding import local_shard
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
 

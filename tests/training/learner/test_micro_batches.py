@@ -18,7 +18,7 @@ from agentrl.extension_points import LOSS
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.micro_batches import loss_weights, shard_microbatches
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.types import TrainingSample
 
 WORDS = 6

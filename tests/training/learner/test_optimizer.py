@@ -6,7 +6,7 @@ from torch import nn
 
 from agentrl.config import OptimConfig
 from agentrl.training.learner.optimizer import Optimizer, learning_rate
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 
 
 class Alone(Rank):

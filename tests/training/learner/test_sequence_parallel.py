@@ -15,9 +15,9 @@ from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training import preflight
 from agentrl.training.batching.collate import token_targets
-from agentrl.training.learner import sequence_parallel
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.micro_batches import single_batch
+from agentrl.training.learner.parallel import sequence_parallel
 from agentrl.types import Outcome
 from tests.policies import families
 from tests.training.episodes import play

@@ -19,8 +19,8 @@ from agentrl.policies.models import adapter_for
 from agentrl.training import env_seeds
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.learner import sharded_checkpoint
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.types import Outcome
 from tests.training.samples import training_samples
 

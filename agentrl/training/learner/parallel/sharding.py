@@ -18,7 +18,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from agentrl.errors import ConfigError
 from agentrl.policies.models.stored_weights import WeightSlice
-from agentrl.training.learner.process_group import Rank
+from agentrl.training.learner.parallel.process_group import Rank
 
 _LAYERWISE = 100_000_000
 """Models with at least this many parameters are sharded layer by layer; below, the model as a

@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from agentrl import accelerators
-from agentrl.training.learner.sequence_parallel import Slice
+from agentrl.training.learner.parallel.sequence_parallel import Slice
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

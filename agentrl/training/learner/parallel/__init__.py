@@ -1,0 +1,1 @@
+"""Several ranks: process group, sharding, checkpoints, and shared rows."""
