@@ -106,3 +106,13 @@ def test_every_python_has_its_pins_of_the_gpu_stack(python):
     assert len(versions) == len(pins)
     for name, specifier in needed("gpu").items():
         assert name == PROJECT["name"] or versions[name.lower()] in specifier
+
+
+def test_containers_install_the_pins():
+    cpu, gpu = ((ROOT / name).read_text() for name in ("Dockerfile.cpu", "Dockerfile"))
+    pins = (ROOT / "requirements" / "cpu.txt").read_text().split()
+    for name in ("torch", "torchvision"):
+        (pin,) = (p for p in pins if p.startswith(f"{name}=="))
+        assert f" {pin}+cpu " in cpu
+    assert "-r /tmp/requirements/cpu.txt -c /tmp/requirements/constraints.txt" in cpu
+    assert "-r /tmp/requirements/gpu.txt" in gpu
