@@ -298,7 +298,8 @@ def cpu_s(port: int) -> dict[str, float]:
     servers = [
         process
         for process in psutil.process_iter(["name", "cmdline"])
-        if process.info["name"] == "adb" and any(str(port) in a for a in process.info["cmdline"])
+        if process.info["name"] == "adb"
+        and any(str(port) in argument for argument in process.info["cmdline"] or ())
     ]
     mine = psutil.Process()
     processes = {"loop": [mine], "phones": mine.children(recursive=True), "adb": servers}
