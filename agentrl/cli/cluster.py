@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,10 +18,12 @@ from agentrl.cluster.node_report import NodeReport, ReportRequest
 from agentrl.cluster.node_survey import NodeReply, ask_nodes
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import find_nodes
-from agentrl.config import Config, load
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.findings import Finding, ok, wrong
 from agentrl.text import pluralize
+
+if TYPE_CHECKING:
+    from agentrl.config import Config
 
 _ADB_SERVER_S = 5.0
 _OF_DEADLINE = 0.8
@@ -78,12 +80,14 @@ def cluster(
     suggest(("train", model if is_job else "number_game", "--dry-run"))
 
 
-def _model(given: str | None) -> tuple[Config, str | None]:
+def _model(given: str | None) -> "tuple[Config, str | None]":
     """The configuration, and the model's path or id; None for one that is built where it is used.
 
     Raises:
         ConfigError: neither a configuration nor a model.
     """
+    from agentrl.config import Config, load
+
     if given is None:
         return Config(), None
     folder = Path(given).expanduser()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentrl.config import Config, RolloutConfig, TrainConfig
-from agentrl.config.bounds import AUTO
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
+
+if TYPE_CHECKING:
+    from agentrl.config import Config, RolloutConfig, TrainConfig
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -118,7 +119,7 @@ def _without_gpus(
     gpus_per_engine: int,
 ) -> Layout:
     """Spread over the nodes' cores; with `auto`, one engine on each node, and a single rank."""
-    if rollout.place != AUTO:
+    if rollout.place != "auto":
         raise ConfigError(
             f"rollout.place={rollout.place}: decides which GPUs engines and ranks use, and there "
             "is none; remove it"
@@ -177,7 +178,7 @@ class _Plan:
     def _shares(self) -> bool:
         """Whether engines share GPUs with ranks."""
         place = self._rollout.place
-        if place == AUTO:
+        if place == "auto":
             asynchronous = self._train is not None and self._train.mode == "async"
             if self._each > 1 or (asynchronous and self._total > 1):
                 return False
