@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,30 @@ class NodeFiles:
             self._send(path, wanted, self._actor(source.id), missing)
             self._ask({n: actor.finish.remote() for n, actor in missing.items()})
         return places | {n: place for n, (place, _) in found.items()}
+
+    def bring(self, path: Path, source: Node, target: Node, to: Path) -> None:
+        """Move the files of a folder to another node, into a folder that may have others already.
+
+        Args:
+            path: a folder on `source`; nothing happens if it does not exist.
+            source: the node where it is.
+            target: the node that gets it.
+            to: absolute path of the folder there.
+
+        Raises:
+            ClusterError: as `share`.
+        """
+        giver, taker = self._actor(source.id), {target.id: self._actor(target.id)}
+        names = self._ask({"": giver.list.remote(path)})[""]
+        if names is not None:
+            self._ask({n: actor.prepare_into.remote(to) for n, actor in taker.items()})
+            self._send(path, names, giver, taker)
+            self._ask({n: actor.finish_into.remote() for n, actor in taker.items()})
+            self.remove({source.id: path})
+
+    def remove(self, copies: Mapping[str, Path]) -> None:
+        """Remove a file or folder of each node."""
+        self._ask({n: self._actor(n).remove.remote(path) for n, path in copies.items()})
 
     def without(self, path: Path, source: Node) -> set[str]:
         """The ids of the nodes that do not have this file or folder of a node."""
@@ -189,6 +213,27 @@ class FilesOfNode:
         """Give the complete copy its name."""
         _remove(self._target)
         self._partial.rename(self._target)
+
+    def prepare_into(self, folder: Path) -> None:
+        """Make room for files that will be added to a folder."""
+        self._target = folder
+        self._partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+        _remove(self._partial)
+        self._partial.mkdir(parents=True)
+
+    def finish_into(self) -> None:
+        """Add the complete files to the folder."""
+        self._target.mkdir(parents=True, exist_ok=True)
+        for file in sorted(self._partial.rglob("*")):
+            place = self._target / file.relative_to(self._partial)
+            if file.is_file():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(place)
+        _remove(self._partial)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file or folder, if there is one."""
+        _remove(path)
 
     def _memory(self) -> Path:
         """A folder in shared memory, or for temporary files."""

@@ -56,6 +56,11 @@ class Layout:
         """Whether no engine shares a GPU with a rank."""
         return not {*self.engines} & {slot for slot in self.ranks if slot.gpus}
 
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes with an engine or a rank."""
+        return len({slot.node for slot in (*self.engines, *self.ranks)})
+
     def applied_to(self, config: Config) -> Config:
         """The configuration with the numbers of engines and ranks, and their place, decided."""
         rollout = replace(config.rollout, actors=len(self.engines))

@@ -143,6 +143,27 @@ class Reservation:
         files = self._files_beyond(source)
         return SharedPath(path, {} if files is None else files.share(path, source, keep=keep))
 
+    def forget(self, shared: SharedPath) -> None:
+        """Remove the copies that `share` has made."""
+        copies = {n: path for n, path in shared.copies.items() if path != shared.path}
+        if copies and self._files is not None:
+            self._files.remove(copies)
+
+    def bring_back(self, path: Path, node: Node, to: Path) -> None:
+        """Move the files of a node's folder into a folder of this process's node.
+
+        Args:
+            path: the folder on the node; nothing happens if it does not exist.
+            node: another node.
+            to: absolute.
+
+        Raises:
+            ClusterError: see `NodeFiles.bring`.
+        """
+        files = self._files_beyond(self.layout.nodes[0])
+        assert files is not None, "another node has engines or ranks"
+        files.bring(path, node, self.layout.nodes[0], to)
+
     def nodes_without(self, folder: Path) -> set[str]:
         """The ids of the nodes that do not see a folder of this process's node.
 

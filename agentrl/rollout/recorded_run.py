@@ -95,11 +95,15 @@ class RunOnNodes:
 
         return ray.remote(ReceiverActor).options(**ray_cluster.on_node(here.id)).remote(self._run)
 
+    def is_away(self, node: Node) -> bool:
+        """Whether a node does not see the folder."""
+        return node.id in self._remote
+
     def on(self, node: Node) -> RecordedRun | None:
         """The folder for an actor on a node."""
         if self._run is None:
             return None
-        return RecordedRun(self._run, self._receiver if node.id in self._remote else None)
+        return RecordedRun(self._run, self._receiver if self.is_away(node) else None)
 
     def close(self) -> None:
         """End the receiver, after all actors that record; may be called twice."""

@@ -153,7 +153,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         return count
     if learns:
         config.validate_for_training()
-    config = plan_job(config, learns=learns).applied_to(config)
+    layout = plan_job(config, learns=learns)
+    config = layout.applied_to(config)
     config.validate()
     if learns or engine.uses_attention:
         _check_attention(config.model, config.rollout)
@@ -171,7 +172,13 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         lora_adapters.check(config.model)
     if learns and config.optim.moments == "8bit" and find_spec("bitsandbytes") is None:
         raise ConfigError(extras.NO_8BIT)
-    TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora).check()
+    choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
+    choice.check()
+    if learns and layout.num_nodes > 1 and choice.transport_class().needs.one_node:
+        raise ConfigError(
+            f"train.weight_transfer={config.train.weight_transfer}: does not reach engines on other"
+            f" nodes, and this job uses {layout.num_nodes}; set train.weight_transfer=file"
+        )
     return count
 
 

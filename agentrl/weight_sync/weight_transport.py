@@ -30,6 +30,8 @@ class TransportNeeds:
     """The engines that it can reach: subclasses of this class."""
     gpus: Literal["same", "different"] | None = None
     """Whether engine and learner must share a GPU, or must not; None if GPUs do not matter."""
+    one_node: bool = False
+    """Whether all engines must be on the node of the learner."""
     max_workers: int | None = None
     """Maximum worker processes of one engine; None if there is no maximum."""
     backend: str | None = None

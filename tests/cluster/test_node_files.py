@@ -84,3 +84,17 @@ def test_a_name_cannot_leave_the_copy(node, model):
 
 def test_what_does_not_exist_has_no_listing(node):
     assert node.list(Path("/nothing/here")) is None
+
+
+def test_what_ranks_wrote_on_a_node_joins_what_is_there(node, model, tmp_path):
+    """As two ranks' shards of a checkpoint do."""
+    there = tmp_path / "checkpoint"
+    there.mkdir()
+    (there / "shard-0").write_text("0")
+    (model / "config.json").rename(model / "shard-1")
+    node.prepare_into(there)
+    for name in node.list(model):
+        node.write(name, node.read(model / name, 0)[0])
+    node.finish_into()
+    assert sorted(node.list(there)) == ["empty", "more/weights", "shard-0", "shard-1"]
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []

@@ -1,6 +1,7 @@
 """A job on two nodes that share nothing but the installed software (benchmarks/two_nodes.sh)."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,23 +26,26 @@ JOB = """
 mkdir out
 agentrl cluster > out/cluster
 agentrl train number_game run.dir=out run.name=run rollout.engine=hf devices.source=virtual:4 \
-  warm_start=null train.steps=2 rollout.groups=2 rollout.group_size=2 rollout.concurrency=4 \
-  env.max_turns=3 rollout.start_deadline_s=300 eval.every=0 eval.episodes=2 eval.baselines=[]
+  warm_start=null train.steps=1 rollout.groups=2 rollout.group_size=2 rollout.concurrency=4 \
+  train.ranks=2 env.max_turns=3 rollout.start_deadline_s=300 \
+  eval.every=0 eval.episodes=2 eval.baselines=[]
+agentrl train --resume out/run train.steps=2
 $NODE_2 ls /tmp /dev/shm > out/left
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_isolate(), reason="needs user namespaces, unshare and ip")
-@pytest.mark.timeout(600)
-def test_engines_and_phones_on_both_nodes_play_one_job(tmp_path):
+@pytest.mark.timeout(1000)
+def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path):
     done = subprocess.run(
-        [NODES, "-o", tmp_path, "sh", "-ec", JOB], capture_output=True, text=True, timeout=580
+        [NODES, "-o", tmp_path, "sh", "-ec", JOB], capture_output=True, text=True, timeout=700
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     run = replay.open(tmp_path / "run")
     played = run.episodes()
-    assert len(played) == 2 * 4 + 2 * 2 * 2  # two steps, and sampled and greedy before and after
+    # Two steps; sampled and greedy before the first and after each.
+    assert len(played) == 2 * 4 + 3 * 2 * 2
     assert all(one.outcome.name == "TRUNCATED" for one in played), [one.error for one in played]
     turns = [turn for one in played for turn in run.episode(one.id).episode.turns]
     frames = [id for turn in turns for id in turn.frames]
@@ -50,10 +54,15 @@ def test_engines_and_phones_on_both_nodes_play_one_job(tmp_path):
     writers = {file.stem for file in (tmp_path / "run" / "episodes").glob("index-*.jsonl")}
     assert {"index-rollout0", "index-rollout1"} <= writers
     logs = {file.stem for file in (tmp_path / "run" / "logs").iterdir()}
-    assert {"rollout0", "rollout1", "learner0"} <= logs
+    assert {"rollout0", "rollout1", "learner0", "learner1"} <= logs
     cluster = (tmp_path / "cluster").read_text()
     assert "10.77.0.1" in cluster
     assert "10.77.0.2" in cluster
     left = (tmp_path / "left").read_text()
-    assert "agentrl-spool" not in left
-    assert "agentrl-weights" not in left
+    assert not [name for name in ("spool", "weights", "outbox") if f"agentrl-{name}" in left]
+    # Both ranks' shards are here: one node alone continues.
+    alone = ["train.steps=3", "train.ranks=1", "rollout.actors=1", "rollout.launcher=local"]
+    resumed = [sys.executable, "-m", "agentrl", "train", "--resume", tmp_path / "run", *alone]
+    done = subprocess.run(resumed, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert replay.open(tmp_path / "run").summary["steps"] == 3

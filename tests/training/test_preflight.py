@@ -9,7 +9,9 @@ import pytest
 from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Node
 from agentrl.errors import ConfigError
+from agentrl.rollout import rollout_worker_group
 from agentrl.training import preflight
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -58,6 +60,15 @@ def test_8bit_moments_without_bitsandbytes_are_refused(monkeypatch):
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"optim\.moments=8bit needs bitsandbytes.*\[qlora\]"):
         preflight.resolve(configuration.load("counting", overrides))
+
+
+def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch):
+    machine()
+    two = [Node(address=f"10.0.0.{k}", cpus=2, id=f"{k}") for k in (1, 2)]
+    monkeypatch.setattr(rollout_worker_group, "find_nodes", lambda launcher: two)
+    settings = job("rollout.engine=vllm", "train.weight_transfer=shared")
+    with pytest.raises(ConfigError, match=r"shared: does not reach engines on other nodes.*=file"):
+        preflight.check(settings)
 
 
 def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():

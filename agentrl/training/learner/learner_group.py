@@ -1,9 +1,14 @@
 """The learner in this process, or its ranks in Ray actors, behind the same interface."""
 
+import contextlib
 import functools
 import os
 import socket
+import struct
+import sys
+import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -14,8 +19,14 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
-from agentrl.errors import AgentRLError, ConfigError, LearnerError
+from agentrl.errors import AgentRLError, LearnerError
+from agentrl.rollout.recorded_run import RecordedRun, RunOnNodes
 from agentrl.training.learner.learner import Learner
+
+_SIOCGIFADDR = 0x8915
+"""Linux: the IPv4 address of an interface (netdevice(7))."""
+_CLOSE_S = 10.0
+"""For a rank to deliver its logs; then it is killed."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,30 +51,42 @@ class LearnerGroup:
     Args:
         actors: rank 0 first.
         deadline_s: for any call; a rank that dies is noticed at once.
+        reservation: where the ranks run.
+        run: the run's folder, for checkpoints and the logs of the ranks.
     """
 
-    def __init__(self, actors: Sequence[Any], deadline_s: float) -> None:
+    def __init__(
+        self,
+        actors: Sequence[Any],
+        deadline_s: float,
+        reservation: Reservation,
+        run: Path | None = None,
+    ) -> None:
         self._actors = list(actors)
         self._deadline_s = deadline_s
+        self._reservation = reservation
+        self._run = RunOnNodes(run, reservation)
+        self._nodes = [slot.node for slot in reservation.layout.ranks]
 
-    def start(self, tree: dict[str, Any], folders: Sequence[Path], run: Path | None = None) -> None:
+    def start(self, tree: dict[str, Any], folder: Path) -> None:
         """Connect the ranks and load the model.
 
         Args:
             tree: the job's configuration.
-            folders: the model to start from, for each rank on its node.
-            run: the run's folder, for logs.
+            folder: the model to start from.
 
         Raises:
             ConfigError: the model cannot be loaded.
             LearnerError: a rank did not start.
         """
         rendezvous = self._wait([self._actors[0].address.remote()])[0]
-        count = len(self._actors)
+        count, model = len(self._actors), self._reservation.share(folder, keep=True)
         self._wait(
             [
-                actor.start.remote(tree, folder, rank, count, rendezvous, run)
-                for rank, (actor, folder) in enumerate(zip(self._actors, folders, strict=True))
+                actor.start.remote(
+                    tree, model.on(node), rank, count, rendezvous, self._run.on(node)
+                )
+                for rank, (actor, node) in enumerate(zip(self._actors, self._nodes, strict=True))
             ]
         )
 
@@ -77,18 +100,51 @@ class LearnerGroup:
     save_adapter = _on_all(Learner.save_adapter)
     shapes = _on_all(Learner.shapes)
     send_weights = _on_all(Learner.send_weights)
-    load_weights = _on_all(Learner.load_weights)
-    export = _on_all(Learner.export)
-    save_state = _on_all(Learner.save_state)
-    restore = _on_all(Learner.restore)
+
+    def load_weights(self, path: Path) -> None:
+        """See Learner.load_weights; every rank gets the file."""
+        self._read("load_weights", path)
+
+    def restore(self, folder: Path) -> None:
+        """See Learner.restore; every rank gets the folder."""
+        self._read("restore", folder)
+
+    def export(self, folder: Path) -> None:
+        """See Learner.export; the folder is written on this process's node."""
+        self._write("export", folder)
+
+    def save_state(self, folder: Path) -> None:
+        """See Learner.save_state; what ranks write on other nodes is brought to this one."""
+        self._write("save_state", folder)
+
+    def _read(self, method: str, path: Path) -> None:
+        shared = self._reservation.share(path, keep=True)
+        try:
+            self._call_each(method, [(shared.on(node),) for node in self._nodes])
+        finally:
+            self._reservation.forget(shared)
+
+    def _write(self, method: str, folder: Path) -> None:
+        folder = folder.absolute()
+        away = {n.id: n for n in self._nodes if self._run.is_away(n)}
+        outbox = Path(tempfile.gettempdir()) / f"agentrl-outbox-{uuid.uuid4().hex}"
+        paths = [outbox if node.id in away else folder for node in self._nodes]
+        self._call_each(method, [(path,) for path in paths])
+        for node in away.values():
+            self._reservation.bring_back(outbox, node, folder)
 
     def close(self) -> None:
         """End the actors; may be called twice."""
         import ray
 
+        ranks = zip(self._actors, self._nodes, strict=False)
+        closing = [actor.close.remote() for actor, node in ranks if self._run.is_away(node)]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
         for actor in self._actors:
             ray.kill(actor)
         self._actors.clear()
+        self._run.close()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the learner on every rank; paths are made absolute.
@@ -104,6 +160,15 @@ class LearnerGroup:
         shared = [ray.put(arg.absolute() if isinstance(arg, Path) else arg) for arg in args]
         calls = [actor.call.remote(method, *shared, **kwargs) for actor in self._actors]
         return self._wait(calls)[0]
+
+    def _call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Call a method on every rank with arguments of its own."""
+        self._wait(
+            [
+                actor.call.remote(method, *own)
+                for actor, own in zip(self._actors, arguments, strict=True)
+            ]
+        )
 
     def _wait(self, references: list[Any]) -> list[Any]:
         """All results; the first failure is raised at once, as other ranks may block on it."""
@@ -145,12 +210,15 @@ class LearnerActor:
 
     def address(self) -> str:
         """A free port of this machine, for the process group of the ranks."""
-        import ray.util
-
-        host = ray.util.get_node_ip_address()
+        host = self._host()
         with socket.socket() as probe:
             probe.bind((host, 0))
             return f"tcp://{host}:{probe.getsockname()[1]}"
+
+    def _host(self) -> str:
+        import ray.util
+
+        return str(ray.util.get_node_ip_address())
 
     def start(
         self,
@@ -159,11 +227,15 @@ class LearnerActor:
         rank: int,
         world_size: int,
         rendezvous: str,
-        run: Path | None,
+        run: RecordedRun | None,
     ) -> None:
         """Create the learner; see `Learner`."""
-        if run is not None:
-            ray_cluster.redirect_output(run, f"learner{rank}")
+        self._run = None if run is None else run.open()
+        if self._run is not None:
+            ray_cluster.redirect_output(self._run.folder, f"learner{rank}")
+        # Otherwise gloo takes the interface that the host's name has, often the loopback.
+        if (interface := _interface_of(self._host())) is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
         config = configuration.from_dict(tree)
@@ -172,6 +244,27 @@ class LearnerActor:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the learner."""
         return getattr(self._learner, method)(*args, **kwargs)
+
+    def close(self) -> None:
+        """Deliver the rest of the logs."""
+        if self._run is not None:
+            self._run.close()
+
+
+def _interface_of(address: str) -> str | None:
+    """The network interface with an IPv4 address; None if there is none, as on other systems."""
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # an interface without an IPv4 address
+                request = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
 
 
 AnyLearner = Learner | LearnerGroup
@@ -196,34 +289,14 @@ def open_learner(
     if config.rollout.launcher == "local":
         return Learner(config, folder)
     ray = ray_cluster.join_cluster()
-    if run is not None:
-        _check_common_disk(reservation, run.absolute())
     remote = ray.remote(LearnerActor)
     actors = [
         remote.options(**reservation.options(slot)).remote() for slot in reservation.layout.ranks
     ]
-    group = LearnerGroup(actors, config.train.deadline_s)
+    group = LearnerGroup(actors, config.train.deadline_s, reservation, run)
     try:
-        shared = reservation.share(folder, keep=True)
-        folders = [shared.on(slot.node) for slot in reservation.layout.ranks]
-        group.start(config.to_dict(), folders, run and run.absolute())
+        group.start(config.to_dict(), folder.absolute())
     except BaseException:
         group.close()
         raise
     return group
-
-
-def _check_common_disk(reservation: Reservation, run: Path) -> None:
-    """Check that all ranks can write checkpoints.
-
-    Raises:
-        ConfigError: a rank's node does not see the run's folder.
-    """
-    without = reservation.nodes_without(run)
-    if found := [s.node.address for s in reservation.layout.ranks if s.node.id in without]:
-        raise ConfigError(
-            f"run.dir={run.parent}: node {found[0]}, where a rank of the learner runs, does not "
-            "see it, so that checkpoints would be lost. Set run.dir to a folder on a disk that all "
-            "nodes share, or train.ranks so that all ranks run on the node where the job starts; "
-            "engines and phones may be on any node"
-        )
