@@ -55,7 +55,7 @@ def cluster(
     Prints what each node has and how to fix what is wrong: versions, accelerators, memory, disk,
     adb, model, folder of runs and clock. Exits with 1 if something has to be fixed.
 
-    Example: RAY_ADDRESS=10.0.0.1:6379 agentrl cluster --model number_game_3b
+    Example: agentrl cluster --model number_game_3b
     """
     config, path = _model(model)
     nodes = find_nodes("ray")

@@ -153,9 +153,6 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         return count
     if learns:
         config.validate_for_training()
-    layout = plan_job(config, learns=learns)
-    config = layout.applied_to(config)
-    config.validate()
     if learns or engine.uses_attention:
         _check_attention(config.model, config.rollout)
     check_loggers(config.logging)
@@ -172,6 +169,9 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         lora_adapters.check(config.model)
     if learns and config.optim.moments == "8bit" and find_spec("bitsandbytes") is None:
         raise ConfigError(extras.NO_8BIT)
+    layout = plan_job(config, learns=learns)
+    config = layout.applied_to(config)
+    config.validate()
     choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
     choice.check()
     if learns and layout.num_nodes > 1 and choice.transport_class().needs.one_node:

@@ -120,7 +120,7 @@ def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus
             1,
             (),
             "bfloat16",
-            r"needs flash-attn, not installed: pip install 'agentrl-screens\[gpu\]'",
+            r"needs flash-attn, not installed: pip install .*'agentrl-screens\[flash\]'",
         ),
         (0, ["flash_attn"], "bfloat16", "needs a GPU, and there is none"),
         (1, ["flash_attn"], "float32", "set model.dtype=bfloat16"),

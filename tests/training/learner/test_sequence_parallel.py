@@ -253,7 +253,7 @@ def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
     ("overrides", "said"),
     [
         (["train.sequence_parallel=0"], "train.sequence_parallel=0: must be above 0"),
-        (["train.sequence_parallel=2"], "must divide train.ranks=1"),
+        (["train.ranks=1", "train.sequence_parallel=2"], "must divide train.ranks=1"),
         (["train.ranks=6", "train.sequence_parallel=4"], "must divide train.ranks=6"),
         (
             ["train.ranks=2", "train.sequence_parallel=2", "model.attention=eager"],
