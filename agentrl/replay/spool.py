@@ -6,6 +6,7 @@ to the machine with the run's folder, and leaves the spool once it is written th
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -237,7 +238,8 @@ class SpoolReceiver:
                 if base and os.pread(file, 1, base - 1) != b"\n":  # of a killed writer
                     base += os.pwrite(file, b"\n", base)
                 self._bases[spool, name] = base
-            os.pwrite(file, data, base + offset)
+            if os.pwrite(file, data, base + offset) < len(data):
+                raise OSError(errno.ENOSPC, "the disk is full", name)
         finally:
             os.close(file)
 

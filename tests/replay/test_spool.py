@@ -1,5 +1,6 @@
 """A run recorded elsewhere, and what arrives in its folder."""
 
+import resource
 import threading
 
 import numpy as np
@@ -109,6 +110,20 @@ def test_what_cannot_be_delivered_stays(run, monkeypatch):
         recorder.episode(scored("e0"), split="train", step=0)
     spool.close(0.1)
     assert [one.id for one in replay.open(spool.folder).episodes()] == ["e0"]
+
+
+def test_lines_that_only_partly_fit_are_not_acknowledged(run):
+    receiver, lines = SpoolReceiver(run), b"a line of a log\n" * 20
+    parcel = Parcel(lines=[("logs/rollout1.log", 0, lines)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="the disk is full"):
+            receiver.apply("a", parcel)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    receiver.apply("a", parcel)
+    assert (run / "logs" / "rollout1.log").read_bytes() == lines
 
 
 def test_a_parcel_cannot_leave_the_run(run):
