@@ -24,7 +24,7 @@ if [ -z "${TWO_NODES:-}" ]; then
   options=()
   for path in ${copied[@]+"${copied[@]}"}; do options+=(-c "$path"); done
   [ -z "$out" ] || options+=(-o "$out")
-  bin=$(dirname "$(command -v agentrl)")
+  bin=$(dirname "$(command -v agentrl || realpath "$(dirname "$0")/../.venv/bin/agentrl")")
   exec env TWO_NODES="$bin" unshare --user --map-root-user --net --mount --pid --fork --kill-child \
     --mount-proc "$(realpath "$0")" ${options[@]+"${options[@]}"} "$@"
 fi

@@ -1,5 +1,6 @@
 """A job on two nodes that share nothing but the installed software (benchmarks/two_nodes.sh)."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,13 @@ $NODE_2 ls /tmp /dev/shm > out/left
 @pytest.mark.skipif(not can_isolate(), reason="needs user namespaces, unshare and ip")
 @pytest.mark.timeout(1000)
 def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        [NODES, "-o", tmp_path, "sh", "-ec", JOB], capture_output=True, text=True, timeout=700
+        [NODES, "-o", tmp_path, "sh", "-ec", JOB],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=700,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     run = replay.open(tmp_path / "run")

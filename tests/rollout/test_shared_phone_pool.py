@@ -12,6 +12,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import rollout_worker_group
+from agentrl.rollout.recorded_run import RunOnNodes
 from agentrl.rollout.shared_phone_pool import SharedPool
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
@@ -46,7 +47,7 @@ def holder_class():
 
 @pytest.fixture
 async def shared(adb_server):
-    """Two phones that are shared: their owner, and two processes that hold one each."""
+    """Two phones of one node: their owner, and two processes that hold one each."""
     config = Config(
         env=EnvConfig(id="NumberGame-v0"),
         rollout=RolloutConfig(actors=2, start_deadline_s=PATIENCE_S),
@@ -57,8 +58,12 @@ async def shared(adb_server):
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
         ),
     )
+    reservation = rollout_worker_group.reserve(config, learns=False)
     ray, tree = ray_cluster.join_cluster(), config.to_dict()
-    phones = await rollout_worker_group._shared_phones(config, None)
+    on_nodes = RunOnNodes(None, reservation)
+    (phones,) = (
+        await rollout_worker_group._shared_phones(config, on_nodes, reservation.layout)
+    ).values()
     actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
     pool = SharedPool(phones, config.devices)
     try:
@@ -68,6 +73,8 @@ async def shared(adb_server):
         for actor in actors:
             ray.kill(actor)
         await rollout_worker_group._close_and_kill(phones.actor, "the owner", PATIENCE_S)
+        on_nodes.close()
+        reservation.release()
         ray_cluster.leave_cluster()
 
 
