@@ -89,8 +89,6 @@ class Critic:
         self._model, self.optimizer = model, optimizer
         self._config, self._packing = config, packing
         self._model_adapter, self._rank = model_adapter, rank
-        self.initialized = False
-        """Whether its weights have been initialized from the policy."""
 
     def score_tokens(
         self, sequences: Sequence[TokenSequence]
@@ -128,7 +126,6 @@ class Critic:
     def copy_from(self, policy: ShardedModel[Any]) -> None:
         """Copy the policy's backbone; the value head keeps its zeros."""
         self._model.copy_from(policy)
-        self.initialized = True
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All tensors of its state by name, sharing their memory."""

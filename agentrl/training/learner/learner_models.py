@@ -64,25 +64,32 @@ class LearnerModels:
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
         self.supervised: SupervisedUpdate | None = None
-        self.reference: ShardedModel[LogprobModel] | None = None
-        critic = self.algorithm.requires.critic
+        # All models are created at once, so that a lack of memory is noticed before any episode.
+        requires = self.algorithm.requirements()
+        self.reference = self.make_reference() if requires.reference else None
+        critic, implicit = requires.critic, requires.implicit_reward
         self.critic = None if critic is None else self._make_critic(critic)
-        self.implicit_reward: ImplicitReward | None = None
+        self.implicit_reward = None if implicit is None else self._make_implicit_reward(implicit)
+        self.initialized = set[str]()
+        """The names of the models below that have copied the policy: `reference`, `critic`,
+        `implicit`."""
 
     def prepare_rl(self) -> None:
-        """Create the models that start as copies of the current policy, if not done yet.
+        """Let the other models copy the current policy, if not done yet.
 
         Called before every step, so that they copy the policy after a warm start.
         """
-        requires = self.algorithm.requirements()
-        if requires.reference and self.reference is None:
-            self.reference = self.make_reference()
+        if self.reference is not None and "reference" not in self.initialized:
             self.reference.copy_merged(self.policy)
-        if requires.implicit_reward is not None and self.implicit_reward is None:
-            self.implicit_reward = self.make_implicit_reward(requires.implicit_reward)
-            self.implicit_reward.copy_from(self.policy)
-        if self.critic is not None and not self.critic.initialized:
-            self.critic.copy_from(self.policy)
+            self.initialized.add("reference")
+        copies: dict[str, Critic | ImplicitReward | None] = {
+            "critic": self.critic,
+            "implicit": self.implicit_reward,
+        }
+        for name, copy in copies.items():
+            if copy is not None and name not in self.initialized:
+                copy.copy_from(self.policy)
+                self.initialized.add(name)
 
     def begin_supervised(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer.
@@ -103,7 +110,7 @@ class LearnerModels:
         """A frozen policy, with the weights of the starting model."""
         return self._sharded(LogprobModel, frozen=True)
 
-    def make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
+    def _make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
         config, model = self.config, self._sharded(LogprobModel)
         return ImplicitReward(
@@ -151,27 +158,30 @@ class LearnerModels:
         )
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """The existing optimizers, by the part of the state that they belong to."""
+        """The optimizers whose state is saved, by the part of the state that they belong to."""
         found = {"policy": self.optimizer}
         for part, holder in (
             ("supervised", self.supervised),
             ("critic", self.critic),
-            ("implicit", self.implicit_reward),
+            ("implicit", self.implicit_reward if "implicit" in self.initialized else None),
         ):
             if holder is not None:
                 found[part] = holder.optimizer
         return found
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """All tensors of the state by name, sharing their memory."""
+        """All tensors of the state by name, sharing their memory.
+
+        A reference or implicit reward model that has not copied the policy yet has none.
+        """
         parts = {"policy": self.policy.state_tensors(), "optimizer": self.optimizer.state_tensors()}
         if self.supervised is not None:
             parts["supervised"] = self.supervised.optimizer.state_tensors()
-        if self.reference is not None:
+        if self.reference is not None and "reference" in self.initialized:
             parts["reference"] = self.reference.state_tensors()
         if self.critic is not None:
             parts["critic"] = self.critic.state_tensors()
-        if self.implicit_reward is not None:
+        if self.implicit_reward is not None and "implicit" in self.initialized:
             parts["implicit"] = self.implicit_reward.state_tensors()
         return {
             f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()

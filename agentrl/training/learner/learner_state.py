@@ -38,9 +38,9 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
     plain = {
         "job": _identity(models, {_ALGORITHM: ""}),
         "parts": sorted(models.optimizers()),
-        "reference": models.reference is not None,
+        "reference": "reference" in models.initialized,
         "steps": {part: optimizer.steps for part, optimizer in models.optimizers().items()},
-        "critic_began": models.critic is not None and models.critic.initialized,
+        "critic_began": "critic" in models.initialized,
         "optimizer_steps": models.optimizer_steps,
         "version": version,
     }
@@ -82,16 +82,17 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
             "measured against the model as it is now",
             folder,
         )
-    reward_model = models.algorithm.requires.implicit_reward
-    if "implicit" in trained and reward_model is not None and models.implicit_reward is None:
-        models.implicit_reward = models.make_implicit_reward(reward_model)
+    saved = {
+        "reference": plain["reference"],
+        "critic": plain["critic_began"],
+        "implicit": "implicit" in trained,
+    }
+    models.initialized = {name for name, was in saved.items() if was}
     rng = torch.get_rng_state()
     sharded_checkpoint.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
     for part, optimizer in models.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
-    if models.critic is not None:
-        models.critic.initialized = plain["critic_began"]
     models.optimizer_steps = _count(plain["optimizer_steps"])
     torch.set_rng_state(rng)
     return _count(plain["version"])
