@@ -92,6 +92,9 @@ class ShardedModel(Generic[S]):
         self.module.train(checkpointing)
         if checkpointing:
             policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+            # Only reentrant checkpointing needs inputs with gradients, and with them a frozen
+            # vision tower would keep activations and run backward.
+            policy.disable_input_require_grads()  # type: ignore[operator]
             if train.activation_offload and rank.device.type != "cpu":
                 activation_offload.enable(policy)
         self.attention_break_even = self.module.attention_break_even()

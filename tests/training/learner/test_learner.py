@@ -271,6 +271,28 @@ def test_kl_to_the_reference_restrains_the_policy(make_learner, config, model_ad
     assert restored.update(again)["kl"] == learner.update(items)["kl"] > 0
 
 
+def test_a_reference_exists_from_the_start_and_copies_the_policy_after_a_warm_start(
+    make_learner, config, model_adapter, tmp_path
+):
+    config.algorithm.kl.add_to, config.algorithm.kl.coefficient = "loss", 1.0
+    learner = make_learner(config)
+    models = learner._models
+    assert models.reference is not None
+    learner.save_state(tmp_path / "before")
+    assert not any(name.startswith("reference/") for name in models.state_tensors())
+    items = [sample(model_adapter, k) for k in range(2)]
+    learner.begin_supervised(WarmStartConfig())
+    learner.supervised_step(items, 1e-2)
+    learner.end_supervised()
+    learner.score_tokens(items)
+    policy = models.policy.weights()
+    assert same(models.reference.weights(), policy)
+    learner.restore(tmp_path / "before")
+    assert not same(models.policy.weights(), policy)
+    learner.score_tokens(items)  # copies the restored policy
+    assert same(models.reference.weights(), models.policy.weights())
+
+
 def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
     make_learner, config, model_adapter, caplog
 ):
@@ -604,6 +626,18 @@ def test_gradient_checkpointing_changes_no_gradient(make_learner, config, model_
     config.train.gradient_checkpointing = True
     saved = make_learner(config).update(items)
     assert saved["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-4)
+
+
+def test_a_frozen_vision_tower_only_runs_forward_with_gradient_checkpointing(
+    make_learner, config, model_adapter
+):
+    config.train.gradient_checkpointing = config.model.freeze_vision = True
+    module = make_learner(config)._policy.module
+    seen = []
+    module.policy.base_model.visual.register_forward_hook(lambda *call: seen.append(call[2]))
+    module(single_batch([sample(model_adapter, 0)], model_adapter), 1.0).logprobs.sum().backward()
+    (output,) = seen
+    assert not output.last_hidden_state.requires_grad
 
 
 def test_bfloat16_computes_in_half_the_bits_over_full_masters(
