@@ -94,6 +94,16 @@ def short_serial(serial: str) -> str:
     return f"{kind}-{blake2b(encodable(serial).encode(), digest_size=3).hexdigest()}"
 
 
+def phone_name(serial: str, host: str | None = None) -> str:
+    """A phone's name in recordings and on pages: `emulator-5554`, or `emulator-5554@10.0.0.2`.
+
+    Args:
+        serial: shortened by `short_serial`; virtual phones of several hosts have equal ones.
+        host: where the phone is, if the job has phones on several hosts.
+    """
+    return short_serial(serial) if host is None else f"{short_serial(serial)}@{host}"
+
+
 def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
     """The text with serials of phones, and every IPv4 address with a port, as short names.
 

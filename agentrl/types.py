@@ -181,6 +181,7 @@ class Episode:
     outcome: Outcome
     error: str | None
     device: str | None
+    """The phone's `phone_name`; None if the environment needs none."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

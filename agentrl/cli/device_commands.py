@@ -1,11 +1,14 @@
 """`agentrl devices`: list, connect, inspect and test phones and emulators."""
 
+import os
 import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,11 +19,13 @@ from rich.text import Text
 
 from agentrl.cli.terminal import print_finding, suggest
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.text import printable
+from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.adb_phone import AdbPhone
+    from agentrl.devices.doctor.phone_probes import Prove
+    from agentrl.findings import Finding
 
 app = typer.Typer(help="Phones and emulators known to adb; without a command, list them.")
 
@@ -30,6 +35,8 @@ _NO_PHONE = (
 )
 _SHELL_S = 60.0
 _WATCH_S = 1.0
+_AT_ONCE = 4
+"""Phones of a node that are checked at the same time."""
 
 Serial = Annotated[
     str | None,
@@ -41,6 +48,16 @@ Driver = Annotated[str, typer.Option(help="ADB library; see agentrl list driver.
 ListDriver = Annotated[
     str | None,
     typer.Option("--driver", help="ADB library (default: adbutils); see agentrl list driver."),
+]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        help="Nodes of the cluster of RAY_ADDRESS, by address, hostname or id, with commas between "
+        "them; defaults to all."
+    ),
+]
+NodesDeadline = Annotated[
+    float, typer.Option(help="Seconds that the nodes of a cluster have to answer.", min=1)
 ]
 
 
@@ -251,6 +268,8 @@ def doctor(
     max_pixels: Annotated[
         int, typer.Option(help="Largest area of the image that the model sees.", min=1)
     ] = 602112,
+    hosts: Hosts = None,
+    deadline: NodesDeadline = 300.0,
 ) -> None:
     """Check phones and print how to fix what is wrong.
 
@@ -258,14 +277,20 @@ def doctor(
     something has to be fixed. With --dialect it also taps on targets as a model would write it,
     after the model's own resize, and prints how far from the targets the taps arrive.
 
+    If RAY_ADDRESS is set, and no phone or dialect is named, it checks the phones of all nodes, one
+    line for each.
+
     Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """
     from agentrl.cli.dialect_proof import dialect_proof
-    from agentrl.devices.doctor import examine
-    from agentrl.phone_page import PageAssigner
-    from agentrl.virtual_phone.apps.probe_app import PROBE
-    from agentrl.virtual_phone.phones_spec import AppSpec
 
+    is_local = serial is not None or dialect is not None
+    if hosts is not None and is_local:
+        what = f"phone {serial}" if serial is not None else f"--dialect {dialect}"
+        raise ConfigError(f"{what}: without --hosts, and on the phone's node")
+    if hosts is not None or (os.environ.get("RAY_ADDRESS") and not is_local):
+        _check_nodes(hosts, driver, deadline)
+        return
     prove = dialect_proof(dialect, model, max_pixels)
     server = _server(driver)
     serials = [serial] if serial else sorted(server.devices())
@@ -275,18 +300,76 @@ def doctor(
     unusable: dict[str, list[str]] = {}
     for name in serials:
         console.print(Text(name, style="bold"))
-        with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
-            for found in examine(server, name, paged=pager.wrap, prove=prove):
-                found = replace(found, fix=_with_serial(found.fix, name))
-                print_finding(console, found, indent="  ")
-                if found.state == "wrong":
-                    unusable.setdefault(name, []).append(found.what)
+        for found in _findings(server, name, prove):
+            print_finding(console, found, indent="  ")
+            if found.state == "wrong":
+                unusable.setdefault(name, []).append(found.what)
     typer.echo(f"{len(serials) - len(unusable)} of {len(serials)} phones are ready for jobs.")
     if unusable:
         for name, wrong in unusable.items():
             typer.echo(f"{name} is not ready; fix: {', '.join(wrong)}")
         raise typer.Exit(1)
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
+
+
+def _findings(
+    server: "AdbServer", serial: str, prove: "Prove | None" = None
+) -> "Iterator[Finding]":
+    from agentrl.devices.doctor import examine
+    from agentrl.phone_page import PageAssigner
+    from agentrl.virtual_phone.apps.probe_app import PROBE
+    from agentrl.virtual_phone.phones_spec import AppSpec
+
+    with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
+        for found in examine(server, serial, paged=pager.wrap, prove=prove):
+            yield replace(found, fix=_with_serial(found.fix, serial))
+
+
+def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
+    """Check the phones of a cluster's nodes; one line for each phone, or for a silent node."""
+    from agentrl.cluster import ray_cluster
+    from agentrl.cluster.node_survey import ask_nodes
+    from agentrl.cluster.placement import node_named, node_names
+    from agentrl.cluster.reservation import find_nodes
+
+    if not os.environ.get("RAY_ADDRESS"):
+        raise ConfigError(f"--hosts {hosts}: names nodes of a cluster; set RAY_ADDRESS")
+    try:
+        nodes = find_nodes("ray")
+        named = nodes if hosts is None else [node_named(h, nodes) for h in hosts.split(",")]
+        replies = ask_nodes(named, partial(_phones_here, driver), deadline_s)
+    finally:
+        ray_cluster.leave_cluster()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    names, num_phones, num_wrong, silent = node_names(nodes), 0, 0, 0
+    for reply in replies:
+        silent += reply.result is None
+        if not reply.result:
+            said = reply.error if reply.result is None else "no phone"
+            table.add_row(names[reply.node], "", Text(said, style="red" if reply.error else ""))
+        for serial, found in (reply.result or {}).items():
+            num_phones, num_wrong = num_phones + 1, num_wrong + bool(found)
+            said = "; ".join(f"{one.what}: {one.detail}; fix: {one.fix}" for one in found)
+            style = "red" if found else "green"
+            table.add_row(names[reply.node], serial, Text(printable(said) or "ready", style=style))
+    Console(emoji=False).print(table)
+    typer.echo(f"{num_phones - num_wrong} of {num_phones} phones are ready for jobs.")
+    if silent:
+        typer.echo(f"No answer from {pluralize(silent, 'node')}.")
+    if num_wrong or silent:
+        raise typer.Exit(1)
+
+
+def _phones_here(driver: str) -> "dict[str, list[Finding]]":
+    """Runs on each node: what is wrong with each of its phones."""
+
+    def check(serial: str) -> "list[Finding]":
+        return [found for found in _findings(server, serial) if found.state == "wrong"]
+
+    server = _server(driver)
+    serials = sorted(server.devices())
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return dict(zip(serials, threads.map(check, serials), strict=True))
 
 
 def _with_serial(fix: str, serial: str) -> str:

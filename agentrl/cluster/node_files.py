@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,16 @@ class NodeFiles:
         self._deadline_s = deadline_s
         self._actors: dict[str, Any] = {}
 
-    def share(self, path: Path, source: Node, *, keep: bool = False) -> dict[str, Path]:
-        """Let every node have a file or folder.
+    def share(
+        self,
+        path: Path,
+        source: Node,
+        *,
+        keep: bool = False,
+        to: Collection[str] | None = None,
+        weights: bool = True,
+    ) -> dict[str, Path]:
+        """Let nodes have a file or folder.
 
         Args:
             path: absolute.
@@ -51,6 +59,8 @@ class NodeFiles:
             keep: whether copies outlive the job, for the next one, and are found by their content;
                 otherwise a copy replaces earlier ones whose names begin alike (`version-1`,
                 `version-2`) and is in shared memory if there is any.
+            to: ids of the nodes that need it; None for all.
+            weights: whether they need the weights in it, too.
 
         Returns:
             Its path on each node, by the node's id.
@@ -58,12 +68,16 @@ class NodeFiles:
         Raises:
             ClusterError: it could not be read or written, or not in time.
         """
-        listings = self._list(path)
+        listings = {
+            n: listing if weights else _without_weights(listing)
+            for n, listing in self._list(path).items()
+            if to is None or n in to or n == source.id
+        }
         wanted = listings[source.id]
         if wanted is None:
             raise ClusterError(f"{path} does not exist on node {source.address}")
         places = {n: path for n, listing in listings.items() if listing == wanted}
-        copies = {n: self._actor(n) for n in self._nodes if n not in places}
+        copies = {n: self._actor(n) for n in listings if n not in places}
         found = self._ask({n: a.prepare.remote(path.name, wanted, keep) for n, a in copies.items()})
         missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
         if missing:
@@ -258,6 +272,12 @@ def _fingerprint(file: Path) -> str:
         opened.seek(max(0, size - _SAMPLE))
         digest.update(opened.read())
     return f"{size} {digest.hexdigest()}"
+
+
+def _without_weights(listing: Listing | None) -> Listing | None:
+    if listing is None:
+        return None
+    return {n: mark for n, mark in listing.items() if not n.endswith((".safetensors", ".bin"))}
 
 
 def _remove(path: Path) -> None:

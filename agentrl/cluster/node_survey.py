@@ -30,23 +30,27 @@ class NodeReply(Generic[_Result]):
 
 
 def ask_nodes(
-    nodes: Sequence[Node], function: Callable[[], _Result], deadline_s: float
+    nodes: Sequence[Node],
+    function: Callable[[], _Result] | Sequence[Callable[[], _Result]],
+    deadline_s: float,
 ) -> list[NodeReply[_Result]]:
     """Call a function on every node at the same time.
 
     Args:
         nodes: those of `find_nodes`, this machine first; it is called directly if Ray does not run.
-        function: of a module that all nodes have, or a partial of one.
+        function: of a module that all nodes have, or a partial of one; or one for each node.
         deadline_s: for all of them together.
 
     Returns:
         One answer for each node, in the same order.
     """
     ray = sys.modules.get("ray")
+    calls = [function] * len(nodes) if callable(function) else function
+    asked = list(zip(nodes, calls, strict=True))
     if ray is None or not all(node.id for node in nodes):
-        return [NodeReply(node=node, result=function()) for node in nodes]
+        return [NodeReply(node=node, result=call()) for node, call in asked]
     ends = time.monotonic() + deadline_s
-    references = [_on(ray, node, function) for node in nodes]
+    references = [_on(ray, node, call) for node, call in asked]
     ray.wait(references, num_returns=len(references), timeout=deadline_s)
     answers = []
     for number, (node, reference) in enumerate(zip(nodes, references, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ class Node:
     """Accelerators of any make."""
     id: str = ""
     """Ray's id; empty while Ray does not run."""
+    hostname: str = ""
     resource: str = "GPU"
     """Ray's name for its accelerators."""
 
@@ -45,6 +47,8 @@ class Layout:
     """Of the cluster, in the order in which they are filled."""
     engines: tuple[Slot, ...]
     ranks: tuple[Slot, ...]
+    phones: tuple[Node, ...] = ()
+    """The nodes that `devices.hosts` names, in its order."""
 
     @property
     def together(self) -> bool:
@@ -76,6 +80,8 @@ class Layout:
             for number, slot in enumerate(slots):
                 for gpu in slot.gpus or (None,):
                     what.setdefault((slot.node, gpu), []).append(f"{kind} {number}")
+        for node in self.phones:
+            what.setdefault((node, None), []).append("phones")
         found: dict[str, Any] = {}
         for node in self.nodes:
             on_node = ", ".join(what.get((node, None), ()))
@@ -147,6 +153,31 @@ def _without_gpus(
 def _spread(count: int, nodes: Sequence[Node]) -> tuple[Slot, ...]:
     """Evenly over the nodes, neighbors on the same node."""
     return tuple(Slot(node=nodes[number * len(nodes) // count]) for number in range(count))
+
+
+def node_named(name: str, nodes: Sequence[Node]) -> Node:
+    """The node with an address, a hostname or an id, of which the first eight digits suffice.
+
+    Raises:
+        ConfigError: none or several have it.
+    """
+    found = [
+        node
+        for node in nodes
+        if name in (node.address, node.hostname) or (len(name) >= 8 and node.id.startswith(name))
+    ]
+    if len(found) == 1:
+        return found[0]
+    known = _list(f"{n.address} ({', '.join(filter(None, (n.hostname, n.id[:8])))})" for n in nodes)
+    if not found:
+        raise ConfigError(f"{name} is no node of the cluster; it has {known}")
+    raise ConfigError(f"{name} names {len(found)} nodes; use an id: {known}")
+
+
+def node_names(nodes: Sequence[Node]) -> dict[Node, str]:
+    """The addresses of nodes, with their ids where several have the same."""
+    counts = Counter(node.address for node in nodes)
+    return {n: n.address if counts[n.address] == 1 else f"{n.address}-{n.id[:8]}" for n in nodes}
 
 
 class _Plan:

@@ -175,8 +175,12 @@ def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
 
 def serials_in(tree: Mapping[str, Any]) -> list[str]:
     """The serials of phones that a configuration names."""
-    source = tree["devices"]["source"]
-    return [source] if isinstance(source, str) else list(source)
+    devices = tree["devices"]
+    own = [h.get("source") if isinstance(h, dict) else h for h in devices["hosts"].values()]
+    found: list[str] = []
+    for source in [devices["source"], *own]:
+        found += [source] if isinstance(source, str) else source or ()
+    return found
 
 
 async def await_result(reference: Any, who: str, deadline_s: float) -> Any:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ def _node(one: Mapping[str, Any]) -> Node:
     return Node(
         id=one["NodeID"],
         address=one["NodeManagerAddress"],
+        hostname=one["NodeManagerHostname"],
         cpus=int(has.get("CPU", 0)),
         gpus=int(has.get(resource, 0)),
         resource=resource,
@@ -128,20 +129,33 @@ class Reservation:
             wanted = {"num_gpus": share}
         return {"num_cpus": 0, "scheduling_strategy": strategy, **wanted}
 
-    def share(self, path: Path, source: Node | None = None, *, keep: bool = False) -> SharedPath:
+    def share(
+        self,
+        path: Path,
+        source: Node | None = None,
+        *,
+        keep: bool = False,
+        without_weights: Iterable[Node] | None = None,
+    ) -> SharedPath:
         """Let the node of each engine and rank have a file or folder.
 
         Args:
             path: of the file or folder.
             source: the node where it is; None for this process's.
             keep: see `NodeFiles.share`.
+            without_weights: share it with these nodes instead, and without its weights.
 
         Raises:
             ClusterError: see `NodeFiles.share`.
         """
         path, source = path.absolute(), source or self.layout.nodes[0]
         files = self._files_beyond(source)
-        return SharedPath(path, {} if files is None else files.share(path, source, keep=keep))
+        if files is None:
+            return SharedPath(path, {})
+        slots = (*self.layout.engines, *self.layout.ranks)
+        nodes = (slot.node for slot in slots) if without_weights is None else without_weights
+        to, weights = {node.id for node in nodes}, without_weights is None
+        return SharedPath(path, files.share(path, source, keep=keep, to=to, weights=weights))
 
     def forget(self, shared: SharedPath) -> None:
         """Remove the copies that `share` has made."""
@@ -181,7 +195,8 @@ class Reservation:
 
     def _files_beyond(self, source: Node) -> NodeFiles | None:
         """The files of all nodes of the job; None if all of it is on one node."""
-        nodes = {slot.node.id: slot.node for slot in (*self.layout.engines, *self.layout.ranks)}
+        slots = (*self.layout.engines, *self.layout.ranks)
+        nodes = {node.id: node for node in (*(slot.node for slot in slots), *self.layout.phones)}
         if nodes.keys() <= {source.id}:
             return None
         if self._files is None:

@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Self
 
 from agentrl.config.bounds import check_not_negative, check_positive, check_size
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CAPTURE, DRIVER
+from agentrl.text import did_you_mean
 
+_OF_HOST = ("source", "adb_port")
+_LAST_PORT = 65535
+"""adb refuses this one too."""
 _PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 
 
@@ -40,7 +44,14 @@ class DevicesConfig:
 
     source: Any = "virtual:8"
     """`virtual:N`, a list of serials, or `connected`: every phone that adb lists as ready,
-    including those that appear later."""
+    including those that appear later. If several nodes have phones, `virtual:N` is divided among
+    them, and each uses the serials of a list that are connected to it."""
+    hosts: dict[str, Any] = field(default_factory=dict)
+    """The nodes of the Ray cluster with phones, by address, hostname or id; without any, those with
+    engines. The value is the node's own source; null for its part of `devices.source`; or
+    `{source: ..., adb_port: ...}`. See docs/phones.md."""
+    adb_port: int | None = None
+    """Port of the adb server; null for ANDROID_ADB_SERVER_PORT of the machine, or 5037."""
     driver: str = "adbutils"
     """The ADB client library: `adbutils`, `ppadb` (pure-python-adb, an extra), or your own class
     (`my_driver.py:MyDriver`)."""
@@ -97,18 +108,10 @@ class DevicesConfig:
             raise ConfigError(
                 f"devices.effect_delay_ms={delay}: must be [minimum, maximum], both >= 0"
             )
-        source = self.source
-        serials = [source] if isinstance(source, str) else source
-        if not isinstance(serials, Sequence) or not all(isinstance(s, str) for s in serials):
-            raise ConfigError(
-                f"devices.source={source!r}: must be virtual:N, connected, a serial or a list "
-                "of serials; quote an all-digit serial: 'devices.source=[\"0123456789\"]'"
-            )
-        if self.app == "page" and isinstance(source, str) and source.startswith("virtual"):
-            raise ConfigError(
-                f"devices.app=page: {source} has no browser to show a page, and has the app "
-                "installed; name real phones in devices.source, or use devices.app=auto"
-            )
+        self._check_source("devices.source", self.source)
+        _check_port("devices.adb_port", self.adb_port)
+        for host in self.hosts:
+            self._check_host(host)
         for package in self.allow:
             if not _PACKAGE.fullmatch(package):
                 raise ConfigError(
@@ -120,3 +123,51 @@ class DevicesConfig:
                     f"devices.mask: {box} is not a region; it must be [left, top, right, bottom], "
                     "each in [0, 1] of the screen"
                 )
+
+    def of_host(self, host: str) -> Self:
+        """The settings of one of `hosts`, without the others."""
+        own = self.hosts[host]
+        settings = own if isinstance(own, dict) else {"source": own}
+        own_source, port = settings.get("source"), settings.get("adb_port")
+        return replace(
+            self,
+            hosts={},
+            source=self.source if own_source is None else own_source,
+            adb_port=self.adb_port if port is None else port,
+        )
+
+    def has_own_source(self, host: str) -> bool:
+        """Whether one of `hosts` does not share `source` with others."""
+        own = self.hosts[host]
+        return (own.get("source") if isinstance(own, dict) else own) is not None
+
+    def _check_host(self, host: str) -> None:
+        key, own = f"devices.hosts.{host}", self.hosts[host]
+        for name in own if isinstance(own, dict) else ():
+            if name not in _OF_HOST:
+                raise ConfigError(
+                    f"{key}.{name}: no such setting{did_you_mean(str(name), _OF_HOST)}; a host has "
+                    f"{' and '.join(_OF_HOST)}"
+                )
+        settings = self.of_host(host)
+        self._check_source(key, settings.source)
+        _check_port(f"{key}.adb_port", settings.adb_port)
+
+    def _check_source(self, key: str, source: Any) -> None:
+        serials = [source] if isinstance(source, str) else source
+        named = isinstance(serials, Sequence) and all(isinstance(s, str) for s in serials)
+        if not named or not source:
+            raise ConfigError(
+                f"{key}={source!r}: must be virtual:N, connected, a serial or a list "
+                "of serials; quote an all-digit serial: 'devices.source=[\"0123456789\"]'"
+            )
+        if self.app == "page" and isinstance(source, str) and source.startswith("virtual"):
+            raise ConfigError(
+                f"devices.app=page: {source} has no browser to show a page, and has the app "
+                f"installed; name real phones in {key}, or use devices.app=auto"
+            )
+
+
+def _check_port(key: str, port: Any) -> None:
+    if port is not None and (not isinstance(port, int) or not 0 < port < _LAST_PORT):
+        raise ConfigError(f"{key}={port!r}: must be a port from 1 to {_LAST_PORT - 1}, or null")

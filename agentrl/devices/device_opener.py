@@ -30,6 +30,8 @@ class OpenSettings(TypedDict, total=False):
     """Of the calls to each phone."""
     public: Sequence[str]
     """Serials that may be connected even though their address is public."""
+    adb_port: int | None
+    """Port of the adb server; None (default) for ANDROID_ADB_SERVER_PORT, or 5037."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -49,6 +51,7 @@ class DeviceOpener:
     input: str = "auto"
     deadlines: Deadlines = field(default_factory=Deadlines)
     public: Sequence[str] = ()
+    adb_port: int | None = None
     wrap: DeviceWrapper = lambda phone: phone
     server: AdbServer = field(init=False)
 
@@ -61,7 +64,7 @@ class DeviceOpener:
             )
         if self.capture != "auto":
             CAPTURE.resolve(self.capture).check_installed()
-        server = AdbServer.from_environment(self.driver, public=self.public)
+        server = AdbServer.from_environment(self.driver, public=self.public, port=self.adb_port)
         object.__setattr__(self, "server", server)
 
     def open(

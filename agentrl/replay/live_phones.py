@@ -30,6 +30,8 @@ class LivePhone:
     """What one process knows about one phone."""
 
     serial: str
+    host: str | None = None
+    """Where it is, if the job has phones on several hosts: their serials may be equal."""
     state: str | None = None
     """Such as `free`, `leased` or `in quarantine`; None from a process without the phone pool."""
     leases: int | None = None
@@ -55,15 +57,20 @@ class LivePhones:
         run: the run's folder.
         writer: names this process's file.
         kept: returns the phones as their pool sees them; None if the pool is in another process.
+        host: see `LivePhone`; the same for all phones of a process.
     """
 
     def __init__(
-        self, run: Path, writer: str, kept: Callable[[], Iterable[LivePhone]] | None = None
+        self,
+        run: Path,
+        writer: str,
+        kept: Callable[[], Iterable[LivePhone]] | None = None,
+        host: str | None = None,
     ) -> None:
         if not is_name(writer):
             raise ValueError(f"{writer!r} is not a valid writer name")
         self._path = run / "live" / f"{writer}.json"
-        self.kept = kept
+        self.kept, self._host = kept, host
         self._phones: dict[str, LivePhone] = {}
         self._lock = threading.Lock()
         self._has_changes = threading.Event()
@@ -110,7 +117,9 @@ class LivePhones:
         with self._lock:
             known = {serial: asdict(phone) for serial, phone in self._phones.items()}
         phones = [
-            merge_states(known.get(s), asdict(kept[s]) if s in kept else None) for s in kept | known
+            merge_states(known.get(s), asdict(kept[s]) if s in kept else None)
+            | {"host": self._host}
+            for s in kept | known
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace(self._path) as partial:
@@ -134,12 +143,12 @@ def merge_states(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
 
 
 def read_live_phones(run: Path) -> list[dict[str, Any]]:
-    """All phones that running processes report, sorted by serial.
+    """All phones that running processes report, sorted by host and serial.
 
     The keys are the fields of `LivePhone`, and `reported`: the time of the latest file with
     the phone, in seconds since 1970.
     """
-    phones: dict[str, dict[str, Any]] = {}
+    phones: dict[tuple[str, str], dict[str, Any]] = {}
     now = time.time()
     for path in sorted((run / "live").glob("*.json")):
         try:
@@ -149,12 +158,16 @@ def read_live_phones(run: Path) -> list[dict[str, Any]]:
                 continue
             for fields_of_phone in report["phones"]:
                 phone = LivePhone(**fields_of_phone)
-                if not isinstance(phone.serial, str) or not isinstance(phone.frame, str | None):
+                texts = (phone.frame, phone.host)
+                if not isinstance(phone.serial, str) or not all(
+                    isinstance(text, str | None) for text in texts
+                ):
                     raise TypeError(f"invalid phone: {phone}")
-                joined = merge_states(phones.get(phone.serial), asdict(phone))
-                phones[phone.serial] = joined | {"reported": report["time"]}
+                key = (phone.host or "", phone.serial)
+                joined = merge_states(phones.get(key), asdict(phone))
+                phones[key] = joined | {"reported": report["time"]}
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
         ) as error:  # fmt: skip
             log.info("%s: %s", path, error)  # being replaced right now, or not our file
-    return [phones[serial] for serial in sorted(phones)]
+    return [phones[key] for key in sorted(phones)]

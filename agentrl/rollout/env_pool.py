@@ -63,6 +63,7 @@ class PhoneEnvPool:
         on_close: called when the phones are closed.
         live: receives what each phone shows, for the live view.
         resize_of: see EnvRunner.
+        host: see EnvRunner.
     """
 
     def __init__(
@@ -76,9 +77,10 @@ class PhoneEnvPool:
         on_close: Callable[[], None] = lambda: None,
         live: LivePhones | None = None,
         resize_of: ResizeOf | None = None,
+        host: str | None = None,
     ) -> None:
         self.pool = pool
-        self._resize_of = resize_of
+        self._resize_of, self._host = resize_of, host
         self._live = live
         self.count = count if pool.grows else min(count, len(pool))
         self.min_count = max(1, min(count, len(pool) // num_processes))
@@ -110,6 +112,7 @@ class PhoneEnvPool:
                     lease.serial,
                     lease.token,
                     resize_of=self._resize_of,
+                    host=self._host,
                 )
                 try:
                     episode = await play(runner)
@@ -247,7 +250,7 @@ def open_env_pool(
         pool = (
             open_phone_pool(config.devices, config.env.id, config.seed, pager.wrap)
             if phones is None
-            else SharedPool(phones, config.devices, pager.wrap)
+            else SharedPool(phones, pager.wrap)
         )
     except BaseException:
         pager.close()
@@ -269,4 +272,5 @@ def open_env_pool(
         on_close=pager.close,
         live=live,
         resize_of=resize_of,
+        host=None if phones is None else phones.host,
     )

@@ -146,6 +146,7 @@ class EnvRunner:
         config: the environment.
         save_frame: stores a full frame and returns its id; None stores none.
         device: the serial of its phone; None for an environment without one.
+        host: where the phone is, if the job has phones on several hosts.
         lease: the lease token that the environment is given as its `device`.
         make: makes the environment, in its render mode.
         resize_of: see `open_translator`.
@@ -159,10 +160,11 @@ class EnvRunner:
         lease: str | None = None,
         make: MakeEnv = make_env,
         resize_of: ResizeOf | None = None,
+        host: str | None = None,
     ) -> None:
         self.translator = open_translator(config, resize_of)
         self.instructions = instructions_for(config, self.translator)
-        self.device = device
+        self.device, self.host = device, host
         self._device_kwargs = {} if lease is None else {"device": lease}
         self._make = make
         self._config = config

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -227,7 +227,7 @@ async def rehearse(config: Config, recorded: Sequence[RecordedEpisode]) -> list[
     """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Args:
-        config: configuration of the run; its phones are opened.
+        config: configuration of the run; `devices.source` is opened, on this machine.
         recorded: episodes that are not void.
 
     Returns:
@@ -241,6 +241,7 @@ async def rehearse(config: Config, recorded: Sequence[RecordedEpisode]) -> list[
     def keep(image: Image) -> str:
         return cut_into_bands(masked(image, config.devices.mask)).id
 
+    config = replace(config, devices=replace(config.devices, hosts={}))
     env_pool = open_env_pool(config, keep if config.run.frames == "device" else None, (0, 1))
     slots = asyncio.Semaphore(env_pool.count)
 

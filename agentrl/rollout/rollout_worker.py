@@ -36,7 +36,7 @@ from agentrl.rollout.make_env import Split, env_config_for, env_registration, ev
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import SharedPhones, phone_states
-from agentrl.types import Episode, Observation, ScoredEpisode, Turn
+from agentrl.types import Episode, Observation, Prompt, Reply, ScoredEpisode, Turn
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.weight_transport import StreamedTransport
@@ -54,6 +54,7 @@ class RolloutWorker:
         share: (k, n): this is the k-th of n workers that share phones and concurrency.
         phones: the pool shared by the workers; None if this process has its own phones.
         version: version of the weights in `folder`, in training steps.
+        borrowed: plays instead of the configured engine; None opens that.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class RolloutWorker:
         share: tuple[int, int] = (0, 1),
         phones: SharedPhones | None = None,
         version: int = 0,
+        borrowed: TokenEngine | None = None,
     ) -> None:
+        self._borrowed = borrowed
         self._config = config
         self._folder = folder
         self._run = run
@@ -116,7 +119,8 @@ class RolloutWorker:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
         if self._run is not None and env_registration(self._config.env).app is not None:
-            self._live = LivePhones(self._run, f"rollout{self._share[0]}")
+            host = None if self._phones is None else self._phones.host
+            self._live = LivePhones(self._run, f"rollout{self._share[0]}", host=host)
             self._run_exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
             self._config, keep, self._share, self._phones, self._live, self.resize_of
@@ -175,6 +179,20 @@ class RolloutWorker:
             EngineError: it did not start.
         """
         await self._started_engine()
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """Reply to a worker that has no engine; see `BorrowedEngines`.
+
+        Raises:
+            EngineError: see `TokenEngine.generate`.
+        """
+        await self._started_engine()
+        engine = self._model_engine
+        engine.begin_episode()
+        try:
+            return await engine.generate(prompt, sampling)
+        finally:
+            engine.end_episode()
 
     async def load_weights(self, path: Path, version: int) -> None:
         """Use these weights from now on.
@@ -410,7 +428,7 @@ class RolloutWorker:
             if self.engine is None:
                 config = self._config
                 choice = self._choice
-                engine = open_engine(
+                engine = self._borrowed or open_engine(
                     config.rollout,
                     config.model,
                     self._folder,

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -15,13 +15,16 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Layout, plan_layout
 from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config, RolloutConfig
+from agentrl.errors import EngineError
+from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress
+from agentrl.rollout.phone_hosts import find_phone_hosts, nodes_of_hosts
 from agentrl.rollout.recorded_run import OpenedRun, RecordedRun, RunOnNodes
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones, share_of
-from agentrl.types import ScoredEpisode
+from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones
+from agentrl.types import Prompt, Reply, ScoredEpisode
 from agentrl.weight_sync.engine_link import EngineLink
 
 log = logging.getLogger(__name__)
@@ -49,8 +52,12 @@ def _on_all_workers(
 class RolloutWorkerGroup:
     """Rollout workers in Ray actors; episode groups are distributed round-robin.
 
+    Each plays with its own engine, on phones of its node if it needs any. If the nodes with phones
+    are not exactly those with engines, a worker on each node with phones plays instead, with the
+    engines of all.
+
     Args:
-        actors: of `RolloutActor`.
+        actors: of `RolloutActor`, one for each engine.
         settings: deadlines and the engine.
         publish_deadline_s: for one message of the learner to an engine.
         phones: the pool that the workers of a node share, by the node's id; empty if each has its
@@ -58,6 +65,8 @@ class RolloutWorkerGroup:
         reservation: where the workers are.
         run: what they record.
         owns_reservation: whether to release it at the end.
+        tree: the configuration.
+        folder: the model's; None if only scripted players or a server's model play.
     """
 
     def __init__(
@@ -70,27 +79,48 @@ class RolloutWorkerGroup:
         run: RunOnNodes,
         *,
         owns_reservation: bool,
+        tree: dict[str, Any],
+        folder: Path | None,
     ) -> None:
-        self._actors = actors
+        self._actors, self._folder = actors, folder
+        self._others: list[Any] = []
+        """The workers that play, if they are not the actors."""
         self._phones, self._run = dict(phones), run
         self._reservation, self._owns_reservation = reservation, owns_reservation
-        self._settings = settings
+        self._tree, self._settings = tree, settings
         self._publish_deadline_s = publish_deadline_s
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
-        """Number of concurrent episodes of each actor."""
+        """Number of concurrent episodes of each player."""
 
     async def start(self) -> None:
         """See RolloutWorker.start."""
-        self._in_flight = await asyncio.gather(
-            *(self._call(k, self._start_s, "start") for k in range(len(self._actors)))
-        )
+        await self._open_players()
+        self._in_flight = await self._await_all([p.call.remote("start") for p in self._players])
+
+    @property
+    def _players(self) -> Sequence[Any]:
+        return self._others or self._actors
+
+    async def _open_players(self) -> None:
+        if _plays_apart(self._phones, self._reservation.layout):
+            self._others = await asyncio.to_thread(
+                _start_players, self._tree, self._folder, self._phones, self._actors,
+                self._reservation, self._run,
+            )  # fmt: skip
 
     async def finish(self) -> None:
         """See RolloutWorker.finish."""
-        calls = [actor.finish.remote() for actor in self._actors]
-        await self._await_all(calls)
+        await self._await_all([one.finish.remote() for one in (*self._others, *self._actors)])
+        await self._close_players()
         await self._close_phones()
+
+    async def _close_players(self) -> None:
+        """Close the workers that `_open_players` has started."""
+        others, self._others = self._others, []
+        await asyncio.gather(
+            *(_close_and_kill(one, f"player {k}", self._close_s) for k, one in enumerate(others))
+        )
 
     async def switch(self, config: Config, run: Path | None) -> None:
         """See RolloutWorker.switch."""
@@ -98,7 +128,12 @@ class RolloutWorkerGroup:
         tree, layout = config.to_dict(), self._reservation.layout
         self._run.close()
         self._run = await asyncio.to_thread(RunOnNodes, run, self._reservation)
-        self._phones = await _shared_phones(config, self._run, layout)
+        self._tree, self._phones = tree, await _shared_phones(config, self._run, layout)
+        if _plays_apart(self._phones, layout):
+            slots = zip(self._actors, layout.engines, strict=True)
+            await self._await_all([a.reopen.remote(tree, self._run.on(s.node)) for a, s in slots])
+            await self.start()
+            return
         calls = [
             actor.switch.remote(tree, self._run.on(slot.node), self._phones.get(slot.node.id))
             for actor, slot in zip(self._actors, layout.engines, strict=True)
@@ -106,7 +141,7 @@ class RolloutWorkerGroup:
         self._in_flight = await self._await_all(calls)
 
     async def _await_all(self, calls: Sequence[Any]) -> list[Any]:
-        """The results of one call to each actor."""
+        """The results of calls to rollout actors."""
         return await asyncio.gather(
             *(
                 ray_cluster.await_result(call, f"rollout actor {k}", self._start_s)
@@ -128,15 +163,16 @@ class RolloutWorkerGroup:
         return [found[request] for request in requests]
 
     def _distribute(self, requests: Sequence[EpisodeRequest]) -> list[list[EpisodeRequest]]:
-        count = len(self._actors)
+        count = len(self._players)
         return [[t for t in requests if t.group % count == k] for k in range(count)]
 
     async def _collect(
         self, number: int, share: Sequence[EpisodeRequest], player: str | None, greedy: bool
     ) -> list[ScoredEpisode]:
         deadline_s = collect_deadline_s(len(share), self._in_flight[number], self._settings)
-        episodes: list[ScoredEpisode] = await self._call(
-            number, deadline_s, "collect", share, player, greedy
+        call = self._players[number].call.remote("collect", share, player, greedy)
+        episodes: list[ScoredEpisode] = await ray_cluster.await_result(
+            call, f"rollout actor {number}", deadline_s
         )
         return episodes
 
@@ -181,10 +217,8 @@ class RolloutWorkerGroup:
 
     async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
-        progress = [
-            await self._call(k, self._start_s, "get_progress") for k in range(len(self._actors))
-        ]
-        return sum(progress, start=CollectionProgress())
+        calls = [player.call.remote("get_progress") for player in self._players]
+        return sum(await self._await_all(calls), start=CollectionProgress())
 
     async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
         reference = self._actors[number].call.remote(method, *arguments)
@@ -192,10 +226,9 @@ class RolloutWorkerGroup:
 
     async def close(self) -> None:
         """Close the engines and phones, then the actors, and last the shared phone pool."""
+        await self._close_players()
         actors = [(actor, f"rollout actor {k}") for k, actor in enumerate(self._actors)]
-        await asyncio.gather(
-            *(_close_and_kill(*one, min(_CLOSE_S, self._start_s)) for one in actors)
-        )
+        await asyncio.gather(*(_close_and_kill(*one, self._close_s) for one in actors))
         await self._close_phones()
         self._run.close()
         if self._owns_reservation:
@@ -204,7 +237,16 @@ class RolloutWorkerGroup:
     async def _close_phones(self) -> None:
         pools, self._phones = self._phones, {}
         for phones in pools.values():
-            await _close_and_kill(phones.actor, _PHONE_POOL, min(_CLOSE_S, self._start_s))
+            await _close_and_kill(phones.actor, _PHONE_POOL, self._close_s)
+
+    @property
+    def _close_s(self) -> float:
+        return min(_CLOSE_S, self._start_s)
+
+
+def _plays_apart(phones: Collection[str], layout: Layout) -> bool:
+    """Whether the nodes with phones, given by id, are not those with engines."""
+    return bool(phones) and {*phones} != {slot.node.id for slot in layout.engines}
 
 
 class RayLink(EngineLink):
@@ -233,6 +275,54 @@ class RayLink(EngineLink):
             await asyncio.gather(*calls)
 
         asyncio.run(call_all())
+
+
+class BorrowedEngines(TokenEngine):
+    """Engines of other workers, which also start them and load their weights.
+
+    Only prompts and replies cross the network. A prompt goes to the engine with the fewest
+    unanswered prompts of this worker.
+
+    Args:
+        actors: Ray handles of `RolloutActor`.
+        deadline_s: for a reply.
+        start_deadline_s: for the engines to start.
+    """
+
+    def __init__(self, actors: Sequence[Any], deadline_s: float, start_deadline_s: float) -> None:
+        super().__init__(EngineSettings(deadline_s=deadline_s, start_deadline_s=start_deadline_s))
+        self._actors = list(actors)
+        self._unanswered = [0] * len(self._actors)
+
+    async def start(self) -> None:
+        """See Engine.start."""
+        start_s = self.settings.start_deadline_s
+        await asyncio.gather(
+            *(self._call(k, start_s, "start_engine") for k in range(len(self._actors)))
+        )
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """See TokenEngine.generate."""
+        number = self._unanswered.index(min(self._unanswered))
+        self._unanswered[number] += 1
+        try:
+            reply: Reply = await self._call(
+                number, self.settings.deadline_s, "generate", prompt, sampling
+            )
+        finally:
+            self._unanswered[number] -= 1
+        return reply
+
+    async def _call(self, number: int, deadline_s: float, method: str, *arguments: Any) -> Any:
+        reference = self._actors[number].call.remote(method, *arguments)
+        return await ray_cluster.await_result(reference, f"engine {number}", deadline_s)
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """Always an error: see the class."""
+        raise EngineError("borrowed engines get their weights from the workers that have them")
+
+    async def close(self) -> None:
+        """Does nothing: see the class."""
 
 
 async def _close_and_kill(actor: Any, who: str, deadline_s: float) -> None:
@@ -266,21 +356,40 @@ def collect_deadline_s(episodes: int, in_flight: int, settings: RolloutConfig) -
 
 
 class RolloutActor:
-    """`RolloutWorker` in its own process."""
+    """`RolloutWorker` in its own process.
+
+    Args:
+        name: of its log.
+        tree: the configuration.
+        folder: see `RolloutWorker`.
+        run: the run's folder.
+        share: see `RolloutWorker`.
+        phones: see `RolloutWorker`.
+        version: see `RolloutWorker`.
+        engines: other actors, with whose engines it plays; empty if it has its own.
+    """
 
     def __init__(
         self,
+        name: str,
         tree: dict[str, Any],
-        folder: Path,
+        folder: Path | None,
         run: RecordedRun | None,
         share: tuple[int, int],
         phones: SharedPhones | None = None,
         version: int = 0,
+        engines: Sequence[Any] = (),
     ) -> None:
-        self._name = f"rollout{share[0]}"
+        self._name = name
         self._run: OpenedRun | None = None
         settings, here = self._open(tree, run)
-        self._rollouts = RolloutWorker(settings, folder, here, share, phones, version)
+        rollout = settings.rollout
+        borrowed = (
+            BorrowedEngines(engines, rollout.deadline_s, rollout.start_deadline_s)
+            if engines
+            else None
+        )
+        self._rollouts = RolloutWorker(settings, folder, here, share, phones, version, borrowed)
 
     def _open(self, tree: dict[str, Any], run: RecordedRun | None) -> tuple[Config, Path | None]:
         """The configuration and the folder to record into, which gets this process's output."""
@@ -297,6 +406,10 @@ class RolloutActor:
     ) -> int:
         """See RolloutWorker.switch."""
         return await self._rollouts.switch(*self._open(tree, run), phones)
+
+    def reopen(self, tree: dict[str, Any], run: RecordedRun | None) -> None:
+        """Log into another run from now on; other actors play it, with the engine of this one."""
+        self._open(tree, run)
 
     async def finish(self) -> None:
         """See RolloutWorker.finish."""
@@ -333,11 +446,17 @@ def plan_job(config: Config, *, learns: bool) -> Layout:
     rollout = config.rollout
     gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
     nodes = find_nodes(rollout.launcher)
-    return plan_layout(nodes, rollout, config.train if learns else None, gpus_per_engine)
+    layout = plan_layout(nodes, rollout, config.train if learns else None, gpus_per_engine)
+    return replace(layout, phones=nodes_of_hosts(config.devices.hosts, nodes))
 
 
-def reserve(config: Config, *, learns: bool = True) -> Reservation:
+def reserve(config: Config, *, learns: bool = True, with_engines: bool = True) -> Reservation:
     """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
+
+    Args:
+        config: the job.
+        learns: see `plan_job`.
+        with_engines: whether a model plays.
 
     Raises:
         ConfigError: Ray is not installed, or see `plan_job`.
@@ -345,7 +464,10 @@ def reserve(config: Config, *, learns: bool = True) -> Reservation:
     """
     if config.rollout.launcher == "ray":
         ray_cluster.join_cluster()
-    return Reservation(plan_job(config, learns=learns), config.rollout.start_deadline_s)
+    layout = plan_job(config, learns=learns)
+    if not with_engines:
+        layout = replace(layout, engines=())
+    return Reservation(layout, config.rollout.start_deadline_s)
 
 
 async def open_rollouts(
@@ -359,8 +481,8 @@ async def open_rollouts(
 
     Args:
         config: the job; if GPUs are reserved for it, as `Layout.applied_to` returns it.
-        folder: model folder; None if only scripted players or a server's model play, which always
-            happens in this process.
+        folder: model folder; None if only scripted players or a server's model play, which
+            happens in this process, except on the phones of `devices.hosts`.
         run: the run's folder; None records nothing.
         version: version of the weights in `folder`, in training steps.
         reservation: where the engines run; None reserves for them alone.
@@ -369,34 +491,68 @@ async def open_rollouts(
         ConfigError: Ray is not installed, or a phone cannot be reached.
         ClusterError: see `reserve`.
     """
-    if config.rollout.launcher == "local" or folder is None:
+    if config.rollout.launcher == "local" or (folder is None and not config.devices.hosts):
         return await _started(RolloutWorker(config, folder, run, version=version))
     owns_reservation = reservation is None
     if reservation is None:
-        reservation = reserve(config, learns=False)
+        reservation = reserve(config, learns=False, with_engines=folder is not None)
+    if reservation.layout.engines:
         config = reservation.layout.applied_to(config)
     ray = ray_cluster.join_cluster()
     tree, slots = config.to_dict(), reservation.layout.engines
     on_nodes = await asyncio.to_thread(RunOnNodes, run, reservation)
     phones = await _shared_phones(config, on_nodes, reservation.layout)
-    folders = await asyncio.to_thread(reservation.share, folder, keep=True)
-    remote = ray.remote(RolloutActor)
-    actors = [
-        remote.options(**reservation.options(slot), max_concurrency=1000).remote(
-            tree,
-            folders.on(slot.node),
-            on_nodes.on(slot.node),
-            (number, len(slots)),
-            phones.get(slot.node.id),
-            version,
-        )
-        for number, slot in enumerate(slots)
-    ]
+    actors = []
+    if folder is not None:
+        folders = await asyncio.to_thread(reservation.share, folder, keep=True)
+        remote = ray.remote(RolloutActor)
+        name = "engine" if _plays_apart(phones, reservation.layout) else "rollout"
+        actors = [
+            remote.options(**reservation.options(slot), max_concurrency=1000).remote(
+                f"{name}{number}",
+                tree,
+                folders.on(slot.node),
+                on_nodes.on(slot.node),
+                (number, len(slots)),
+                phones.get(slot.node.id),
+                version,
+            )
+            for number, slot in enumerate(slots)
+        ]
     group = RolloutWorkerGroup(
         actors, config.rollout, config.train.deadline_s, phones, reservation, on_nodes,
-        owns_reservation=owns_reservation,
+        owns_reservation=owns_reservation, tree=tree, folder=folder,
     )  # fmt: skip
     return await _started(group)
+
+
+def _start_players(
+    tree: dict[str, Any],
+    folder: Path | None,
+    phones: Mapping[str, SharedPhones],
+    engines: Sequence[Any],
+    reservation: Reservation,
+    run: RunOnNodes,
+) -> list[Any]:
+    """A worker on each node with phones, which plays with the engines of other workers."""
+    import ray
+
+    nodes = [node for node in reservation.layout.nodes if node.id in phones]
+    remote, folders = ray.remote(RolloutActor), None
+    if folder is not None:  # for the tokenizer and the sizes of images
+        folders = reservation.share(folder, keep=True, without_weights=nodes)
+    return [
+        remote.options(**ray_cluster.on_node(node.id), max_concurrency=1000).remote(
+            f"rollout{k}",
+            tree,
+            None if folders is None else folders.on(node),
+            run.on(node),
+            (k, len(nodes)),
+            phones[node.id],
+            engines=engines,
+        )
+        for k, node in enumerate(nodes)
+    ]
 
 
 async def _started(rollouts: AnyRollouts) -> AnyRollouts:
@@ -412,37 +568,41 @@ async def _started(rollouts: AnyRollouts) -> AnyRollouts:
 async def _shared_phones(
     config: Config, run: RunOnNodes, layout: Layout
 ) -> dict[str, SharedPhones]:
-    """Start the phone pool that the actors of a node share, by node id.
-
-    Virtual phones are divided among the nodes; of real ones, each node has those that are
-    connected to it.
+    """Start the phone pool that the workers of a node share, by node id; see `find_phone_hosts`.
 
     Returns:
         Empty if there is one actor, which has its phones itself, or if no phones are needed.
     """
     import ray
 
-    if len(layout.engines) == 1 or env.find_env(config.env.id).app is None:
+    no_hosts = not config.devices.hosts
+    if (len(layout.engines) == 1 and no_hosts) or env.find_env(config.env.id).app is None:
         return {}
-    nodes = list(dict.fromkeys(slot.node for slot in layout.engines))
     start_s = config.rollout.start_deadline_s
+    hosts = await asyncio.to_thread(find_phone_hosts, config.devices, layout, start_s)
+    is_named = len(hosts) > 1 or not no_hosts
     pools: dict[str, Any] = {}
     found: dict[str, SharedPhones] = {}
     try:
-        for number, node in enumerate(nodes):
-            devices = replace(
-                config.devices, source=share_of(config.devices.source, number, len(nodes))
-            )
-            tree = replace(config, devices=devices).to_dict()
+        for number, host in enumerate(hosts):
+            tree = replace(config, devices=host.settings).to_dict()
             remote = ray.remote(PhonePoolActor).options(
-                **ray_cluster.on_node(node.id), max_concurrency=1000
+                **ray_cluster.on_node(host.node.id), max_concurrency=1000
             )
-            pools[node.id] = remote.remote(tree, run.on(node), number)
-        for node_id, actor in pools.items():
+            name = host.name if is_named else None
+            pools[host.node.id] = remote.remote(tree, run.on(host.node), number, name)
+        for host in hosts:
+            actor = pools[host.node.id]
             count, grows = await ray_cluster.await_result(
-                actor.start.remote(), _PHONE_POOL, start_s
+                actor.start.remote(), f"the phone pool of {host.name}", start_s
             )
-            found[node_id] = SharedPhones(actor=actor, count=count, grows=grows)
+            found[host.node.id] = SharedPhones(
+                actor=actor,
+                count=count,
+                grows=grows,
+                settings=host.settings,
+                host=host.name if is_named else None,
+            )
     except BaseException:
         for actor in pools.values():
             await _close_and_kill(actor, _PHONE_POOL, min(_CLOSE_S, start_s))

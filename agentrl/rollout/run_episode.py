@@ -11,7 +11,7 @@ from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
 from agentrl.rollout.make_env import Split
-from agentrl.text import short_serial, with_short_serials
+from agentrl.text import phone_name, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
@@ -152,7 +152,7 @@ def _episode(
         final_frames=() if last is None else last.frames,
         outcome=outcome,
         error=error,
-        device=short_serial(runner.device) if runner.device else None,
+        device=phone_name(runner.device, runner.host) if runner.device else None,
     )
 
 

@@ -18,10 +18,9 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import DevicesConfig
 from agentrl.devices import DeviceWrapper
 from agentrl.devices.device_opener import DeviceOpener
-from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
-from agentrl.errors import ConfigError, LeaseLost
+from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhone, LivePhones
 from agentrl.rollout.recorded_run import RecordedRun
 
@@ -51,6 +50,7 @@ def open_phone_pool(
     Raises:
         ConfigError: a phone cannot be reached.
     """
+    assert not settings.hosts, "each host opens its own"
     app = env.find_env(env_id).app
     return devices.open_source(
         settings.source,
@@ -97,36 +97,31 @@ def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
         "input": settings.input,
         "deadlines": devices.Deadlines(**asdict(settings.deadlines)),
         "public": settings.public_addresses,
+        "adb_port": settings.adb_port,
     }
 
 
-def share_of(source: str | Sequence[str], number: int, count: int) -> str | Sequence[str]:
-    """The part of `devices.source` that one of several nodes opens.
-
-    Raises:
-        ConfigError: it names phones, of which the node is unknown, or too few virtual ones.
-    """
-    if count == 1 or source == CONNECTED:
-        return source
-    virtual = num_virtual(source) if isinstance(source, str) else None
-    if virtual is None:
-        raise ConfigError(
-            f"devices.source={source}: engines run on {count} nodes; with devices.source="
-            f"{CONNECTED} each node uses the phones connected to it"
-        )
-    if virtual < count:
-        raise ConfigError(
-            f"devices.source={source}: engines run on {count} nodes, which need a phone each; set "
-            f"devices.source=virtual:{count} or more"
-        )
-    return f"virtual:{virtual * (number + 1) // count - virtual * number // count}"
-
-
 class PhonePoolActor:
-    """A pool in its own process; a borrower that stops renewing loses its phone."""
+    """The pool of one host's phones, in its own process.
 
-    def __init__(self, tree: dict[str, Any], run: RecordedRun | None, number: int = 0) -> None:
-        self._name = f"phones{number or ''}"
+    A borrower that stops renewing loses its phone. Only processes of the same node borrow, as they
+    talk to its adb server.
+
+    Args:
+        tree: the configuration, with the settings of this host.
+        run: the run to report to; None reports nothing.
+        number: of the host.
+        host: its name, if the job has phones on several.
+    """
+
+    def __init__(
+        self,
+        tree: dict[str, Any],
+        run: RecordedRun | None,
+        number: int = 0,
+        host: str | None = None,
+    ) -> None:
+        self._name, self._host = f"phones{number or ''}", host
         self._run = None if run is None else run.open()
         if self._run is not None:
             ray_cluster.redirect_output(self._run.folder, self._name, ray_cluster.serials_in(tree))
@@ -153,7 +148,8 @@ class PhonePoolActor:
         )
         self._pool = pool
         if self._run is not None:
-            self._live = LivePhones(self._run.folder, self._name, partial(phone_states, pool))
+            states = partial(phone_states, pool)
+            self._live = LivePhones(self._run.folder, self._name, states, self._host)
         return len(pool), pool.grows
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
@@ -191,6 +187,10 @@ class SharedPhones:
     """The Ray handle of a PhonePoolActor."""
     count: int
     grows: bool
+    settings: DevicesConfig
+    """How to connect to them."""
+    host: str | None = None
+    """Where they are, if the job has phones on several hosts."""
 
 
 class SharedPool(Borrower):
@@ -198,18 +198,16 @@ class SharedPool(Borrower):
 
     Args:
         phones: the handle of the pool.
-        settings: how to connect to them.
         wrap: see `agentrl.devices.open_source`.
     """
 
     def __init__(
         self,
         phones: SharedPhones,
-        settings: DevicesConfig,
         wrap: DeviceWrapper = lambda phone: phone,
     ) -> None:
         super().__init__(_RemoteLender(phones.actor))
-        self._phones = phones
+        self._phones, settings = phones, phones.settings
         self._opener = phone_opener(settings, wrap)
         self._is_virtual = str(settings.source).startswith("virtual")
         self._lease_s = settings.lease_s

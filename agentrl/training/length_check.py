@@ -89,7 +89,7 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
                 config,
                 rewards=[],
                 env=_shortened(config.env),
-                devices=replace(config.devices, source=f"virtual:{at_once}"),
+                devices=replace(config.devices, source=f"virtual:{at_once}", hosts={}),
                 rollout=_in_this_process(config.rollout, at_once),
             )
             worker = RolloutWorker(small.without_learner(), folder, None)
@@ -154,8 +154,8 @@ def _choose_player(environment: EnvConfig, warm: WarmStartConfig | None) -> str 
 def _is_playable_here(environment: EnvConfig, devices: DevicesConfig) -> bool:
     if env_registration(environment).app is None:
         return True
-    sources = [devices.source] if isinstance(devices.source, str) else devices.source
-    return all(source.startswith("virtual") for source in sources)
+    of_hosts = [devices.of_host(host) for host in devices.hosts] or [devices]
+    return all(str(one.source).startswith("virtual") for one in of_hosts)
 
 
 def _episodes_at_once(environment: EnvConfig) -> int:

@@ -9,7 +9,15 @@ from typing import Any
 
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
-from agentrl.config import Config, ModelConfig, RolloutConfig, changed_settings
+from agentrl.cluster.placement import Layout
+from agentrl.config import (
+    Config,
+    DevicesConfig,
+    EnvConfig,
+    ModelConfig,
+    RolloutConfig,
+    changed_settings,
+)
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import (
@@ -41,6 +49,7 @@ from agentrl.rollout.make_env import (
     own_kwargs,
     with_allowed_apps,
 )
+from agentrl.rollout.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.rollout_worker_group import plan_job
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.shared_phone_pool import open_settings
@@ -146,7 +155,9 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         )
     warm = config.warm_start
     players = [warm.player] if warm and warm.player else []
-    count = check_env_setup(config, [*players, *baseline_players(config.env, config.eval)])
+    players += baseline_players(config.env, config.eval)
+    with_engines = engine.needs_model and config.rollout.launcher == "ray"
+    count = check_env_setup(config, players, phones=not with_engines)
     check_packages(config.rollout)
     check_engine(config.rollout)
     if not engine.needs_model:
@@ -170,6 +181,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if learns and config.optim.moments == "8bit" and find_spec("bitsandbytes") is None:
         raise ConfigError(extras.NO_8BIT)
     layout = plan_job(config, learns=learns)
+    if with_engines:
+        _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
     config = layout.applied_to(config)
     config.validate()
     choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
@@ -215,8 +228,15 @@ def _check_columns(rewards: RewardFunctions, config: Config) -> None:
             rewards.check_columns(columns)
 
 
-def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, int | None]:
+def check_env_setup(
+    config: Config, players: Iterable[str] = (), *, phones: bool = True
+) -> dict[str, int | None]:
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
+
+    Args:
+        config: the job.
+        players: scripted players.
+        phones: whether to check the phones, too, of a job without engines of its own.
 
     Returns:
         The number of distinct episodes in `training` and in `evaluation`; None if unknown.
@@ -258,5 +278,22 @@ def check_env_setup(config: Config, players: Iterable[str] = ()) -> dict[str, in
                 f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
                 "run in processes of their own; leave it out"
             )
-        devices.check_source(config.devices.source, **open_settings(config.devices))
+        if phones:
+            layout = plan_job(config, learns=False) if config.devices.hosts else None
+            _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
     return {"training": trained, "evaluation": held_out}
+
+
+def _check_phones(
+    settings: DevicesConfig, environment: EnvConfig, deadline_s: float, layout: Layout | None
+) -> None:
+    """Check the phones on the nodes that have them, or on this machine without a layout."""
+    if env_registration(environment).app is None:
+        return
+    if layout is not None:
+        hosts = find_phone_hosts(settings, layout, deadline_s)
+        if [host.node for host in hosts] != [layout.nodes[0]]:
+            check_phone_hosts(hosts, deadline_s)
+            return
+        settings = hosts[0].settings
+    devices.check_source(settings.source, **open_settings(settings))

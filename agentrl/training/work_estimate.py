@@ -17,6 +17,7 @@ from agentrl.config import (
     WarmStartConfig,
 )
 from agentrl.config.bounds import path_of
+from agentrl.devices.device_sources import num_virtual
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.make_env import baseline_players
 from agentrl.text import pluralize
@@ -102,7 +103,7 @@ def _turns_per_second(
     rollout: RolloutConfig, devices: DevicesConfig, measured: float
 ) -> tuple[float, float]:
     """Turns per second of scripted players and of the model, as limited by the phones."""
-    at_once = min(_num_virtual(devices.source) or 1, rollout.concurrency)
+    at_once = min(_num_virtual(devices) or 1, rollout.concurrency)
     turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
     return (
         min(_SCRIPTED_TURNS_PER_S, at_once / turn_s),
@@ -117,15 +118,16 @@ def _measured_turns_per_s(
     if (
         model.path != "tiny"
         or env.find_env(environment.id).app is None
-        or _num_virtual(devices.source) is None
+        or _num_virtual(devices) is None
     ):
         return None
     return engine_class(rollout).capabilities.tiny_turns_per_s
 
 
-def _num_virtual(source: object) -> int | None:
-    kind, _, count = source.partition(":") if isinstance(source, str) else ("", "", "")
-    return int(count or 1) if kind == "virtual" else None
+def _num_virtual(devices: DevicesConfig) -> int | None:
+    found = [devices.of_host(host).source for host in devices.hosts] or [devices.source]
+    counts = [num_virtual(source) if isinstance(source, str) else None for source in found]
+    return None if len(counts) > 1 else counts[0]
 
 
 def _has_warm_start(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:

@@ -10,7 +10,7 @@ from agentrl.devices.doctor import battery_level
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.reader import Run
-from agentrl.text import short_serial
+from agentrl.text import phone_name
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -40,14 +40,14 @@ class PhoneWall:
         return [self._now(phone) for phone in read_live_phones(self._run.path)]
 
     def _now(self, phone: dict[str, Any]) -> dict[str, Any]:
-        serial, frame = phone["serial"], phone["frame"]
+        name, frame = _name(phone), phone["frame"]
         if frame is not None and self._run.has_frame(frame):
-            self._frames[serial] = frame
+            self._frames[name] = frame
         return {
             **{key: value for key, value in phone.items() if key != "serial"},
-            "name": short_serial(serial),
-            "frame": self._frames.get(serial),
-            "battery": self._batteries.get(serial, (0.0, None))[1],
+            "name": name,
+            "frame": self._frames.get(name),
+            "battery": self._batteries.get(phone["serial"], (0.0, None))[1],
         }
 
     def screen(self, name: str) -> Image:
@@ -85,13 +85,16 @@ class PhoneWall:
             self._opened.clear()
 
     def _free(self, name: str) -> devices.Device:
-        phone = next(
-            (p for p in read_live_phones(self._run.path) if short_serial(p["serial"]) == name), None
-        )
+        phone = next((p for p in read_live_phones(self._run.path) if _name(p) == name), None)
         if phone is None:
             raise ConfigError(f"no running job reports a phone {name!r}")
         if phone["state"] != FREE:
             raise ConfigError(f"{name} is not free: it is {phone['state'] or 'in use'}")
+        if phone["host"] is not None:  # here, adb may know another phone with the same serial
+            raise ConfigError(
+                f"{name} is a phone of {phone['host']}, out of reach from here; use agentrl "
+                "devices on that host"
+            )
         serial = phone["serial"]
         with self._lock:
             if serial not in self._opened:
@@ -107,5 +110,9 @@ class PhoneWall:
             (output,) = phone.batch(["dumpsys", "battery"])
             level = battery_level(output)
         except DeviceError as error:
-            log.info("battery of %s: %s", short_serial(serial), error)
+            log.info("battery of %s: %s", phone_name(serial), error)
         self._batteries[serial] = (time.monotonic(), level)
+
+
+def _name(phone: dict[str, Any]) -> str:
+    return phone_name(phone["serial"], phone["host"])

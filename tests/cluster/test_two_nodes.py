@@ -53,6 +53,8 @@ def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path):
     # Two steps; sampled and greedy before the first and after each.
     assert len(played) == 2 * 4 + 3 * 2 * 2
     assert all(one.outcome.name == "TRUNCATED" for one in played), [one.error for one in played]
+    hosts = {one.device.rpartition("@")[2] for one in played}
+    assert hosts == {"10.77.0.1", "10.77.0.2"}
     turns = [turn for one in played for turn in run.episode(one.id).episode.turns]
     frames = [id for turn in turns for id in turn.frames]
     assert frames

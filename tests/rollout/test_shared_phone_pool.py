@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
@@ -24,8 +23,8 @@ def holder_class():
     """A class that Ray sends along, as no worker knows this file."""
 
     class Holder:
-        def __init__(self, tree, phones):
-            self.pool = SharedPool(phones, configuration.from_dict(tree).devices)
+        def __init__(self, phones):
+            self.pool = SharedPool(phones)
 
         async def hold(self):
             """Borrow a phone and keep it."""
@@ -59,13 +58,13 @@ async def shared(adb_server):
         ),
     )
     reservation = rollout_worker_group.reserve(config, learns=False)
-    ray, tree = ray_cluster.join_cluster(), config.to_dict()
+    ray = ray_cluster.join_cluster()
     on_nodes = RunOnNodes(None, reservation)
     (phones,) = (
         await rollout_worker_group._shared_phones(config, on_nodes, reservation.layout)
     ).values()
-    actors = [ray.remote(holder_class()).remote(tree, phones) for _ in range(2)]
-    pool = SharedPool(phones, config.devices)
+    actors = [ray.remote(holder_class()).remote(phones) for _ in range(2)]
+    pool = SharedPool(phones)
     try:
         yield pool, actors, await asyncio.gather(*(actor.hold.remote() for actor in actors))
     finally:

@@ -45,6 +45,34 @@ def test_reports_of_two_processes_about_one_phone_are_merged(tmp_path):
     player.close()
 
 
+def test_phones_of_two_hosts_may_have_the_same_serial(tmp_path):
+    serial, reports = "emulator-5554", []
+    for number, host in enumerate(["10.0.0.1", "shelf-2"]):
+        state = "free" if number else "leased"
+        keeper = LivePhones(
+            tmp_path,
+            f"phones{number}",
+            lambda state=state: [LivePhone(serial=serial, state=state)],
+            host,
+        )
+        player = LivePhones(tmp_path, f"rollout{number}", host=host)
+        player.playing(serial, f"episode-{number}")
+        reports += [keeper, player]
+    wall = PhoneWall(Run(tmp_path))
+    found = wait_for(
+        lambda: [p for p in wall.phones() if p["state"] and p["episode"]][1:] and wall.phones()
+    )
+    assert [(p["name"], p["host"], p["state"], p["episode"]) for p in found] == [
+        ("emulator-5554@10.0.0.1", "10.0.0.1", "leased", "episode-0"),
+        ("emulator-5554@shelf-2", "shelf-2", "free", "episode-1"),
+    ]
+    # adb may know another phone with this serial here.
+    with pytest.raises(ConfigError, match="is a phone of shelf-2, out of reach"):
+        wall.tap("emulator-5554@shelf-2", 0.5, 0.5)
+    for report in reports:
+        report.close()
+
+
 def test_the_report_of_a_killed_process_expires(tmp_path):
     (tmp_path / "live").mkdir()
     report = {"time": time.time() - 60, "phones": [{"serial": "a"}]}
@@ -64,8 +92,9 @@ def test_the_report_of_a_killed_process_expires(tmp_path):
         "[" * 100_000, f'{{"time": 1{"0" * 400}, "phones": []}}',
         '{"time": NOW, "phones": [{"serial": 5}]}', '{"time": NOW, "phones": [{"serial": null}]}',
         '{"time": NOW, "phones": [{"serial": "a", "frame": 5}]}',
+        '{"time": NOW, "phones": [{"serial": "a", "host": 5}]}',
     ],
-    ids=["deep", "huge", "number", "null", "frame"],
+    ids=["deep", "huge", "number", "null", "frame", "host"],
 )  # fmt: skip
 def test_invalid_phone_reports_are_ignored(tmp_path, report):
     (tmp_path / "live").mkdir()

@@ -6,8 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 from agentrl.devices import open_device
-from agentrl.replay.live_phones import read_live_phones
+from agentrl.replay.live_phones import LivePhone, LivePhones, read_live_phones
 from agentrl.replay.recorder import Recorder
+from agentrl.text import phone_name
 from tests.replay.episodes import screen
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -49,6 +50,17 @@ def test_nothing_is_touched_without_the_token_or_while_in_use(
     expect(picture).to_have_attribute("src", re.compile("/screen"))
     picture.click()
     expect(page.get_by_role("alert")).to_contain_text("the token is missing")
+
+
+def test_a_phone_of_another_host_is_shown_but_not_touched(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    keeper = LivePhones(run, "phones", lambda: [LivePhone(serial="a", state="free")], "shelf-2")
+    wait_for(lambda: read_live_phones(run))
+    page = open_page(f"{serve(run).url}/phones")
+    page.locator(".phone", has_text=phone_name("a", "shelf-2")).click()
+    expect(page.locator(".enlarged")).to_contain_text("The phone is on shelf-2")
+    expect(page.locator(".enlarged img.free")).to_have_count(0)
+    keeper.close()
 
 
 def test_the_phones_page_says_if_no_job_is_running(serve, open_page, tmp_path):

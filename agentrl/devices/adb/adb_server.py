@@ -81,20 +81,23 @@ class AdbServer:
     """Serials (`host:port`) that may be connected even though their address is public."""
 
     @staticmethod
-    def from_environment(driver: str = "adbutils", *, public: Iterable[str] = ()) -> "AdbServer":
+    def from_environment(
+        driver: str = "adbutils", *, public: Iterable[str] = (), port: int | None = None
+    ) -> "AdbServer":
         """The server that adb itself would use, by the ANDROID_ADB_SERVER_* variables.
 
         Args:
             driver: the library that speaks to it.
             public: serials that may be connected even though their address is public.
+            port: instead of ANDROID_ADB_SERVER_PORT.
 
         Raises:
             ConfigError: an invalid port, or an unknown driver.
         """
-        port = port_in_environment()  # first, because importing adbutils reads it too
+        port_there = port_in_environment()  # first, because importing adbutils reads it too
         socket_class(driver)
         host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
-        return AdbServer(host=host, port=port, driver=driver, public=tuple(public))
+        return AdbServer(host=host, port=port or port_there, driver=driver, public=tuple(public))
 
     def ensure(self, deadline_s: float = 10.0) -> None:
         """Start the server if none is running.

@@ -80,8 +80,7 @@ def play(
         The episode, and the folder in which it is recorded.
 
     Raises:
-        ConfigError: something named does not exist, the server does not answer, or nothing was
-            played.
+        ConfigError: something named does not exist, no server answers, or nothing was played.
     """
     config, run = open_target(target, overrides)
     kept = checkpoint_of(run, checkpoint)
@@ -91,7 +90,8 @@ def play(
     deadline_s = _A_DAY_S if policy == HUMAN else config.rollout.deadline_s
     rollout = replace(config.rollout, launcher="local", concurrency=1, deadline_s=deadline_s)
     own = replace(config.run, name=overridden_name(config.run.name, overrides))
-    config = replace(config, rollout=rollout, run=own).without_learner()
+    devices = replace(config.devices, hosts={})
+    config = replace(config, rollout=rollout, run=own, devices=devices).without_learner()
     if policy == MODEL:
         preflight.check(config, learns=False)
         check_checkpoint(config.model, kept)

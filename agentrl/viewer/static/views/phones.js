@@ -82,7 +82,8 @@ function enlarge(place, phone, close) {
         h("button", { class: "button", onclick: close }, "Close")));
     replace(place, view);
   }
-  view.free = phone.state === "free" && !phone.episode;
+  view.free = phone.state === "free" && !phone.episode && !phone.host;
+  view.cannot = phone.host ? `The phone is on ${phone.host}, out of reach from here.` : "The phone is in use. Wait until it is free.";
   view.picture.classList.toggle("free", view.free);
   const source = view.free ? `/api/phones/${encodeURIComponent(phone.name)}/screen?at=${Date.now()}`
     : phone.frame ? frame(phone.frame) : null;
@@ -91,16 +92,16 @@ function enlarge(place, phone, close) {
     next.onload = () => { view.picture.src = next.src; view.shown = view.free ? null : phone.frame; };
     next.src = source;
   }
-  replace(view.facts, fact("state", phone.state ?? "in use"),
+  replace(view.facts, phone.host ? fact("host", phone.host) : null, fact("state", phone.state ?? "in use"),
     fact("episode", phone.episode ? h("a", { href: `/episodes/${encodeURIComponent(phone.episode)}` }, phone.episode) : "none"),
     fact("turn", phone.episode ? number((phone.turn ?? 0) + 1) : "–"), fact("last action took", seconds(phone.act_s)),
     fact("busy", share(phone.busy_share)), fact("leases", number(phone.leases)), fact("failures", number(phone.failures)),
     fact("battery", phone.battery === null ? "–" : `${number(phone.battery)}%`));
-  if (!view.said.firstChild) replace(view.said, h("p", { class: "faint" }, "Click the screen of a free phone to tap it."));
+  if (!view.said.firstChild) replace(view.said, h("p", { class: "faint" }, phone.host ? view.cannot : "Click the screen of a free phone to tap it."));
 }
 
 async function tap(view, event) {
-  if (!view.free) { replace(view.said, notice("The phone is in use. Wait until it is free.", "plain")); return; }
+  if (!view.free) { replace(view.said, notice(view.cannot, "plain")); return; }
   const box = view.picture.getBoundingClientRect();
   const x = (event.clientX - box.left) / box.width;
   const y = (event.clientY - box.top) / box.height;
