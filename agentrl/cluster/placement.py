@@ -140,7 +140,7 @@ def _without_gpus(
         engines = len(nodes) if gpus_per_engine else 1
     ranks = 0
     if train is not None:
-        ranks = train.sequence_parallel if isinstance(train.ranks, str) else train.ranks
+        ranks = train.ranks_multiple if isinstance(train.ranks, str) else train.ranks
     cores = sum(node.cpus for node in nodes)
     if ranks > max(2, cores):
         raise ConfigError(
@@ -197,7 +197,7 @@ class _Plan:
         self._ranks: int | None = 0
         self._multiple = 1
         if train is not None:
-            self._multiple = train.sequence_parallel
+            self._multiple = train.ranks_multiple
             self._ranks = None if isinstance(train.ranks, str) else train.ranks
 
     @property
@@ -208,8 +208,22 @@ class _Plan:
     def place(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
         """The slots of engines and ranks."""
         if self._train is not None and self._each and self._shares():
-            return self._together()
-        return self._apart()
+            engines, ranks = self._together()
+        else:
+            engines, ranks = self._apart()
+        if self._train is not None:
+            self._check_neighbors(ranks, self._train.tensor_parallel)
+        return engines, ranks
+
+    def _check_neighbors(self, ranks: Sequence[Slot], count: int) -> None:
+        """Check that ranks that share layers are on one node."""
+        for first in range(0, len(ranks), count):
+            if len({slot.node for slot in ranks[first : first + count]}) > 1:
+                raise ConfigError(
+                    f"train.tensor_parallel={count}: ranks {first} to {first + count - 1} share "
+                    f"layers and must be on one node, but the cluster has {self._has()}. Lower it, "
+                    "or set train.ranks and rollout.actors so that each node has a multiple of it"
+                )
 
     def _shares(self) -> bool:
         """Whether engines share GPUs with ranks."""
@@ -243,8 +257,8 @@ class _Plan:
                 f"train.ranks={ranks or self._multiple}: one GPU per rank, and the cluster has "
                 f"{self._has()}; set train.ranks and rollout.actors to {self._total} or fewer"
             )
-        if count % self._multiple:
-            raise self._not_divisible(count)
+        if self._train is not None:
+            self._train.check_ranks(count)
         slots = tuple(self._cards()[:count])
         return slots, slots
 
@@ -309,12 +323,6 @@ class _Plan:
         elif self._each > 1:
             remedy += ", or the GPUs of an engine in rollout.engine_kwargs"
         return ConfigError(f"{pluralize(total, 'GPU')} needed: {need}; {reason}. {remedy}")
-
-    def _not_divisible(self, count: int) -> ConfigError:
-        return ConfigError(
-            f"train.sequence_parallel={self._multiple}: must divide the number of ranks, which is "
-            f"{count}; set rollout.actors or train.ranks"
-        )
 
 
 def _list(items: Iterable[str]) -> str:

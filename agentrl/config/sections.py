@@ -131,6 +131,12 @@ class Config:
                 f"train.sequence_parallel={self.train.sequence_parallel}: requires SDPA; "
                 f"model.attention={self.model.attention} must be sdpa or auto"
             )
+        for key in ("tensor_parallel", "expert_parallel"):
+            if getattr(self.train, key) > 1 and self.model.lora.base == "nf4":
+                raise ConfigError(
+                    f"train.{key}={getattr(self.train, key)}: cannot be combined with "
+                    f"model.lora.base=nf4, as 4-bit weights are not divided; set train.{key}=1"
+                )
 
     def validate_for_training(self) -> None:
         """Check what matters only to training, after `validate`.
@@ -150,9 +156,10 @@ class Config:
                 f"algorithm.name={algorithm.name}: compares each episode with a greedy one on the "
                 "group's seed; set rollout.seed_per=group"
             )
-        if rollout.launcher == "local" and self.train.ranks not in (1, AUTO):
+        ranks = self.train.ranks_multiple if self.train.ranks == AUTO else self.train.ranks
+        if rollout.launcher == "local" and ranks != 1:
             raise ConfigError(
-                f"train.ranks={self.train.ranks} needs rollout.launcher=ray: the local launcher "
+                f"train.ranks={ranks} needs rollout.launcher=ray: the local launcher "
                 "trains in this process alone"
             )
         self.algorithm.validate_for_training()

@@ -180,6 +180,17 @@ class TrainConfig:
     """Ranks that share each row's tokens, for episodes too long for one GPU: each keeps its part of
     the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
     their total."""
+    tensor_parallel: int = 1
+    """Neighboring ranks that share the matrices of each decoder layer and work on the same rows,
+    for models whose layers are too large for one GPU; on GPUs, all of them on one node. Must divide
+    `ranks` and the model's attention heads, those of keys and values included."""
+    expert_parallel: int = 1
+    """Neighboring ranks that share the experts of a mixture-of-experts model: each has some of
+    them, and tokens travel to those that they are routed to. A multiple of `tensor_parallel`; must
+    divide `ranks`, within a replica, and the model's experts."""
+    replicas: int = 1
+    """Copies of the weights, each sharded over neighboring ranks (HSDP). With one per node, only
+    summed gradients travel between nodes. Must divide `ranks`."""
     micro_batch_tokens: int = 16384
     """Maximum tokens of one forward pass, including padding."""
     share_prefixes: bool = True
@@ -214,7 +225,15 @@ class TrainConfig:
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive(
-            "train", self, "sequence_parallel", "lag", "micro_batch_tokens", "deadline_s"
+            "train",
+            self,
+            "sequence_parallel",
+            "tensor_parallel",
+            "expert_parallel",
+            "replicas",
+            "lag",
+            "micro_batch_tokens",
+            "deadline_s",
         )
         check_count("train", self, "ranks")
         check_not_negative("train", self, "steps")
@@ -223,8 +242,45 @@ class TrainConfig:
                 "train.activation_offload=true: offloads what gradient checkpointing keeps; set "
                 "train.gradient_checkpointing=true"
             )
-        if isinstance(self.ranks, int) and self.ranks % self.sequence_parallel:
+        self._check_parallelism()
+
+    def _check_parallelism(self) -> None:
+        shared = max(self.tensor_parallel, self.expert_parallel)
+        if self.sequence_parallel > 1 and shared > 1:
+            key = "tensor" if self.tensor_parallel > 1 else "expert"
             raise ConfigError(
-                f"train.sequence_parallel={self.sequence_parallel}: must divide "
-                f"train.ranks={self.ranks}: it is the number of ranks that share each row"
+                f"train.sequence_parallel={self.sequence_parallel}: cannot be combined with "
+                f"train.{key}_parallel={shared}; set one of them to 1"
+            )
+        if self.expert_parallel > 1 and self.expert_parallel % self.tensor_parallel:
+            raise ConfigError(
+                f"train.expert_parallel={self.expert_parallel}: must be a multiple of "
+                f"train.tensor_parallel={self.tensor_parallel}"
+            )
+        if isinstance(self.ranks, int):
+            self.check_ranks(self.ranks)
+
+    @property
+    def ranks_multiple(self) -> int:
+        """What the number of ranks must be a multiple of."""
+        shared = max(self.sequence_parallel, self.tensor_parallel, self.expert_parallel)
+        return shared * self.replicas
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raise `ConfigError` if this number of ranks cannot be divided as configured."""
+        for key, count, what in (
+            ("sequence_parallel", self.sequence_parallel, "share each row"),
+            ("tensor_parallel", self.tensor_parallel, "share each layer"),
+            ("expert_parallel", self.expert_parallel, "share the experts"),
+        ):
+            if ranks % count:
+                raise ConfigError(
+                    f"train.{key}={count}: must divide train.ranks={ranks}: it is the number of "
+                    f"ranks that {what}"
+                )
+        if ranks % self.ranks_multiple:
+            raise ConfigError(
+                f"train.replicas={self.replicas}: train.ranks={ranks} must be a multiple of "
+                f"{self.ranks_multiple}, as each replica needs a multiple of "
+                f"{self.ranks_multiple // self.replicas} ranks"
             )

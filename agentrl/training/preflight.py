@@ -174,6 +174,12 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         from agentrl.training.learner.parallel import sequence_parallel
 
         sequence_parallel.check_heads(heads, config.train.sequence_parallel)
+    if learns and max(config.train.tensor_parallel, config.train.expert_parallel) > 1:
+        from agentrl.training.learner.parallel import model_parallel
+
+        model_parallel.check_model(
+            config.model, config.train.tensor_parallel, config.train.expert_parallel
+        )
     if config.model.lora.rank:
         from agentrl.training.learner import lora_adapters
 

@@ -23,8 +23,13 @@ def nodes_with(*gpus):
     return [Node(address=f"10.0.0.{k}", cpus=8, gpus=g) for k, g in enumerate(gpus, 1)]
 
 
-def plan(gpus, each=1, *, sequence_parallel=1, mode="sync", ranks="auto", **rollout):
-    train = TrainConfig(ranks=ranks, sequence_parallel=sequence_parallel, mode=mode)
+TENSORS = {"tensor_parallel": 2}
+REPLICAS = {"replicas": 2, "tensor_parallel": 2}
+ROWS = {"sequence_parallel": 2}
+
+
+def plan(gpus, each=1, *, mode="sync", ranks="auto", shared=None, **rollout):
+    train = TrainConfig(ranks=ranks, mode=mode, **shared or {})
     return plan_layout(nodes_with(*gpus), RolloutConfig(**rollout), train, each)
 
 
@@ -45,7 +50,18 @@ def shown(layout):
         (plan([4], actors=2, ranks=2), [["rank 0", "rank 1", "engine 0", "engine 1"]]),
         (plan([4], place="apart"), [["rank 0", "rank 1", "engine 0", "engine 1"]]),
         (plan([4], mode="async"), [["rank 0", "rank 1", "engine 0", "engine 1"]]),
-        (plan([5], sequence_parallel=2), [[*TOGETHER, "unused"]]),
+        (plan([5], shared=ROWS), [[*TOGETHER, "unused"]]),
+        (
+            plan([2, 3], shared=REPLICAS),
+            [TOGETHER[:2], [*TOGETHER[2:], "unused"]],
+        ),
+        (
+            plan([8] * 4, 4, actors=4, ranks=16, shared={"tensor_parallel": 8}),
+            [
+                *([f"rank {k}" for k in range(8 * n, 8 * n + 8)] for n in range(2)),
+                *([f"engine {n}"] * 4 + [f"engine {n + 1}"] * 4 for n in (0, 2)),
+            ],
+        ),
         (plan([4], 2), [["rank 0", "rank 1", "engine 0", "engine 0"]]),
         (plan([1, 3], 2, ranks=2), [["rank 0"], ["rank 1", "engine 0", "engine 0"]]),
         (plan([4], 2, actors=1), [["rank 0", "rank 1", "engine 0", "engine 0"]]),
@@ -64,8 +80,10 @@ def test_each_gpu_has_its_engine_and_rank(layout, expected):
         ([4], {"actors": 2, "ranks": 4}, r"without sharing they need 6 GPUs and the cluster has 4"),
         ([2], {"actors": 3, "ranks": 3}, r"one GPU per rank, and the cluster has 2"),
         ([4], {"each": 2, "place": "together"}, r"an engine on 2 GPUs does not share them"),
-        ([3], {"actors": 3, "sequence_parallel": 2}, r"must divide the number .* which is 3"),
-        ([1], {"sequence_parallel": 2}, r"one GPU per rank, and the cluster has 1"),
+        ([3], {"actors": 3, "shared": ROWS}, r"must divide train\.ranks=3"),
+        ([1], {"shared": ROWS}, r"one GPU per rank, and the cluster has 1"),
+        ([3, 3], {"shared": TENSORS}, r"ranks 2 to 3 share layers and must be on one"),
+        ([6], {"actors": 6, "shared": REPLICAS}, r"must be a multiple of 4"),
         ([0], {"place": "together"}, r"rollout\.place=together: .* there is none; remove it"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,38 @@ def build(family: str, tiny_vlm: Path, folder: Path) -> Path:
         shutil.copy(tiny_vlm / name, folder / name)
     shutil.copy(tiny_vlm / "generation_config.json", folder / "generation_config.json")
     torch.manual_seed(0)
-    model = {"qwen2_vl": _qwen2, "qwen3_vl": _qwen3, "text": _text}[family]()
+    model = {
+        "qwen2_vl": _qwen2,
+        "qwen3_vl": _qwen3,
+        "qwen3_vl_moe": partial(_qwen3, moe=True),
+        "qwen3_moe": _experts,
+        "text": _text,
+    }[family]()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(5)  # so that its distributions are peaked
     model.save_pretrained(folder)
+    if family == "qwen3_vl_moe":
+        _store_experts_as_on_hub(folder / "model.safetensors")
     processor = json.loads((tiny_vlm / "preprocessor_config.json").read_text())
     processor |= {"patch_size": 14, "merge_size": 2}
-    if family == "qwen3_vl":
+    if family.startswith("qwen3_vl"):
         processor |= {"patch_size": 16, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-    if family != "text":
-        kind = {"qwen2_vl": "Qwen2VLProcessor", "qwen3_vl": "Qwen3VLProcessor"}[family]
+    if "_vl" in family:
+        kind = "Qwen2VLProcessor" if family == "qwen2_vl" else "Qwen3VLProcessor"
         processor["processor_class"] = kind
         (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder
+
+
+def _store_experts_as_on_hub(file: Path) -> None:
+    """Transpose them: transformers saves them as they are in memory."""
+    weights = {
+        name: tensor.mT.contiguous() if ".experts." in name else tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(weights, file, metadata={"format": "pt"})
 
 
 def tie(folder: Path) -> Path:
@@ -87,9 +105,13 @@ def _qwen2() -> Any:
     return Qwen2VLForConditionalGeneration._from_config(config, dtype=torch.float32)
 
 
-def _qwen3() -> Any:
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 
+
+def _qwen3(*, moe: bool = False) -> Any:
+    import transformers
+
+    family = "Qwen3VLMoe" if moe else "Qwen3VL"
     rope = {
         "rope_type": "default",
         "rope_theta": 1e4,
@@ -105,15 +127,22 @@ def _qwen3() -> Any:
         "num_position_embeddings": 64,
         "deepstack_visual_indexes": [0],
     }
-    config = Qwen3VLConfig(
-        text_config={**_common(), "head_dim": 32, "rope_parameters": rope},
-        vision_config=vision,
-        **_placeholders(),
+    text = {**_common(), "head_dim": 32, "rope_parameters": rope} | (_EXPERTS if moe else {})
+    config = getattr(transformers, f"{family}Config")(
+        text_config=text, vision_config=vision, **_placeholders()
     )
-    return Qwen3VLForConditionalGeneration._from_config(config, dtype=torch.float32)
+    model = getattr(transformers, f"{family}ForConditionalGeneration")
+    return model._from_config(config, dtype=torch.float32)
 
 
 def _text() -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     return Qwen2ForCausalLM._from_config(Qwen2Config(**_common()), dtype=torch.float32)
+
+
+def _experts() -> Any:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(**_common(), **_EXPERTS, head_dim=32)
+    return Qwen3MoeForCausalLM._from_config(config, dtype=torch.float32)

@@ -203,6 +203,10 @@ class ModelAdapter:
         ]
         yield from max(stacks, key=len, default=nn.ModuleList())
 
+    def tensor_plan(self, model: Any) -> dict[str, str]:
+        """The style of tensor parallelism of each kind of module, by its name (transformers)."""
+        return dict(model.tp_plan)
+
     def logits(self, model: Any, hidden: Tensor) -> Tensor:
         """float32[..., V], as the whole model computes them from its last hidden states.
 

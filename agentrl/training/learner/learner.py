@@ -28,7 +28,7 @@ from agentrl.training.learner.micro_batches import (
     shard_microbatches,
 )
 from agentrl.training.learner.optimizer import learning_rate
-from agentrl.training.learner.parallel.process_group import join
+from agentrl.training.learner.parallel.process_group import Parallelism, join
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
 from agentrl.weight_sync.engine_link import EngineLink
@@ -64,9 +64,14 @@ class Learner:
         rendezvous: str | None = None,
     ) -> None:
         self._config = config
-        self._rank = join(
-            rank, world_size, rendezvous, config.train.deadline_s, config.train.sequence_parallel
+        train = config.train
+        parallelism = Parallelism(
+            sequence=train.sequence_parallel,
+            tensor=train.tensor_parallel,
+            expert=train.expert_parallel,
+            replicas=train.replicas,
         )
+        self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
         self._models = LearnerModels(config, folder, self._rank)
         self._policy, self._model_adapter = self._models.policy, self._models.model_adapter
         self._algorithm = self._models.algorithm

@@ -10,7 +10,7 @@ from agentrl.config import OptimConfig
 from agentrl.training.learner.adamw import FusedAdamW
 from agentrl.training.learner.compact_adamw import CompactAdamW, Moments
 from agentrl.training.learner.parallel.process_group import Rank
-from agentrl.training.learner.parallel.sharding import local_shard, state_dtensor
+from agentrl.training.learner.parallel.sharding import local_shard, num_copies, state_dtensor
 
 
 class Optimizer:
@@ -47,6 +47,7 @@ class Optimizer:
         self._grad_clip = grad_clip
         # Views of the shards: a step changes the model itself.
         shards = {n: local_shard(p).detach() for n, p in self._parameters.items()}
+        self._copies = {n: num_copies(p) for n, p in self._parameters.items()}
         self._steps = dict.fromkeys(self._parameters, 0)
         self._adam: FusedAdamW | CompactAdamW
         offload = offload_moments and any(s.device.type != "cpu" for s in shards.values())
@@ -75,10 +76,9 @@ class Optimizer:
             them is not finite if the step was skipped.
         """
         gradients, stepped = self._take_gradients()
+        norms = torch._foreach_norm([*gradients.values()], 2, torch.float32) if gradients else ()
         squares = (
-            [n.square() for n in torch._foreach_norm(list(gradients.values()), 2, torch.float32)]
-            if gradients
-            else []
+            norm.square() / self._copies[name] for name, norm in zip(gradients, norms, strict=True)
         )
         sums = torch.stack([sum(squares, torch.zeros_like(loss)), loss.detach()])
         total, norm = self._rank.sum(sums)[1].item(), sums[0].sqrt().item()

@@ -15,7 +15,7 @@ from agentrl.policies.models.stored_weights import WeightSlice, open_files, open
 from agentrl.text import did_you_mean
 from agentrl.training.learner import activation_offload, lora_adapters, qlora
 from agentrl.training.learner.backbone import Backbone
-from agentrl.training.learner.parallel import sequence_parallel
+from agentrl.training.learner.parallel import model_parallel, sequence_parallel
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.parallel.sharding import (
     gather_full,
@@ -101,6 +101,7 @@ class ShardedModel(Generic[S]):
         self.image_token_cost = self.module.image_token_cost()
         quantized = self._lora is not None and self._lora.base == "nf4"
         self._quantized = qlora.layers(self.module) if quantized else {}
+        model_parallel.prepare(policy, model_adapter, rank.tensor_mesh, rank.expert_mesh)
         shard(
             self.module,
             self.module.layers(),

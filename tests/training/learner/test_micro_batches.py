@@ -78,7 +78,12 @@ def learned(items, config, packing, ranks=1):
     algorithm = load_algorithm(config)
     for number in range(ranks):
         rank = Rank(
-            number=number, world_size=ranks, device=torch.device("cpu"), mesh=None, owner=False
+            number=number,
+            world_size=ranks,
+            device=torch.device("cpu"),
+            mesh=None,
+            root_mesh=None,
+            owner=False,
         )
         for part in shard_microbatches(weighed, packing, KIT, rank):
             batch = part.batch

@@ -158,6 +158,15 @@ class QwenVL(ModelAdapter):
             patching=patching,
         )
 
+    def tensor_plan(self, model: Any) -> dict[str, str]:
+        """See `ModelAdapter`; for Qwen3-VL, for which there is none in 5.19, that of Qwen3."""
+        if plan := super().tensor_plan(model):
+            return plan
+        from transformers import Qwen3Config
+
+        own: dict[str, str] = Qwen3Config.base_model_tp_plan or {}
+        return {f"model.language_model.{name}": style for name, style in own.items()}
+
     def image_markup(self, image: Image) -> tuple[int, ...]:
         """The start token, one image token per square of patches, the end token."""
         tokens = (self.image_token_id,) * self.num_image_tokens(image)

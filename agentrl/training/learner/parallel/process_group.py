@@ -24,25 +24,45 @@ class Rank:
     world_size: int
     device: torch.device
     mesh: DeviceMesh
+    """[shards] the ranks that decoder layers are sharded over; [replicas, shards] with several
+    replicas (HSDP)."""
+    root_mesh: DeviceMesh
+    """As `mesh`, for the other weights, which a tensor-parallel group does not divide."""
     owner: bool
     """Whether this rank created the process group, and so destroys it."""
     slice: Slice | None = None
     """Its columns of every row under sequence parallelism; None without."""
+    tensor_mesh: DeviceMesh | None = None
+    """[ranks] that share decoder layers under tensor parallelism; None without."""
+    expert_mesh: DeviceMesh | None = None
+    """[ranks] that share experts under expert parallelism; None without."""
+    expert_shards: DeviceMesh | None = None
+    """As `mesh`, for the weights of experts."""
+
+    @property
+    def tensor(self) -> int:
+        """Number of ranks that share its decoder layers."""
+        return 1 if self.tensor_mesh is None else self.tensor_mesh.size()
+
+    @property
+    def _sharing(self) -> int:
+        """Number of ranks that work on the same rows."""
+        return self.slice.count if self.slice else self.tensor
 
     @property
     def group(self) -> int:
-        """Index of its sequence-parallel group: the ranks that work on the same rows."""
-        return self.number // (self.slice.count if self.slice else 1)
+        """Index of its group: the ranks that work on the same rows."""
+        return self.number // self._sharing
 
     @property
     def groups(self) -> int:
-        """Number of sequence-parallel groups, each with its own rows."""
-        return self.world_size // (self.slice.count if self.slice else 1)
+        """Number of groups, each with its own rows."""
+        return self.world_size // self._sharing
 
     @property
     def is_group_leader(self) -> bool:
         """True on one rank of each group, which counts what all of its ranks computed."""
-        return self.slice is None or self.slice.number == 0
+        return self.number % self._sharing == 0
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place."""
@@ -62,12 +82,29 @@ class Rank:
             dist.destroy_process_group()
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Parallelism:
+    """How many ranks work together in which way; neighboring ranks do."""
+
+    sequence: int = 1
+    """Ranks that share the tokens of a row."""
+    tensor: int = 1
+    """Ranks that share decoder layers."""
+    expert: int = 1
+    """Ranks that share experts."""
+    replicas: int = 1
+    """Copies of the weights."""
+
+
+_ALONE = Parallelism()
+
+
 def join(
     rank: int = 0,
     world_size: int = 1,
     rendezvous: str | None = None,
     deadline_s: float = 600.0,
-    sharing: int = 1,
+    parallelism: Parallelism = _ALONE,
 ) -> Rank:
     """Join the process group.
 
@@ -76,7 +113,7 @@ def join(
         world_size: number of ranks.
         rendezvous: `tcp://host:port` that rank 0 listens on; None for a single rank.
         deadline_s: timeout of every collective operation.
-        sharing: number of ranks that share the tokens of a row; divides `world_size`.
+        parallelism: how the ranks are divided.
     """
     # Under Ray each actor sees only its own accelerator; elsewhere every rank sees all of them.
     device = accelerators.device(rank)
@@ -93,14 +130,48 @@ def join(
             **where,
         )
     assert dist.get_world_size() == world_size, "another process group is open in this process"
+    return _placed(device, parallelism, deadline_s, owner=owner)
+
+
+def _placed(
+    device: torch.device, parallelism: Parallelism, deadline_s: float, *, owner: bool
+) -> Rank:
+    """This rank with its meshes, in the process group that is open."""
+    rank, replicas, sequence = dist.get_rank(), parallelism.replicas, parallelism.sequence
+    root_mesh, _ = _meshes(device, replicas, 1)
+    mesh, tensor_mesh, expert_shards, expert_mesh = root_mesh, None, None, None
+    if parallelism.tensor > 1:
+        mesh, tensor_mesh = _meshes(device, replicas, parallelism.tensor)
+    if parallelism.expert > 1:
+        expert_shards, expert_mesh = _meshes(device, replicas, parallelism.expert)
     return Rank(
         number=rank,
-        world_size=world_size,
+        world_size=dist.get_world_size(),
         device=device,
-        mesh=init_device_mesh(device.type, (world_size,)),
+        mesh=mesh,
+        root_mesh=root_mesh,
         owner=owner,
-        slice=_slice(rank, sharing, deadline_s) if sharing > 1 else None,
+        slice=_slice(rank, sequence, deadline_s) if sequence > 1 else None,
+        tensor_mesh=tensor_mesh,
+        expert_mesh=expert_mesh,
+        expert_shards=expert_shards,
     )
+
+
+def _meshes(
+    device: torch.device, replicas: int, sharing: int
+) -> tuple[DeviceMesh, DeviceMesh | None]:
+    """The mesh to shard over, and that of the neighbors that share layers if there are several."""
+    sizes = {
+        "replicas": replicas,
+        "shards": dist.get_world_size() // replicas // sharing,
+        "shared": sharing,
+    }
+    kept = {name: size for name, size in sizes.items() if size > 1 or name == "shards"}
+    whole = init_device_mesh(device.type, tuple(kept.values()), mesh_dim_names=tuple(kept))
+    if sharing == 1:
+        return whole, None
+    return whole[("replicas", "shards") if replicas > 1 else "shards"], whole["shared"]
 
 
 def _slice(rank: int, sharing: int, deadline_s: float) -> Slice:

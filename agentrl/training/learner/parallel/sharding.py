@@ -1,10 +1,13 @@
 """Sharding of a module's parameters (FSDP2), and gathering of full tensors."""
 
+import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -12,11 +15,10 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from agentrl.errors import ConfigError
 from agentrl.policies.models.stored_weights import WeightSlice
 from agentrl.training.learner.parallel.process_group import Rank
 
@@ -49,19 +51,23 @@ def shard(
     away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
     here = {*replicated}
     modules = [root]
-    if sum(p.numel() for p in root.parameters() if p not in here) >= _LAYERWISE:
+    large = sum(p.numel() for p in root.parameters() if p not in here) >= _LAYERWISE
+    if large or rank.tensor_mesh is not None:
         modules = [*layers, root]
-    for module in modules:
+    experts = {m for m in root.modules() if _on(rank.expert_mesh, m.parameters(recurse=False))}
+    for module in (*experts, *modules):
+        layer_mesh = rank.expert_shards if module in experts else rank.mesh
         wrapped = fully_shard(
             module,
-            mesh=rank.mesh,
+            mesh=rank.root_mesh if module is root else layer_mesh,
             mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
             offload_policy=away,
             ignored_params=here,
             reshard_after_forward=rank.world_size > 1 and module is not root,
         )
-        # Losses are already weighted over the global batch: gradients are summed, not averaged.
-        wrapped.set_gradient_divide_factor(1.0)
+        # Losses are already weighted over the global batch: gradients are summed, not averaged,
+        # except over the ranks of a tensor-parallel group, which compute the same ones.
+        wrapped.set_gradient_divide_factor(float(rank.tensor) if module is root else 1.0)
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
     device = "cpu" if offload else rank.device
@@ -72,6 +78,11 @@ def shard(
     # The first gather may move the shards to padded storage; later ones leave them in place.
     root.unshard()  # type: ignore[operator]
     root.reshard()  # type: ignore[operator]
+
+
+def _on(mesh: DeviceMesh | None, parameters: Iterator[nn.Parameter]) -> bool:
+    """Whether there are parameters that are divided over a mesh."""
+    return any(isinstance(p, DTensor) and p.device_mesh == mesh for p in parameters)
 
 
 def reshard(root: nn.Module) -> None:
@@ -86,6 +97,15 @@ def local_shard(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def num_copies(tensor: Tensor) -> int:
+    """Number of ranks with the same shard of a parameter; a plain tensor is the rank's own."""
+    if not isinstance(tensor, DTensor):
+        return 1
+    dims = zip(tensor.device_mesh.shape, tensor.placements, strict=True)
+    shards = math.prod(size for size, place in dims if not place.is_replicate())
+    return dist.get_world_size() // shards
+
+
 @torch.no_grad()
 def gather_full(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """The full tensor, gathered from every rank's shard; a collective call.
@@ -96,7 +116,13 @@ def gather_full(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """
     shard = local_shard(like).detach()
     found = as_dtensor(shard if dtype is None else shard.to(dtype), like)
-    return found.full_tensor() if isinstance(found, DTensor) else found
+    if not isinstance(found, DTensor):
+        return found
+    for dim in range(found.device_mesh.ndim):  # torch warns of gathering over several at once
+        placements = [*found.placements]
+        placements[dim] = Replicate()
+        found = found.redistribute(placements=placements)
+    return found.to_local()
 
 
 def as_dtensor(shard: Tensor, like: Tensor) -> Tensor:
@@ -126,11 +152,10 @@ def state_dtensor(shard: Tensor, like: Tensor) -> Tensor:
         return shard
     shape = like.shape
     if shard.shape[1:] != like.to_local().shape[1:]:
-        if not all(p.is_shard(0) or p.is_replicate() for p in like.placements):
-            raise ConfigError(
-                f"optim.moments=8bit: weights must be sharded by rows, not {like.placements}"
-            )
-        shape = torch.Size((like.shape[0], *shard.shape[1:]))
+        # Matrices; tensor parallelism may divide their columns.
+        dims = zip(like.device_mesh.shape, like.placements, strict=True)
+        parts = math.prod(size for size, place in dims if place.is_shard(1))
+        shape = torch.Size((like.shape[0], shard.shape[1] * parts))
     strides = torch.empty(shape, device="meta").stride()
     meta = TensorMeta(shape, strides, shard.dtype)
     spec = DTensorSpec(like.device_mesh, like.placements, meta)

@@ -1,0 +1,163 @@
+"""Tensor and expert parallelism, by the plans that transformers has for families of models.
+
+A plan names a style for each kind of module: `colwise` gives a rank some of a layer's outputs,
+`rowwise` some of its inputs. The styles and the dispatch of tokens to experts are transformers'
+(`transformers.distributed.tensor_parallel`); FSDP, loading and checkpoints are ours, and see
+DTensors.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from agentrl.config import ModelConfig
+from agentrl.errors import ConfigError, boundary
+from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
+from agentrl.policies.models.model_source import is_on_hub, resolve_model
+
+_LAYER = ".layers.*."
+_SHARED_NORMS = "replicated_with_grad_allreduce"
+"""Of norms of single heads: each rank computes the gradient of its own heads."""
+
+
+def prepare(
+    policy: nn.Module,
+    model_adapter: ModelAdapter,
+    tensor: DeviceMesh | None,
+    experts: DeviceMesh | None,
+) -> None:
+    """Divide the decoder of a Hugging Face model over ranks, in place.
+
+    Args:
+        policy: parameters may be on the meta device; those that are divided become DTensors.
+        model_adapter: adapter of the model's family.
+        tensor: [T] the ranks that share decoder layers; None if none do.
+        experts: [E] the ranks that share experts; None if none do.
+
+    Raises:
+        ConfigError: see `check`.
+    """
+    from transformers.distributed.tensor_parallel import apply_expert_parallelism
+
+    num_experts = experts.size() if experts is not None else 1
+    check(policy, model_adapter, tensor.size() if tensor is not None else 1, num_experts)
+    if tensor is not None:
+        with boundary(ConfigError, f"train.tensor_parallel={tensor.size()}"):
+            _apply(policy, _tensor_plan(policy, model_adapter), tensor)
+    if experts is not None:
+        model: Any = policy
+        with boundary(ConfigError, f"train.expert_parallel={num_experts}"):
+            apply_expert_parallelism(policy, experts, tensor, model.ep_plan)
+
+
+def check_model(model: ModelConfig, tensor: int, experts: int) -> None:
+    """`check` a configured model; models on the hub are not downloaded for it."""
+    if is_on_hub(model):
+        return
+    with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
+        folder = resolve_model(model, 0, Path(scratch) / "tiny")
+        check(load_on_meta(folder), adapter_for(folder, model.adapter), tensor, experts)
+
+
+def check(policy: nn.Module, model_adapter: ModelAdapter, tensor: int, experts: int) -> None:
+    """Check that a model can be divided; it may be on the meta device.
+
+    Args:
+        policy: a Hugging Face model.
+        model_adapter: adapter of the model's family.
+        tensor: number of ranks that share decoder layers.
+        experts: number of ranks that share experts.
+
+    Raises:
+        ConfigError: transformers has no plan for its family, or its sizes cannot be divided.
+    """
+    model: Any = policy
+    settings = model.config.get_text_config()
+    family = f"models of the family {settings.model_type!r}"
+    if experts > 1:
+        if "ep_dispatch_experts" not in model.ep_plan.values():  # others need the same rows
+            raise ConfigError(
+                f"train.expert_parallel={experts}: transformers has no plan for the experts of "
+                f"{family}; set train.expert_parallel=1"
+            )
+        # Some families name it otherwise.
+        count = getattr(settings, "num_experts", None) or settings.num_local_experts
+        _check_divides("train.expert_parallel", experts, count, "experts")
+    if tensor == 1:
+        return
+    plan = _tensor_plan(policy, model_adapter)
+    # Styles of single parameters: those of experts.
+    if not plan or plan.keys() & {_kind(name) for name, _ in policy.named_parameters()}:
+        raise ConfigError(
+            f"train.tensor_parallel={tensor}: transformers has no plan for {family}; set "
+            "train.tensor_parallel=1"
+        )
+    if model.ep_plan and experts == 1:
+        raise ConfigError(
+            f"train.tensor_parallel={tensor}: the experts of {family} are not divided by tensors; "
+            f"set train.expert_parallel to {tensor} or a multiple of it"
+        )
+    _check_divides("train.tensor_parallel", tensor, settings.num_attention_heads, "attention heads")
+    _check_divides(
+        "train.tensor_parallel", tensor, settings.num_key_value_heads, "heads of keys and values"
+    )
+    _check_divides(
+        "train.tensor_parallel", tensor, settings.intermediate_size, "intermediate features"
+    )
+
+
+def _check_divides(key: str, value: int, count: int, what: str) -> None:
+    if count % value:
+        raise ConfigError(f"{key}={value} must divide the model's {count} {what}")
+
+
+def _tensor_plan(policy: nn.Module, model_adapter: ModelAdapter) -> dict[str, str]:
+    """The style of each kind of module, by its name with `*` for numbers; empty without a plan."""
+    model: Any = policy
+    # The output head is not divided: it may be tied, and computes sampled positions only.
+    plan = {n: style for n, style in model_adapter.tensor_plan(policy).items() if _LAYER in f".{n}"}
+    experts = tuple(model.ep_plan)
+    plan = {name: style for name, style in plan.items() if not name.startswith(experts)}
+    names = {_kind(name) for name, _ in policy.named_modules()}
+    for name in [name for name in plan if name.endswith(".q_proj")]:
+        # transformers 5.19 leaves them out for Qwen3-VL-MoE.
+        for norm in ("q_norm", "k_norm"):
+            if (found := name.removesuffix("q_proj") + norm) in names:
+                plan.setdefault(found, _SHARED_NORMS)
+    return plan
+
+
+def _kind(name: str) -> str:
+    from transformers.distributed.tensor_parallel import replace_layer_number_by_wildcard
+
+    found: str = replace_layer_number_by_wildcard(name)
+    return found
+
+
+def _apply(policy: nn.Module, plan: dict[str, str], mesh: DeviceMesh) -> None:
+    from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
+
+    for name, module in list(policy.named_modules()):
+        if (named := plan.get(_kind(name))) is None:
+            continue
+        style = ALL_PARALLEL_STYLES[named]
+        for part in _parts(module, named):
+            for own, _ in list(part.named_parameters(recurse=False)):
+                style.validate_param(part, own, mesh, parameter_name=f"{name}.{own}")
+                style.shard_param(part, own, mesh)
+            style.install_forward(part, mesh)
+
+
+def _parts(module: nn.Module, style: str) -> Iterator[nn.Module]:
+    """The layers that the style of a module is for: a layer with an adapter consists of three."""
+    if not hasattr(module, "base_layer"):
+        yield module
+        return
+    adapted: Any = module
+    yield adapted.base_layer
+    # The adapter's other matrix is replicated: its inputs or its outputs are the adapter's rank.
+    yield (adapted.lora_B if style.startswith("colwise") else adapted.lora_A)["default"]
