@@ -68,10 +68,20 @@ _importing = threading.RLock()
 """Held while a file is imported: another thread must not see a half-initialized module."""
 
 
+_roots: list[Path] = []
+
+
+def look_below(root: Path) -> None:
+    """Look for files of absolute paths also below a folder, into which they were copied."""
+    _roots.append(root)
+
+
 def _find_file(where: str) -> Path | None:
     # As for modules: the current folder first, then that of the configuration, via sys.path.
     file = _expanded(where)
-    candidates = (Path(folder, file).resolve() for folder in ("", *sys.path))
+    copies = [Path(root, *file.parts[1:]) for root in _roots if file.is_absolute()]
+    places = (*(Path(folder, file) for folder in ("", *sys.path)), *copies)
+    candidates = (place.resolve() for place in places)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 

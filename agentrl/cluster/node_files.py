@@ -7,6 +7,7 @@ same files under the same path, as on a common disk, uses them.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -18,6 +19,11 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import ClusterError
 
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 5 * 10**9
+MAX_FILES = 20_000
+"""Limits of a folder with files of the user."""
 _CHUNK = 64 << 20
 """Bytes that travel at once."""
 _SAMPLE = 1 << 20
@@ -35,11 +41,18 @@ class NodeFiles:
     Args:
         nodes: of the cluster that this process has joined.
         deadline_s: for one file or folder.
+        weight_folders: where nodes without room in shared memory put new weights, by node id.
     """
 
-    def __init__(self, nodes: Iterable[Node], deadline_s: float) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        deadline_s: float,
+        weight_folders: Mapping[str, Path],
+    ) -> None:
         self._nodes = {node.id: node for node in nodes}
         self._deadline_s = deadline_s
+        self._weight_folders = weight_folders
         self._actors: dict[str, Any] = {}
 
     def share(
@@ -50,40 +63,95 @@ class NodeFiles:
         keep: bool = False,
         to: Collection[str] | None = None,
         weights: bool = True,
+        names: Sequence[str] | None = None,
     ) -> dict[str, Path]:
         """Let nodes have a file or folder.
 
         Args:
             path: absolute.
             source: the node where it is.
+            names: the files of a folder that matter, with limits to their number and size; None
+                for all, without limits.
             keep: whether copies outlive the job, for the next one, and are found by their content;
-                otherwise a copy replaces earlier ones whose names begin alike (`version-1`,
-                `version-2`) and is in shared memory if there is any.
+                otherwise it and its copies replace earlier ones whose names begin alike
+                (`version-1`, `version-2`), copies are in shared memory if there is any, and its
+                folder is removed with them.
             to: ids of the nodes that need it; None for all.
             weights: whether they need the weights in it, too.
 
         Returns:
-            Its path on each node, by the node's id.
+            Its path on each of them and on `source`, by the node's id.
 
         Raises:
-            ClusterError: it could not be read or written, or not in time.
+            ClusterError: it could not be read or written, or not in time, or is too large.
         """
+        if not keep:
+            self._ask({source.id: self._actor(source.id).own.remote(path)})
+        asked = self._nodes if to is None else {source.id, *to}
         listings = {
             n: listing if weights else _without_weights(listing)
-            for n, listing in self._list(path).items()
-            if to is None or n in to or n == source.id
+            for n, listing in self._list(path, asked, names).items()
         }
         wanted = listings[source.id]
         if wanted is None:
             raise ClusterError(f"{path} does not exist on node {source.address}")
         places = {n: path for n, listing in listings.items() if listing == wanted}
         copies = {n: self._actor(n) for n in listings if n not in places}
-        found = self._ask({n: a.prepare.remote(path.name, wanted, keep) for n, a in copies.items()})
+        found = self._ask(
+            {
+                n: actor.prepare.remote(path.name, wanted, keep, names is not None)
+                for n, actor in copies.items()
+            }
+        )
         missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
         if missing:
+            if names is not None:
+                self._check_size(path, wanted, missing)
             self._send(path, wanted, self._actor(source.id), missing)
             self._ask({n: actor.finish.remote() for n, actor in missing.items()})
         return places | {n: place for n, (place, _) in found.items()}
+
+    def _check_size(self, path: Path, wanted: Listing, targets: Iterable[str]) -> None:
+        size = sum(int(fingerprint.partition(" ")[0]) for fingerprint in wanted.values())
+        where = ", ".join(self._nodes[n].address for n in targets)
+        if size > MAX_BYTES or len(wanted) > MAX_FILES:
+            raise ClusterError(
+                f"{path} is needed on {where}, and has more than {MAX_BYTES / 1e9:g} GB or "
+                f"{MAX_FILES} files, which are not copied. Put it there under the same path, or on "
+                "a common disk; or move the files that the job names, and those beside them that "
+                "they use, into a folder of their own"
+            )
+        log.warning("copying %s (%d files, %.1f MB) to %s", path, len(wanted), size / 1e6, where)
+
+    def mirror(
+        self, folders: Mapping[Path, Sequence[str]], source: Node, to: Collection[str]
+    ) -> dict[str, Path]:
+        """Let nodes have files of several folders, below one root.
+
+        Args:
+            folders: absolute paths on `source`, none in another one, with the names of their files.
+            source: the node where they are.
+            to: ids of the nodes that need them.
+
+        Returns:
+            By node id, for each that does not have all of them under the same paths: a folder
+            below which it does.
+
+        Raises:
+            ClusterError: as `share`.
+        """
+        places = {
+            folder: self.share(folder, source, keep=True, to=to, names=names)
+            for folder, names in folders.items()
+        }
+        lacking = {n for folder, of in places.items() for n, place in of.items() if place != folder}
+        roots: dict[str, Path] = self._ask(
+            {
+                n: self._actor(n).mirror.remote({folder: of[n] for folder, of in places.items()})
+                for n in lacking
+            }
+        )
+        return roots
 
     def bring(self, path: Path, source: Node, target: Node, to: Path) -> None:
         """Move the files of a folder to another node, into a folder that may have others already.
@@ -111,13 +179,15 @@ class NodeFiles:
 
     def without(self, path: Path, source: Node) -> set[str]:
         """The ids of the nodes that do not have this file or folder of a node."""
-        listings = self._list(path)
+        listings = self._list(path, self._nodes)
         return {n for n, listing in listings.items() if listing != listings[source.id]}
 
-    def _list(self, path: Path) -> dict[str, Listing | None]:
+    def _list(
+        self, path: Path, nodes: Iterable[str], names: Sequence[str] | None = None
+    ) -> dict[str, Listing | None]:
         """What each node has under a path."""
         found: dict[str, Listing | None] = self._ask(
-            {n: self._actor(n).list.remote(path) for n in self._nodes}
+            {n: self._actor(n).list.remote(path, names) for n in nodes}
         )
         return found
 
@@ -140,7 +210,8 @@ class NodeFiles:
 
         if node_id not in self._actors:
             options = ray_cluster.on_node(node_id)
-            self._actors[node_id] = ray.remote(FilesOfNode).options(**options).remote()
+            remote = ray.remote(FilesOfNode).options(**options)
+            self._actors[node_id] = remote.remote(self._weight_folders.get(node_id))
         return self._actors[node_id]
 
     def _ask(self, calls: dict[str, Any]) -> dict[str, Any]:
@@ -172,21 +243,38 @@ class NodeFiles:
 
 
 class FilesOfNode:
-    """Reads and writes files of the node on which it runs."""
+    """Reads and writes files of the node on which it runs.
 
-    def __init__(self) -> None:
+    Args:
+        weights: the folder for new weights; None for shared memory if there is any.
+    """
+
+    def __init__(self, weights: Path | None = None) -> None:
+        self._weights = weights
         self._folder: Path | None = None
+        self._owned: set[Path] = set()
         self._partial = self._target = Path()
         self._names: Sequence[str] = ()
 
-    def list(self, path: Path) -> Listing | None:
-        """Fingerprints of a file or of all files in a folder; None if there is none."""
+    def list(self, path: Path, names: Sequence[str] | None = None) -> Listing | None:
+        """Fingerprints of a file or of the files in a folder; None if there is none.
+
+        Args:
+            path: of the file or folder.
+            names: the files of the folder that matter; all must be there. None for all files.
+        """
         if path.is_file():
             return {".": _fingerprint(path)}
         if not path.is_dir():
             return None
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return {str(file.relative_to(path)): _fingerprint(file) for file in files}
+        if names is None:
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+        else:
+            files = [path / name for name in names]
+            if not all(file.is_file() for file in files):
+                return None
+        whole = names is not None
+        return {str(file.relative_to(path)): _fingerprint(file, whole) for file in files}
 
     def read(self, path: Path, offset: int) -> tuple[bytes, int]:
         """A chunk of a file, and the file's size."""
@@ -194,8 +282,22 @@ class FilesOfNode:
             file.seek(offset)
             return file.read(_CHUNK), os.fstat(file.fileno()).st_size
 
-    def prepare(self, name: str, wanted: Listing, keep: bool) -> tuple[Path, bool]:
-        """Make room for a copy: its path, and whether it is there already."""
+    def own(self, path: Path) -> None:
+        """Remove earlier versions of what was written here, and in the end its folder."""
+        self._owned.add(path.parent)
+        _remove_earlier(path)
+
+    def prepare(
+        self, name: str, wanted: Listing, keep: bool, exact: bool = False
+    ) -> tuple[Path, bool]:
+        """Make room for a copy: its path, and whether it is there already.
+
+        Args:
+            name: of the file or folder.
+            wanted: what `list` has found at the source.
+            keep: see `NodeFiles.share`.
+            exact: whether `list` was given names.
+        """
         if keep:
             digest = hashlib.blake2b(repr(sorted(wanted.items())).encode(), digest_size=8)
             folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
@@ -205,9 +307,9 @@ class FilesOfNode:
             self._target = folder / digest.hexdigest() / name
         else:
             self._target = self._memory() / name
-            for older in self._memory().glob(f"{name.partition('-')[0]}-*"):
-                _remove(older)
-        if self.list(self._target) == wanted:
+            _remove_earlier(self._target)
+        # Code that was copied may have written other files beside it.
+        if self.list(self._target, [*wanted] if exact else None) == wanted:
             return self._target, True
         self._partial = self._target.with_name(f".{name}.{os.getpid()}.partial")
         _remove(self._partial)
@@ -245,6 +347,16 @@ class FilesOfNode:
                 file.replace(place)
         _remove(self._partial)
 
+    def mirror(self, places: Mapping[Path, Path]) -> Path:
+        """A new folder in which other folders are linked below paths of theirs elsewhere."""
+        root = Path(tempfile.mkdtemp(prefix="agentrl-files-"))
+        self._owned.add(root)
+        for folder, place in places.items():
+            link = Path(root, *folder.parts[1:])
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(place)
+        return root
+
     def remove(self, path: Path) -> None:
         """Remove a file or folder, if there is one."""
         _remove(path)
@@ -253,24 +365,29 @@ class FilesOfNode:
         """A folder in shared memory, or for temporary files."""
         if self._folder is None:
             memory = Path("/dev/shm")
-            root = memory if os.access(memory, os.W_OK) else tempfile.gettempdir()
+            root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+            root = self._weights or root
             self._folder = Path(tempfile.mkdtemp(prefix=f"{_MEMORY}{os.getpid()}-", dir=root))
+            self._owned.add(self._folder)
         return self._folder
 
     def close(self) -> None:
-        """Remove the copies in shared memory."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove what has been made for this job."""
+        for folder in self._owned:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fingerprint(file: Path) -> str:
-    """The size of a file, and a digest of its beginning and end."""
+def _fingerprint(file: Path, whole: bool = False) -> str:
+    """The size of a file, and a digest of its beginning and end, or of all of it."""
     digest = hashlib.blake2b(digest_size=16)
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size
-        digest.update(opened.read(_SAMPLE))
-        opened.seek(max(0, size - _SAMPLE))
-        digest.update(opened.read())
+        if whole:
+            hashlib.file_digest(opened, lambda: digest)
+        else:
+            digest.update(opened.read(_SAMPLE))
+            opened.seek(max(0, size - _SAMPLE))
+            digest.update(opened.read())
     return f"{size} {digest.hexdigest()}"
 
 
@@ -278,6 +395,13 @@ def _without_weights(listing: Listing | None) -> Listing | None:
     if listing is None:
         return None
     return {n: mark for n, mark in listing.items() if not n.endswith((".safetensors", ".bin"))}
+
+
+def _remove_earlier(path: Path) -> None:
+    """Remove what is beside a path and has a name that begins alike, up to its number."""
+    for other in path.parent.glob(f"{path.name.partition('-')[0]}-*"):
+        if other != path:
+            _remove(other)
 
 
 def _remove(path: Path) -> None:

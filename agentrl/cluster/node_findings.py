@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agentrl.accelerators import MachineAccelerators
-from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space
+from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Room, Space
 from agentrl.cluster.placement import Node
+from agentrl.errors import ConfigError
 from agentrl.findings import Finding, note, ok, wrong
 from agentrl.text import pluralize
 
+log = logging.getLogger(__name__)
+
 _GIB = 1 << 30
+_ENLARGE_SHM = "enlarge /dev/shm (docker run --shm-size, or mount -o remount,size=... /dev/shm)"
 _MIN_SHM = 1 * _GIB
 _MIN_DISK = 5 * _GIB
 _MAX_CLOCK_OFFSET_S = 1.0
@@ -102,8 +107,44 @@ def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
     return ", ".join(f"{cards.count(c)} x {described(c)}" for c in kinds) or "none usable by torch"
 
 
+def weights_folder(node: Node, room: Room, needed: int, what: str) -> Path | None:
+    """Where a node puts new weights if they do not fit into its shared memory; None if they do.
+
+    Args:
+        node: as Ray knows it.
+        room: its free space.
+        needed: bytes.
+        what: needs them, for messages.
+
+    Raises:
+        ConfigError: they do not fit into the folder of temporary files either.
+    """
+    if room.shm is not None and room.shm.free >= needed:
+        return None
+    shm = "there is no /dev/shm" if room.shm is None else f"{_megabytes(room.shm)} in /dev/shm"
+    detail = (
+        f"{node.address}: {what} need {needed / 1e6:,.0f} MB; {shm}, "
+        f"{_megabytes(room.temporary)} in {room.temporary_folder}"
+    )
+    if room.temporary.free < needed:
+        raise ConfigError(f"{detail}. Free some space, or {_ENLARGE_SHM}")
+    if room.shm is not None:
+        folder = room.temporary_folder
+        log.warning(
+            "%s; they pass through %s, which is slower. To avoid it, %s",
+            detail,
+            folder,
+            _ENLARGE_SHM,
+        )
+    return Path(room.temporary_folder)
+
+
+def _megabytes(space: Space) -> str:
+    return f"{space.free / 1e6:,.0f} MB are free"
+
+
 def _check_shm(shm: Space, model_bytes: int | None) -> Finding:
-    fix = "enlarge it (docker run --shm-size, or mount -o remount,size=... /dev/shm)"
+    fix = _ENLARGE_SHM
     if model_bytes is not None and shm.free < model_bytes:
         return wrong("/dev/shm", f"{shm}; the model has {model_bytes / _GIB:.1f} GiB", fix)
     if shm.free < _MIN_SHM:
@@ -134,8 +175,8 @@ def _check_model(model: str, here: int | None, driver: int | None) -> Finding:
 def _check_runs(report: NodeReport, folder: str) -> Finding:
     if report.sees_runs:
         return ok("folder of runs", f"{folder} is the driver's")
-    detail = f"{folder} is not the driver's: episodes are sent there, but ranks need it"
-    return note("folder of runs", detail, "mount it, or let only engines run on this node")
+    detail = f"{folder} is not the driver's: episodes and checkpoints are sent there"
+    return note("folder of runs", detail, "mount it, to save the way over the network")
 
 
 def _check_clock(clock: Clock) -> Finding:

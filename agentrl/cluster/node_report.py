@@ -65,6 +65,16 @@ class NodeReport:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class Room:
+    """Where a node can put weights for its engines."""
+
+    shm: Space | None
+    """/dev/shm, where there is one."""
+    temporary: Space
+    temporary_folder: str
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class Clock:
     """How far a node's clock is ahead of the driver's, in seconds, give or take `bound_s`."""
 
@@ -79,8 +89,7 @@ class Clock:
 
 def examine(question: ReportRequest) -> NodeReport:
     """Report on the machine that this process runs on."""
-    folder = tempfile.gettempdir()
-    shm = Path("/dev/shm")
+    found_room = room()
     try:
         found: MachineAccelerators | str = accelerators.of_machine(question.deadline_s)
     except RuntimeError as error:
@@ -90,11 +99,21 @@ def examine(question: ReportRequest) -> NodeReport:
         cores=cores(),
         memory=_memory(),
         accelerators=found,
-        shm=_space(shm) if shm.is_dir() else None,
-        temporary=_space(folder),
-        temporary_folder=folder,
+        shm=found_room.shm,
+        temporary=found_room.temporary,
+        temporary_folder=found_room.temporary_folder,
         model_bytes=weight_bytes(question.model) if question.model else None,
         sees_runs=question.nonce is not None and _reads(*question.nonce),
+    )
+
+
+def room() -> Room:
+    """Free space of the machine that this process runs on."""
+    folder, shm = tempfile.gettempdir(), Path("/dev/shm")
+    return Room(
+        shm=_space(shm) if os.access(shm, os.W_OK) else None,
+        temporary=_space(folder),
+        temporary_folder=folder,
     )
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from typing import Any
 from agentrl import accelerators
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_files import NodeFiles
+from agentrl.cluster.node_findings import weights_folder
+from agentrl.cluster.node_report import room
+from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Layout, Node, Slot
 from agentrl.errors import ClusterError
 
@@ -91,6 +94,7 @@ class Reservation:
         self._bundles = {slot: index for index, slot in enumerate(self._users)}
         self._group: Any = None
         self._files: NodeFiles | None = None
+        self._weight_folders: dict[str, Path] = {}
         self._deadline_s = deadline_s
         if self._bundles and all(slot.node.id for slot in self._bundles):
             self._group = self._reserve(deadline_s)
@@ -129,6 +133,11 @@ class Reservation:
             wanted = {"num_gpus": share}
         return {"num_cpus": 0, "scheduling_strategy": strategy, **wanted}
 
+    @property
+    def has_other_nodes(self) -> bool:
+        """Whether engines, ranks or phones are on other nodes than this process."""
+        return self._files_beyond(self.layout.nodes[0]) is not None
+
     def share(
         self,
         path: Path,
@@ -156,6 +165,46 @@ class Reservation:
         nodes = (slot.node for slot in slots) if without_weights is None else without_weights
         to, weights = {node.id for node in nodes}, without_weights is None
         return SharedPath(path, files.share(path, source, keep=keep, to=to, weights=weights))
+
+    def place_weights(self, needed: int, what: str) -> Path | None:
+        """Find room for new weights on the nodes of rank 0 and of all engines.
+
+        Args:
+            needed: bytes on each node.
+            what: needs them, for messages.
+
+        Returns:
+            Where rank 0 must write them, if not in shared memory.
+
+        Raises:
+            ConfigError: see `weights_folder`.
+            ClusterError: a node did not answer.
+        """
+        slots = (*self.layout.ranks[:1], *self.layout.engines)
+        nodes = list(dict.fromkeys(slot.node for slot in slots))
+        for reply in ask_nodes(nodes, room, self._deadline_s):
+            if reply.result is None:
+                raise ClusterError(f"node {reply.node.address}: {reply.error}")
+            folder = weights_folder(reply.node, reply.result, needed, what)
+            if folder is not None:
+                self._weight_folders[reply.node.id] = folder
+        return self._weight_folders.get(nodes[0].id)
+
+    def mirror(self, folders: Mapping[Path, Sequence[str]]) -> dict[str, Path]:
+        """Let the nodes of engines, ranks and phones have files of this process's node.
+
+        Args:
+            folders: absolute, with the names of their files.
+
+        Returns:
+            By its id, for each node that lacks some: a folder below which all have their paths.
+
+        Raises:
+            ClusterError: see `NodeFiles.mirror`.
+        """
+        here = self.layout.nodes[0]
+        files = self._files_beyond(here)
+        return {} if files is None else files.mirror(folders, here, self._nodes_in_use())
 
     def forget(self, shared: SharedPath) -> None:
         """Remove the copies that `share` has made."""
@@ -193,14 +242,19 @@ class Reservation:
             file.flush()
             return files.without(Path(file.name), here)
 
-    def _files_beyond(self, source: Node) -> NodeFiles | None:
-        """The files of all nodes of the job; None if all of it is on one node."""
+    def _nodes_in_use(self) -> dict[str, Node]:
+        """The nodes of engines, ranks and phones, by id."""
         slots = (*self.layout.engines, *self.layout.ranks)
-        nodes = {node.id: node for node in (*(slot.node for slot in slots), *self.layout.phones)}
-        if nodes.keys() <= {source.id}:
+        return {node.id: node for node in (*(slot.node for slot in slots), *self.layout.phones)}
+
+    def _files_beyond(self, source: Node) -> NodeFiles | None:
+        """The files of all nodes of the job; None if all of it is on this process's node."""
+        here, users = self.layout.nodes[0], self._nodes_in_use()
+        if source.id == here.id and users.keys() <= {here.id}:
             return None
         if self._files is None:
-            self._files = NodeFiles([self.layout.nodes[0], *nodes.values()], self._deadline_s)
+            nodes = [here, *users.values()]
+            self._files = NodeFiles(nodes, self._deadline_s, self._weight_folders)
         return self._files
 
     def release(self) -> None:

@@ -44,7 +44,7 @@ def open_table(data: str, selection: Selection | None = None) -> Table:
 def split_in(data: str) -> tuple[str, str | None]:
     """`owner/name` and `split` of `owner/name@split`; None without one."""
     found = _AT_SPLIT.fullmatch(data)
-    if found is None or _here(data) is not None:
+    if found is None or find_local(data) is not None:
         return data, None
     return found[1], found[2]
 
@@ -65,7 +65,7 @@ def _found(data: str) -> Path | None:
     Raises:
         ConfigError: it looks like a file, but does not exist.
     """
-    path = _here(data)
+    path = find_local(data)
     if path is None and (
         data.startswith((".", "/", "~")) or data.endswith(FILES) or data.count("/") > 1
     ):
@@ -75,7 +75,12 @@ def _found(data: str) -> Path | None:
     return path
 
 
-def _here(data: str) -> Path | None:
+def find_local(data: str) -> Path | None:
+    """The file or folder of this path, in the current folder or on `sys.path`, if there is one.
+
+    Raises:
+        ConfigError: it is not a valid path.
+    """
     # Folders of installed libraries could match a hub id.
     libraries = tuple(sysconfig.get_paths().values())
     for folder in ("", *(entry for entry in sys.path if not entry.startswith(libraries))):

@@ -55,6 +55,7 @@ class RolloutWorker:
         phones: the pool shared by the workers; None if this process has its own phones.
         version: version of the weights in `folder`, in training steps.
         borrowed: plays instead of the configured engine; None opens that.
+        digest: recorded with episodes; None for that of `config`.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class RolloutWorker:
         phones: SharedPhones | None = None,
         version: int = 0,
         borrowed: TokenEngine | None = None,
+        digest: str | None = None,
     ) -> None:
         self._borrowed = borrowed
-        self._config = config
+        self._config, self._digest = config, digest
         self._folder = folder
         self._run = run
         self._share = share
@@ -112,7 +114,7 @@ class RolloutWorker:
                 frames=self._config.run.frames,
                 mask=self._config.devices.mask,
                 writer=f"rollout{self._share[0]}",
-                config=self._config.digest(),
+                config=self._digest or self._config.digest(),
             )
             self._run_exit.callback(self._recorder.close)
         else:
@@ -137,7 +139,11 @@ class RolloutWorker:
         self._live = None
 
     async def switch(
-        self, config: Config, run: Path | None, phones: SharedPhones | None = None
+        self,
+        config: Config,
+        run: Path | None,
+        phones: SharedPhones | None = None,
+        digest: str | None = None,
     ) -> int:
         """Play another environment from now on, with the same engine and weights.
 
@@ -145,6 +151,7 @@ class RolloutWorker:
             config: the job, which may have another environment, rewards, evaluation and run.
             run: see the class.
             phones: see the class.
+            digest: see the class.
 
         Returns:
             See `start`.
@@ -154,6 +161,7 @@ class RolloutWorker:
         """
         await self.finish()
         self._config, self._run, self._phones = config, run, phones
+        self._digest = digest
         self.progress, self._failures = CollectionProgress(), FailureLog()
         return await self.start()
 

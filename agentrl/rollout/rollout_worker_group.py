@@ -5,11 +5,10 @@ import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
-from agentrl import config as configuration
 from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Layout, plan_layout
@@ -19,6 +18,7 @@ from agentrl.errors import EngineError
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress
+from agentrl.rollout.job_files import JobFiles, JobOnNode
 from agentrl.rollout.phone_hosts import find_phone_hosts, nodes_of_hosts
 from agentrl.rollout.recorded_run import OpenedRun, RecordedRun, RunOnNodes
 from agentrl.rollout.rollout_worker import RolloutWorker
@@ -65,7 +65,7 @@ class RolloutWorkerGroup:
         reservation: where the workers are.
         run: what they record.
         owns_reservation: whether to release it at the end.
-        tree: the configuration.
+        files: the configuration, and what it names.
         folder: the model's; None if only scripted players or a server's model play.
     """
 
@@ -79,7 +79,7 @@ class RolloutWorkerGroup:
         run: RunOnNodes,
         *,
         owns_reservation: bool,
-        tree: dict[str, Any],
+        files: JobFiles,
         folder: Path | None,
     ) -> None:
         self._actors, self._folder = actors, folder
@@ -87,7 +87,7 @@ class RolloutWorkerGroup:
         """The workers that play, if they are not the actors."""
         self._phones, self._run = dict(phones), run
         self._reservation, self._owns_reservation = reservation, owns_reservation
-        self._tree, self._settings = tree, settings
+        self._files, self._settings = files, settings
         self._publish_deadline_s = publish_deadline_s
         self._start_s = settings.start_deadline_s
         self._in_flight = [1] * len(actors)
@@ -105,7 +105,7 @@ class RolloutWorkerGroup:
     async def _open_players(self) -> None:
         if _plays_apart(self._phones, self._reservation.layout):
             self._others = await asyncio.to_thread(
-                _start_players, self._tree, self._folder, self._phones, self._actors,
+                _start_players, self._files, self._folder, self._phones, self._actors,
                 self._reservation, self._run,
             )  # fmt: skip
 
@@ -125,17 +125,23 @@ class RolloutWorkerGroup:
     async def switch(self, config: Config, run: Path | None) -> None:
         """See RolloutWorker.switch."""
         await self.finish()
-        tree, layout = config.to_dict(), self._reservation.layout
+        layout = self._reservation.layout
         self._run.close()
         self._run = await asyncio.to_thread(RunOnNodes, run, self._reservation)
-        self._tree, self._phones = tree, await _shared_phones(config, self._run, layout)
+        self._files = files = await asyncio.to_thread(JobFiles, config, self._reservation)
+        self._phones = await _shared_phones(config, files, self._run, layout)
         if _plays_apart(self._phones, layout):
-            slots = zip(self._actors, layout.engines, strict=True)
-            await self._await_all([a.reopen.remote(tree, self._run.on(s.node)) for a, s in slots])
+            calls = [
+                actor.reopen.remote(files.on(slot.node), self._run.on(slot.node))
+                for actor, slot in zip(self._actors, layout.engines, strict=True)
+            ]
+            await self._await_all(calls)
             await self.start()
             return
         calls = [
-            actor.switch.remote(tree, self._run.on(slot.node), self._phones.get(slot.node.id))
+            actor.switch.remote(
+                files.on(slot.node), self._run.on(slot.node), self._phones.get(slot.node.id)
+            )
             for actor, slot in zip(self._actors, layout.engines, strict=True)
         ]
         self._in_flight = await self._await_all(calls)
@@ -372,7 +378,7 @@ class RolloutActor:
     def __init__(
         self,
         name: str,
-        tree: dict[str, Any],
+        job: JobOnNode,
         folder: Path | None,
         run: RecordedRun | None,
         share: tuple[int, int],
@@ -382,34 +388,36 @@ class RolloutActor:
     ) -> None:
         self._name = name
         self._run: OpenedRun | None = None
-        settings, here = self._open(tree, run)
+        settings, here = self._open(job, run)
         rollout = settings.rollout
         borrowed = (
             BorrowedEngines(engines, rollout.deadline_s, rollout.start_deadline_s)
             if engines
             else None
         )
-        self._rollouts = RolloutWorker(settings, folder, here, share, phones, version, borrowed)
+        self._rollouts = RolloutWorker(
+            settings, folder, here, share, phones, version, borrowed, job.digest
+        )
 
-    def _open(self, tree: dict[str, Any], run: RecordedRun | None) -> tuple[Config, Path | None]:
+    def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[Config, Path | None]:
         """The configuration and the folder to record into, which gets this process's output."""
         if self._run is not None:
             self._run.close()
         self._run = None if run is None else run.open()
         here = None if self._run is None else self._run.folder
         if here is not None:
-            ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(tree))
-        return configuration.from_dict(tree), here
+            ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(job.tree))
+        return job.open(), here
 
     async def switch(
-        self, tree: dict[str, Any], run: RecordedRun | None, phones: SharedPhones | None
+        self, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
     ) -> int:
         """See RolloutWorker.switch."""
-        return await self._rollouts.switch(*self._open(tree, run), phones)
+        return await self._rollouts.switch(*self._open(job, run), phones, job.digest)
 
-    def reopen(self, tree: dict[str, Any], run: RecordedRun | None) -> None:
+    def reopen(self, job: JobOnNode, run: RecordedRun | None) -> None:
         """Log into another run from now on; other actors play it, with the engine of this one."""
-        self._open(tree, run)
+        self._open(job, run)
 
     async def finish(self) -> None:
         """See RolloutWorker.finish."""
@@ -499,9 +507,10 @@ async def open_rollouts(
     if reservation.layout.engines:
         config = reservation.layout.applied_to(config)
     ray = ray_cluster.join_cluster()
-    tree, slots = config.to_dict(), reservation.layout.engines
+    slots = reservation.layout.engines
     on_nodes = await asyncio.to_thread(RunOnNodes, run, reservation)
-    phones = await _shared_phones(config, on_nodes, reservation.layout)
+    files = await asyncio.to_thread(JobFiles, config, reservation)
+    phones = await _shared_phones(config, files, on_nodes, reservation.layout)
     actors = []
     if folder is not None:
         folders = await asyncio.to_thread(reservation.share, folder, keep=True)
@@ -510,7 +519,7 @@ async def open_rollouts(
         actors = [
             remote.options(**reservation.options(slot), max_concurrency=1000).remote(
                 f"{name}{number}",
-                tree,
+                files.on(slot.node),
                 folders.on(slot.node),
                 on_nodes.on(slot.node),
                 (number, len(slots)),
@@ -521,13 +530,13 @@ async def open_rollouts(
         ]
     group = RolloutWorkerGroup(
         actors, config.rollout, config.train.deadline_s, phones, reservation, on_nodes,
-        owns_reservation=owns_reservation, tree=tree, folder=folder,
+        owns_reservation=owns_reservation, files=files, folder=folder,
     )  # fmt: skip
     return await _started(group)
 
 
 def _start_players(
-    tree: dict[str, Any],
+    files: JobFiles,
     folder: Path | None,
     phones: Mapping[str, SharedPhones],
     engines: Sequence[Any],
@@ -544,7 +553,7 @@ def _start_players(
     return [
         remote.options(**ray_cluster.on_node(node.id), max_concurrency=1000).remote(
             f"rollout{k}",
-            tree,
+            files.on(node),
             None if folders is None else folders.on(node),
             run.on(node),
             (k, len(nodes)),
@@ -566,7 +575,7 @@ async def _started(rollouts: AnyRollouts) -> AnyRollouts:
 
 
 async def _shared_phones(
-    config: Config, run: RunOnNodes, layout: Layout
+    config: Config, files: JobFiles, run: RunOnNodes, layout: Layout
 ) -> dict[str, SharedPhones]:
     """Start the phone pool that the workers of a node share, by node id; see `find_phone_hosts`.
 
@@ -585,12 +594,13 @@ async def _shared_phones(
     found: dict[str, SharedPhones] = {}
     try:
         for number, host in enumerate(hosts):
-            tree = replace(config, devices=host.settings).to_dict()
+            job = files.on(host.node)
+            job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})
             remote = ray.remote(PhonePoolActor).options(
                 **ray_cluster.on_node(host.node.id), max_concurrency=1000
             )
             name = host.name if is_named else None
-            pools[host.node.id] = remote.remote(tree, run.on(host.node), number, name)
+            pools[host.node.id] = remote.remote(job, run.on(host.node), number, name)
         for host in hosts:
             actor = pools[host.node.id]
             count, grows = await ray_cluster.await_result(

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from agentrl import config as configuration
 from agentrl import devices, env
 from agentrl.cluster import ray_cluster
 from agentrl.config import DevicesConfig
@@ -22,6 +21,7 @@ from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhone, LivePhones
+from agentrl.rollout.job_files import JobOnNode
 from agentrl.rollout.recorded_run import RecordedRun
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class PhonePoolActor:
     talk to its adb server.
 
     Args:
-        tree: the configuration, with the settings of this host.
+        job: the configuration, with the settings of this host.
         run: the run to report to; None reports nothing.
         number: of the host.
         host: its name, if the job has phones on several.
@@ -116,7 +116,7 @@ class PhonePoolActor:
 
     def __init__(
         self,
-        tree: dict[str, Any],
+        job: JobOnNode,
         run: RecordedRun | None,
         number: int = 0,
         host: str | None = None,
@@ -124,8 +124,9 @@ class PhonePoolActor:
         self._name, self._host = f"phones{number or ''}", host
         self._run = None if run is None else run.open()
         if self._run is not None:
-            ray_cluster.redirect_output(self._run.folder, self._name, ray_cluster.serials_in(tree))
-        self._config = configuration.from_dict(tree)
+            serials = ray_cluster.serials_in(job.tree)
+            ray_cluster.redirect_output(self._run.folder, self._name, serials)
+        self._config = job.open()
         self._pool: DevicePool | None = None
         self._live: LivePhones | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ from agentrl.policies.engines.weight_checks import (
     raw_bytes,
     tensor_digest,
 )
-from agentrl.policies.models.stored_weights import DTYPES
+from agentrl.policies.models.stored_weights import DTYPES, open_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,16 +88,42 @@ def publish_adapter(learner: SavesAdapters, version: int) -> Path:
     return folder
 
 
+_root: Path | None = None
+
+
+def use_folder(root: Path | None) -> None:
+    """Publish below this folder instead of in shared memory; None for shared memory."""
+    global _root
+    _root = root
+
+
+def size_of(model: Path, dtype: str) -> int:
+    """The bytes of a model's weights once they are published in a dtype.
+
+    Args:
+        model: a folder with safetensors files.
+        dtype: as in `model.dtype`.
+
+    Raises:
+        ConfigError: see `open_files`.
+    """
+    import torch
+
+    count: int = sum(math.prod(found.get_shape()) for found in open_files(model).values())
+    return count * int(getattr(torch, dtype).itemsize)
+
+
 def shared_folder() -> Path:
     """A folder in shared memory or for temporary files; it is removed when this process exits."""
-    return _shared_folder(os.getpid())
+    return _shared_folder(os.getpid(), _root)
 
 
 @cache
-def _shared_folder(pid: int) -> Path:
+def _shared_folder(pid: int, root: Path | None) -> Path:
     """The folder of this process; a forked child gets its own."""
-    memory = Path("/dev/shm")
-    root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    if root is None:
+        memory = Path("/dev/shm")
+        root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     _remove_stale_folders(root)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-", dir=root))
     atexit.register(_remove, folder, pid)

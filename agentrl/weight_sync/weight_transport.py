@@ -34,6 +34,8 @@ class TransportNeeds:
     """Whether all engines must be on the node of the learner."""
     max_workers: int | None = None
     """Maximum worker processes of one engine; None if there is no maximum."""
+    memory_copies: int = 0
+    """How many copies of the weights are in a node's shared memory at a time."""
     backend: str | None = None
     """The engine's own weight-transfer backend, which it sets up when it starts."""
 

@@ -98,3 +98,17 @@ def test_what_ranks_wrote_on_a_node_joins_what_is_there(node, model, tmp_path):
     node.finish_into()
     assert sorted(node.list(there)) == ["empty", "more/weights", "shard-0", "shard-1"]
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+def test_what_was_written_for_engines_elsewhere_is_removed_too(node, tmp_path):
+    """As on the node of rank 0, where the process that names the files may not run."""
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    versions = [folder / f"version-{number}" for number in range(2)]
+    for version in versions:
+        version.write_text("")
+        (folder / "base-0").write_text("")
+        node.own(version)
+    assert sorted(folder.iterdir()) == [folder / "base-0", versions[1]]
+    node.close()
+    assert not folder.exists()

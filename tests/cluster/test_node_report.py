@@ -1,15 +1,20 @@
 """What is wrong with a node, from reports: nothing here needs Ray."""
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from agentrl.accelerators import MachineAccelerators
 from agentrl.cli import run
 from agentrl.cluster import node_findings
-from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space
+from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Room, Space
 from agentrl.cluster.placement import Node
+from agentrl.errors import ConfigError
 
 GIB = 1 << 30
 H100 = ("NVIDIA H100 80GB HBM3", 80 * GIB)
@@ -97,3 +102,70 @@ def test_this_machine_is_reported_without_a_cluster(tmp_path, monkeypatch, capsy
     assert said.startswith("this machine\n  ok    versions            Python 3.")
     assert f"{tmp_path}, 0.00 GiB of weights" in said
     assert "1 of 1 node can be used for jobs.\nNext: agentrl train number_game --dry-run" in said
+
+
+def room(shm, temporary):
+    spaces = [
+        None if free is None else Space(total=10 * GIB, free=free) for free in (shm, temporary)
+    ]
+    return Room(shm=spaces[0], temporary=spaces[1], temporary_folder="/tmp")
+
+
+@pytest.mark.parametrize(
+    ("shm", "temporary", "folder"),
+    [(2 * GIB, 0, None), (64 << 20, 3 * GIB, "/tmp"), (None, 2 * GIB, "/tmp")],
+)
+def test_weights_that_do_not_fit_into_memory_go_to_the_disk(shm, temporary, folder, caplog):
+    found = node_findings.weights_folder(SECOND, room(shm, temporary), 2 * GIB, "weights")
+    assert found == (None if folder is None else Path(folder))
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == (shm == 64 << 20)
+    assert all("2,147 MB; 67 MB are free in /dev/shm" in text for text in warned)
+
+
+def test_weights_without_room_are_refused():
+    with pytest.raises(ConfigError, match=r"10\.0\.0\.2: weights need 2,147 MB.*--shm-size"):
+        node_findings.weights_folder(SECOND, room(64 << 20, GIB), 2 * GIB, "weights")
+
+
+# A container's /dev/shm of 2 MB, in a mount namespace of its own.
+SMALL = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
+PUBLISH = """
+import sys
+from pathlib import Path
+
+import torch
+from agentrl.cluster.placement import plan_layout
+from agentrl.cluster.reservation import Reservation, find_nodes
+from agentrl.config import RolloutConfig, TrainConfig
+from agentrl.weight_sync import weight_files
+
+weights = {"w": torch.zeros(750_000)}
+
+class Learner:
+    def save_weights(self, path):
+        weight_files.write(path, weights)
+
+model = Path(sys.argv[1])
+weight_files.write(model / "model.safetensors", weights)
+rollout = RolloutConfig(launcher="local", engine="hf")
+layout = plan_layout(find_nodes("local"), rollout, TrainConfig(), 1)
+needed = 2 * weight_files.size_of(model, "float32")
+assert needed == 6_000_000
+weight_files.use_folder(Reservation(layout, 10).place_weights(needed, "weights"))
+for version in range(2):
+    path = weight_files.publish(Learner(), version)
+print(path)
+"""
+
+
+def test_a_job_publishes_where_there_is_room(tmp_path):
+    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL, "sh"]
+    if subprocess.run([*enter, "true"], capture_output=True, timeout=20).returncode:
+        pytest.skip("needs user namespaces")
+    done = subprocess.run(
+        [*enter, sys.executable, "-c", PUBLISH, tmp_path / "model"],
+        capture_output=True, text=True, timeout=100, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path)

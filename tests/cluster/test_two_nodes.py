@@ -25,23 +25,53 @@ def can_isolate():
 
 JOB = """
 mkdir out
+mine='rewards=[{function: "mine/my_rewards.py:bonus", kwargs: {table: mine/data/bonus.json}}]'
 agentrl cluster > out/cluster
 agentrl train number_game run.dir=out run.name=run rollout.engine=hf devices.source=virtual:4 \
   warm_start=null train.steps=1 rollout.groups=2 rollout.group_size=2 rollout.concurrency=4 \
   train.ranks=2 env.max_turns=3 rollout.start_deadline_s=300 \
-  eval.every=0 eval.episodes=2 eval.baselines=[]
+  eval.every=0 eval.episodes=2 eval.baselines=[] env.prompt=mine/prompt.jinja "$mine"
 agentrl train --resume out/run train.steps=2
 $NODE_2 ls /tmp /dev/shm > out/left
 """
 
 
+FILES = {
+    "my_rewards.py": """
+import my_tables
+
+def bonus(episode, table):
+    return my_tables.read(table)["bonus"]
+""",
+    "my_tables.py": """
+import json
+from pathlib import Path
+
+def read(table):
+    return json.loads(Path(table).read_text())
+""",
+    "data/bonus.json": '{"bonus": 0.25}',
+    "prompt.jinja": "{{ instructions }}",
+}
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A folder of the user's own code and data, which only the first node gets."""
+    for name, text in FILES.items():
+        file = tmp_path / "mine" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "mine"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not can_isolate(), reason="needs user namespaces, unshare and ip")
 @pytest.mark.timeout(1000)
-def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path):
+def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path, mine):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        [NODES, "-o", tmp_path, "sh", "-ec", JOB],
+        [NODES, "-c", mine, "-o", tmp_path, "sh", "-ec", JOB],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
@@ -55,7 +85,9 @@ def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path):
     assert all(one.outcome.name == "TRUNCATED" for one in played), [one.error for one in played]
     hosts = {one.device.rpartition("@")[2] for one in played}
     assert hosts == {"10.77.0.1", "10.77.0.2"}
-    turns = [turn for one in played for turn in run.episode(one.id).episode.turns]
+    episodes = [run.episode(one.id) for one in played]
+    assert {one.total for one in played} == {0.25}
+    turns = [turn for one in episodes for turn in one.episode.turns]
     frames = [id for turn in turns for id in turn.frames]
     assert frames
     assert all(run.has_frame(id) for id in frames)
@@ -67,7 +99,9 @@ def test_ranks_engines_and_phones_of_one_job_are_on_both_nodes(tmp_path):
     assert "10.77.0.1" in cluster
     assert "10.77.0.2" in cluster
     left = (tmp_path / "left").read_text()
-    assert not [name for name in ("spool", "weights", "outbox") if f"agentrl-{name}" in left]
+    assert not [
+        name for name in ("spool", "weights", "outbox", "files") if f"agentrl-{name}" in left
+    ]
     # Both ranks' shards are here: one node alone continues.
     alone = ["train.steps=3", "train.ranks=1", "rollout.actors=1", "rollout.launcher=local"]
     resumed = [sys.executable, "-m", "agentrl", "train", "--resume", tmp_path / "run", *alone]

@@ -175,7 +175,7 @@ async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(
     )  # fmt: skip
     impatient = RolloutWorkerGroup(
         rollouts._actors, hasty, PATIENCE_S, {}, rollouts._reservation, rollouts._run,
-        owns_reservation=False, tree={}, folder=None,
+        owns_reservation=False, files=None, folder=None,
     )  # fmt: skip
     os.kill(processes[1][0], signal.SIGSTOP)
     started = time.monotonic()

@@ -11,6 +11,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import rollout_worker_group
+from agentrl.rollout.job_files import JobFiles
 from agentrl.rollout.recorded_run import RunOnNodes
 from agentrl.rollout.shared_phone_pool import SharedPool
 
@@ -61,7 +62,9 @@ async def shared(adb_server):
     ray = ray_cluster.join_cluster()
     on_nodes = RunOnNodes(None, reservation)
     (phones,) = (
-        await rollout_worker_group._shared_phones(config, on_nodes, reservation.layout)
+        await rollout_worker_group._shared_phones(
+            config, JobFiles(config, reservation), on_nodes, reservation.layout
+        )
     ).values()
     actors = [ray.remote(holder_class()).remote(phones) for _ in range(2)]
     pool = SharedPool(phones)

@@ -15,8 +15,8 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
+from agentrl.rollout.job_files import user_files
 from agentrl.training.run_folder import RunFolder, RunState
-from agentrl.training.user_files import user_files
 from tests.replay.aging import age
 from tests.viewer import runs
 
@@ -48,7 +48,9 @@ def test_edited_files_of_the_user_are_found(
     for step, content in enumerate(("1", "1", "2")):
         file.write_text(content)
         state.step = step
-        assert state.record_files(user_files(config)) == ([str(file)] if step == 2 else [])
+        assert state.record_files(user_files(config.to_dict())) == (
+            [str(file)] if step == 2 else []
+        )
     folder = RunFolder(tmp_path)
     folder.save_state(state)
     assert folder.load_state() == state

@@ -15,11 +15,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.errors import AgentRLError, LearnerError
+from agentrl.rollout.job_files import JobFiles, JobOnNode
 from agentrl.rollout.recorded_run import RecordedRun, RunOnNodes
 from agentrl.training.learner.learner import Learner
 
@@ -68,11 +68,11 @@ class LearnerGroup:
         self._run = RunOnNodes(run, reservation)
         self._nodes = [slot.node for slot in reservation.layout.ranks]
 
-    def start(self, tree: dict[str, Any], folder: Path) -> None:
+    def start(self, files: JobFiles, folder: Path) -> None:
         """Connect the ranks and load the model.
 
         Args:
-            tree: the job's configuration.
+            files: the job's, with its configuration.
             folder: the model to start from.
 
         Raises:
@@ -84,7 +84,7 @@ class LearnerGroup:
         self._wait(
             [
                 actor.start.remote(
-                    tree, model.on(node), rank, count, rendezvous, self._run.on(node)
+                    files.on(node), model.on(node), rank, count, rendezvous, self._run.on(node)
                 )
                 for rank, (actor, node) in enumerate(zip(self._actors, self._nodes, strict=True))
             ]
@@ -222,7 +222,7 @@ class LearnerActor:
 
     def start(
         self,
-        tree: dict[str, Any],
+        job: JobOnNode,
         folder: Path,
         rank: int,
         world_size: int,
@@ -238,8 +238,7 @@ class LearnerActor:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
-        config = configuration.from_dict(tree)
-        self._learner = Learner(config, folder, rank, world_size, rendezvous)
+        self._learner = Learner(job.open(), folder, rank, world_size, rendezvous)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the learner."""
@@ -295,7 +294,7 @@ def open_learner(
     ]
     group = LearnerGroup(actors, config.train.deadline_s, reservation, run)
     try:
-        group.start(config.to_dict(), folder.absolute())
+        group.start(JobFiles(config, reservation), folder.absolute())
     except BaseException:
         group.close()
         raise

@@ -1,5 +1,6 @@
 """Entry point of a training run: warm start, evaluation, reinforcement learning, evaluation."""
 
+import asyncio
 import json
 import logging
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from agentrl import config as configuration
 from agentrl import event_loop, replay
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, remove_partial_files
@@ -18,6 +20,7 @@ from agentrl.policies.models.model_source import is_on_hub, model_origin, resolv
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
+from agentrl.rollout.job_files import user_files
 from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.rollout_worker_group import open_rollouts, reserve
 from agentrl.training import preflight
@@ -28,7 +31,8 @@ from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.training.user_files import user_files
+from agentrl.weight_sync import weight_files
+from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +154,27 @@ def _progress_saved(run: Path) -> str:
     return f"saved up to step {step}" if step else "saved the warm start, no training step yet"
 
 
+def _place_weights(
+    choice: TransportChoice, dtype: str, start: Path, reservation: Reservation
+) -> None:
+    """Find room for the weights that the learner will publish, in memory or else on disk.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    needs, folder = choice.transport_class().needs, None
+    if needs.memory_copies:
+        copies = needs.memory_copies
+        needed = copies * weight_files.size_of(start, dtype)
+        folder = reservation.place_weights(needed, f"{copies} x the weights in {dtype}")
+    if folder is not None and needs.backend is not None:
+        raise ConfigError(
+            f"train.weight_transfer={choice.train.weight_transfer}: has no room in shared memory; "
+            "set train.weight_transfer=file"
+        )
+    weight_files.use_folder(folder)
+
+
 async def _train(
     config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
 ) -> None:
@@ -177,6 +202,8 @@ async def _train(
         reservation = reserve(job)
         opened.callback(reservation.release)
         job = reservation.layout.applied_to(job)
+        choice = TransportChoice(rollout=job.rollout, train=job.train, lora=job.model.lora)
+        await asyncio.to_thread(_place_weights, choice, job.model.dtype, start, reservation)
         rollouts = await open_rollouts(job, start, folder.path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
@@ -186,7 +213,7 @@ async def _train(
         )
         trainer = Trainer(job, folder, start, state, rollouts, learner, reporter, recorder, pruner)
         trainer.restore()
-        for file in state.record_files(user_files(config)):
+        for file in state.record_files(user_files(config.to_dict())):
             log.warning(
                 "%s was edited since this run last used it; the new version counts from step %d on "
                 "(recorded in state.json)",

@@ -8,6 +8,7 @@ from typing import ClassVar
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.weight_transport import (
     PublishingLearner,
+    TransportNeeds,
     Update,
     UpdatedEngines,
     WeightTransport,
@@ -17,6 +18,7 @@ from agentrl.weight_sync.weight_transport import (
 class FileTransport(WeightTransport):
     """The learner writes a file, which every engine loads."""
 
+    needs = TransportNeeds(memory_copies=2)  # a new version is complete before the old one goes
     preference: ClassVar[int | None] = 0
     carries_adapters = True
 

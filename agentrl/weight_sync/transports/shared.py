@@ -11,7 +11,7 @@ from agentrl.weight_sync.weight_transport import TransportNeeds
 class SharedMemoryTransport(VLLMTransport):
     """Sends one chunk after the other as a file in shared memory."""
 
-    needs = TransportNeeds(engine=VLLMEngine, backend="shared", one_node=True)
+    needs = TransportNeeds(engine=VLLMEngine, backend="shared", one_node=True, memory_copies=1)
 
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
         """See `VLLMTransport.trainer_info`."""

@@ -1,0 +1,237 @@
+"""The files of the user that a job needs: code, data and templates, also on other nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl import config as configuration
+from agentrl import registry
+from agentrl.cluster.node_files import MAX_BYTES, MAX_FILES
+from agentrl.cluster.placement import Node
+from agentrl.cluster.reservation import Reservation
+from agentrl.config import Config
+from agentrl.data.open_table import find_local, split_in
+from agentrl.data.prompt_templates import find_template
+from agentrl.errors import ConfigError
+
+_PACKAGE = Path(configuration.__file__).resolve().parents[1]
+
+
+def user_files(tree: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of each file of code that a setting names, by path.
+
+    Args:
+        tree: the configuration of a job that has been checked, so that its modules are imported.
+    """
+    files = sorted({*_named_code(tree).values()})
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _named_code(tree: Mapping[str, Any]) -> dict[str, Path]:
+    """The files of `module:name` and `path/file.py:name`, wherever a setting has one."""
+    found = {text: registry.file_of(text) for text in _texts(tree)}
+    return {text: file for text, file in found.items() if file is not None}
+
+
+def local_folders(config: Config) -> dict[Path, list[str]]:
+    """The files of the user that a job needs wherever it runs, except for its model.
+
+    These are the code that settings name, unless it is installed; what was imported from the
+    current folder or that of the configuration; the prompt's template; and whatever file or folder
+    a keyword argument names. A file of code or data needs the folder that it is in: it may import
+    or mention others.
+
+    Args:
+        config: of a job that has been checked, so that its modules are imported.
+
+    Returns:
+        The names of the files in each folder and below; more than `MAX_FILES`, or more than
+        `MAX_BYTES`, are not all listed. Hidden files, virtual environments, runs and models are
+        left out. No folder is in another one.
+    """
+    skipped = {Path(config.run.dir).absolute(), Path(config.model.path).absolute()}
+    folders: dict[Path, list[str]] = {}
+    for path in sorted({*_code(config.to_dict()), *_named_data(_free_texts(config))}):
+        folder = path if path.is_dir() else path.parent
+        names = folders.setdefault(folder, []) or _names_below(folder, skipped)
+        own = [] if path.is_dir() or path.name in names else [path.name]
+        folders[folder] = [*names, *own]
+    if config.env.prompt is not None:
+        template = find_template(config.env.prompt).absolute()
+        if not template.resolve().is_relative_to(_PACKAGE):
+            names = folders.setdefault(template.parent, [])
+            names += [] if template.name in names else [template.name]
+    return _outermost(folders)
+
+
+def _outermost(folders: Mapping[Path, Sequence[str]]) -> dict[Path, list[str]]:
+    """The same files, with those of a folder inside another one listed there."""
+    found: dict[Path, list[str]] = {}
+    for folder in sorted(folders, key=lambda path: len(path.parts)):
+        outer = next((one for one in found if folder.is_relative_to(one)), folder)
+        names = (str(folder.relative_to(outer) / name) for name in folders[folder])
+        found[outer] = list(dict.fromkeys([*found.get(outer, []), *names]))
+    return found
+
+
+def _code(tree: Mapping[str, Any]) -> Iterator[Path]:
+    """Files that settings name, and imported modules or the outermost packages that they are in."""
+    named = _named_code(tree)
+    modules = {text.partition(":")[0].partition(".")[0] for text in named}
+    roots = tuple(f"{Path(root).absolute()}/" for root in ("", *tree["run"]["search_path"]))
+    for name in {name.partition(".")[0] for name in [*sys.modules]} - {"__main__", "agentrl"}:
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        if file.startswith(roots) or (file and name in modules):
+            yield from _not_installed(file)
+    for found in named.values():
+        yield from _not_installed(str(found))
+
+
+def _not_installed(*paths: str) -> list[Path]:
+    """The paths that do not belong to Python or its packages."""
+    installed = tuple(sysconfig.get_paths().values())
+    return [Path(path).resolve() for path in paths if not path.startswith(installed)]
+
+
+def _named_data(texts: Iterable[str]) -> Iterator[Path]:
+    """Files and folders that keyword arguments name.
+
+    A word without a dot or a slash is no path: folders are called `train`, too.
+    """
+    for text in texts:
+        if ("/" in text or "." in text) and len(text) < 4096:
+            try:
+                path = find_local(split_in(text)[0])
+            except ConfigError:
+                continue
+            if path is not None:
+                yield Path(os.path.normpath(path))
+
+
+def _free_texts(value: Any) -> Iterator[str]:
+    """All texts in the mappings of a configuration, whose keys it does not define."""
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, one.name) for one in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        yield from _texts(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _free_texts(item)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def _names_below(folder: Path, skipped: set[Path]) -> list[str]:
+    """Names of the files in a folder and below, until there are too many."""
+    names: list[str] = []
+    size, seen = 0, set[str]()
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        here = Path(parent)
+        folders[:] = sorted(one for one in folders if _travels(here / one, skipped, seen))
+        for file in sorted(here / one for one in files if not one.startswith(".")):
+            if file.is_file():
+                names.append(str(file.relative_to(folder)))
+                size += file.stat().st_size
+            if size > MAX_BYTES or len(names) > MAX_FILES:
+                return names
+    return names
+
+
+def _travels(folder: Path, skipped: set[Path], seen: set[str]) -> bool:
+    """Whether a folder belongs to the files around it, and was not seen before."""
+    is_run = (folder / "config.yaml").is_file() and (folder / "episodes").is_dir()
+    is_environment = (folder / "pyvenv.cfg").is_file()
+    if folder.name.startswith((".", "__pycache__")) or is_run or is_environment:
+        return False
+    real = os.path.realpath(folder)
+    is_new = folder not in skipped and real not in seen
+    seen.add(real)
+    return is_new
+
+
+@dataclass(slots=True, frozen=True)
+class JobOnNode:
+    """A job's configuration for the actors of a node, with the files that it names."""
+
+    tree: dict[str, Any] = field(repr=False)
+    digest: str
+    """Of the configuration as the user wrote it."""
+    folder: Path
+    """Where the job was started."""
+    root: Path | None = None
+    """The folder that has the user's files below their own paths; None on a node where they are
+    at these paths."""
+
+    def open(self) -> Config:
+        """The configuration; this process enters the folder where the job was started.
+
+        Raises:
+            ConfigError: something that it names cannot be imported here.
+        """
+        tree, folder = self.tree, self.folder
+        if self.root is not None:
+            registry.look_below(self.root)
+            tree = _with_texts(tree, self._below)
+            folder = Path(self._below(str(folder)))
+        if folder.is_dir():
+            os.chdir(folder)
+        return configuration.from_dict(tree)
+
+    def _below(self, text: str) -> str:
+        """A text, or if it is the absolute path of something below the root, its path there."""
+        copy = f"{self.root}{text}"
+        return copy if text.startswith("/") and os.path.exists(split_in(copy)[0]) else text
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value with every text changed, except for the keys of mappings."""
+    if isinstance(value, dict):
+        return {name: _with_texts(item, change) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_texts(item, change) for item in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _with_home(text: str) -> str:
+    return os.path.expanduser(text) if text.startswith("~/") else text
+
+
+class JobFiles:
+    """The files of the user on the nodes of a job; see `local_folders`.
+
+    Args:
+        config: of a job that has been checked.
+        reservation: where its actors run.
+
+    Raises:
+        ClusterError: files cannot be copied to a node that does not have them.
+    """
+
+    def __init__(self, config: Config, reservation: Reservation) -> None:
+        tree = _with_texts(config.to_dict(), _with_home)
+        searched = _not_installed(*config.run.search_path, *sys.path)
+        tree["run"]["search_path"] = list(dict.fromkeys(map(str, searched)))
+        self._job = JobOnNode(tree, config.digest(), Path.cwd())
+        self._roots: Mapping[str, Path] = {}
+        if reservation.has_other_nodes:
+            self._roots = reservation.mirror(local_folders(config))
+
+    def on(self, node: Node) -> JobOnNode:
+        """The job for an actor on a node."""
+        return dataclasses.replace(self._job, root=self._roots.get(node.id))
