@@ -9,6 +9,7 @@
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
     ├── ClusterError          Ray did not start, or its cluster cannot be joined
     ├── LearnerError          a learner rank failed, or training diverged; ends the run
+    │   └── LearnerLost           a rank died or did not answer; resuming the run may help
     └── WorldError            an infrastructure failure; discards the episode, never a reward
         ├── DeviceError       a phone failed
         │   ├── DeviceOffline     it is not connected (any more)
@@ -74,6 +75,10 @@ class ClusterError(AgentRLError):
 
 class LearnerError(AgentRLError):
     """A learner rank died or did not answer, or training diverged; the run cannot continue."""
+
+
+class LearnerLost(LearnerError):
+    """A learner rank died, lost its connection, ran out of memory, or did not answer in time."""
 
 
 class WorldError(AgentRLError):

@@ -3,8 +3,10 @@
 `agentrl/envs`, `agentrl/rewards` and `agentrl/configs` are links: docs/decisions/001-links.md.
 """
 
+import errno
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ _LINKED = ("envs", "rewards", "configs")
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
 """`is_locked` of another process may hold the lock for an instant."""
+_CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
+"""From file systems that cannot rename, such as mounted buckets, or cannot rename folders."""
 
 
 @contextmanager
@@ -29,10 +33,43 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield partial
-        partial.replace(path)
+        move_into_place(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def move_into_place(partial: Path, path: Path) -> None:
+    """Give a complete file or folder its final name.
+
+    That is atomic, except on file systems that cannot rename: there it is copied.
+
+    Args:
+        partial: on disk already (`sync`).
+        path: a file is replaced; a folder must not exist.
+    """
+    try:
+        partial.replace(path)
+    except OSError as error:
+        if error.errno not in _CANNOT_RENAME:
+            raise
+        if partial.is_dir():
+            shutil.copytree(partial, path)
+            shutil.rmtree(partial)
+        else:
+            shutil.copyfile(partial, path)
+            partial.unlink()
+        for copy in (path, *path.rglob("*")):
+            sync(copy)
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_partial_files(folder: Path) -> None:

@@ -8,7 +8,14 @@ from typing import Any, Literal, Self
 
 from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.algorithm_settings import AlgorithmConfig
-from agentrl.config.bounds import AUTO, check_floats, check_lists, check_positive, path_of
+from agentrl.config.bounds import (
+    AUTO,
+    check_floats,
+    check_lists,
+    check_not_negative,
+    check_positive,
+    path_of,
+)
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
 from agentrl.config.logger_settings import parse_loggers
@@ -22,7 +29,7 @@ from agentrl.text import quoted
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """Where a run is stored."""
+    """Where a run is stored, and what happens if its processes die or are to end."""
 
     dir: str = "runs"
     """The folder of all runs."""
@@ -36,6 +43,14 @@ class RunConfig:
     docs/replay.md."""
     search_path: list[str] = field(default_factory=list)
     """Folders searched for modules; empty means the configuration's own folder."""
+    restarts: int = 3
+    """How often a job resumes by itself, from its last checkpoint, after a learner rank died or did
+    not answer; 0 never does. It stops if the same happens again after the same step."""
+    grace_s: float = 60.0
+    """After SIGTERM, how long the update in progress may take to end. Then a checkpoint of the last
+    finished step is saved, and the job ends."""
+    stop_signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP"] | None = None
+    """A further signal that is handled like SIGTERM, such as the one of Slurm's `--signal`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -46,6 +61,7 @@ class RunConfig:
                 f"run.name={quoted(self.name)}: must be a plain folder name: no slash, control "
                 "character, or space at either end, and at most 255 bytes"
             )
+        check_not_negative("run", self, "restarts", "grace_s")
         path_of(self.dir, "run.dir")
 
 
@@ -62,6 +78,8 @@ class CheckpointConfig:
     """Steps between checkpoints."""
     keep: int = 2
     """How many of the latest are kept, besides the best."""
+    asynchronous: bool = True
+    """Train on while a checkpoint is written: each rank copies its state to CPU memory first."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

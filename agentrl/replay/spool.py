@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agentrl.files import move_into_place
 from agentrl.replay.frames.frame_pack import PackRows, PackWriter, read_rows, remove_rows
 
 log = logging.getLogger(__name__)
@@ -219,7 +220,7 @@ class SpoolReceiver:
             path = self._path(name)
             partial = path.with_name(f".{os.getpid()}.{path.name}")
             partial.write_bytes(data)
-            partial.replace(path)
+            move_into_place(partial, path)
         for name, rows in parcel.packs:
             if name not in self._packs:
                 self._packs[name] = PackWriter(self._path(name))

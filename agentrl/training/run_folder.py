@@ -40,6 +40,9 @@ class RunState:
     """The best mean reward of an evaluation during training."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
+    restarts: list[dict[str, Any]] = field(default_factory=list)
+    """For each restart after a failure: its `time` (seconds since 1970), the last finished `step`,
+    the step that it was `resumed_from`, and the `error`."""
     files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Versions of each file of the user's code, by its path: the last step before its first use,
     and its digest."""
@@ -236,6 +239,7 @@ class RunFolder:
                 file: [(int(step), str(digest)) for step, digest in versions]
                 for file, versions in state.files.items()
             }
+            state.restarts = [dict(restart) for restart in state.restarts]
             state.void = {cause: int(count) for cause, count in state.void.items()}
         except (OSError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(
@@ -249,6 +253,10 @@ class RunFolder:
         key = record["name"], record["step"]
         kept = [entry for entry in self._evaluations() if (entry["name"], entry["step"]) != key]
         self._write_evaluations([*kept, record])
+
+    def has_evaluation(self, name: str, step: int) -> bool:
+        """Whether an evaluation of this name is recorded for a step."""
+        return any((e["name"], e["step"]) == (name, step) for e in self._evaluations())
 
     def rewind(self, step: int) -> None:
         """Drop the evaluations after this step, which a resumed run repeats."""

@@ -2,30 +2,92 @@
 
 import asyncio
 import logging
+import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 log = logging.getLogger(__name__)
 
 
+class Stopping:
+    """Cancels a task on a signal, but not in the middle of a block that should be completed.
+
+    Args:
+        task: of the running event loop; None is never stopped.
+        grace_s: how long a block may go on after the signal.
+    """
+
+    def __init__(self, task: asyncio.Task[object] | None = None, grace_s: float = 0.0) -> None:
+        self.signal: int | None = None
+        """The signal that has arrived."""
+        self._task, self._grace_s = task, grace_s
+        self._loop = None if task is None else task.get_loop()
+        self._completing = self._cancelled = False
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal; a second one ends the process at once."""
+        if self.signal is not None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self.signal = number
+        what = "terminated" if number == signal.SIGTERM else signal.Signals(number).name
+        log.warning("%s: stopping, which may take a while", what)
+        assert self._loop is not None, "without a task, there is no handler"
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        if self._completing:
+            assert self._loop is not None
+            self._loop.call_later(self._grace_s, self._cancel)
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if not self._cancelled and self._task is not None:
+            self._cancelled = True
+            self._task.cancel()
+
+    @asynccontextmanager
+    async def completed_first(self) -> AsyncIterator[None]:
+        """Let a signal stop the task only after the block, unless that takes longer than allowed.
+
+        Raises:
+            asyncio.CancelledError: there was a signal.
+        """
+        self._completing = True
+        try:
+            yield
+        finally:
+            self._completing = False
+        if self.signal is not None:
+            self._cancel()
+            await asyncio.sleep(0)
+
+
 @contextmanager
-def acknowledge_stop_signals() -> Iterator[None]:
+def acknowledge_stop_signals(*more: signal.Signals, grace_s: float = 0.0) -> Iterator[Stopping]:
     """Log Ctrl-C and SIGTERM at once: episodes and updates in progress take a while to stop.
 
     Enter it in the main task of the event loop. SIGTERM cancels that task, as Ctrl-C does under
     `asyncio.run`, so that everything is closed in order.
 
+    Args:
+        more: further signals that are handled like SIGTERM.
+        grace_s: see `Stopping`.
+
     Raises:
-        SystemExit: with status 143, after SIGTERM.
+        SystemExit: with status 128 + its number, after a signal; 143 after SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can handle signals
+        yield Stopping()  # only the main thread can handle signals
         return
-    with _acknowledge_interrupts(), _cancel_on_sigterm():
-        yield
+    stopping = Stopping(asyncio.current_task(), grace_s)
+    with _acknowledge_interrupts(), _handled_by(stopping, (signal.SIGTERM, *more)):
+        yield stopping
 
 
 @contextmanager
@@ -51,24 +113,14 @@ def _acknowledge_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _cancel_on_sigterm() -> Iterator[None]:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None, "it runs in a task"
-    terminated = False
-
-    def on_terminate(number: int, frame: FrameType | None) -> None:
-        nonlocal terminated
-        if not terminated:
-            terminated = True
-            log.warning("terminated: stopping, which may take a while")
-            loop.call_soon_threadsafe(task.cancel)
-
-    previous = signal.signal(signal.SIGTERM, on_terminate)
+def _handled_by(stopping: Stopping, numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+    previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
     except asyncio.CancelledError:
-        if terminated:
-            raise SystemExit(128 + signal.SIGTERM) from None
+        if stopping.signal is not None:
+            raise SystemExit(128 + stopping.signal) from None
         raise
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.errors import ConfigError
-from agentrl.files import atomic_replace, is_alive
+from agentrl.files import atomic_replace, is_alive, move_into_place, sync
 from agentrl.policies.engines.weight_checks import (
     DIGEST,
     join_digests,
@@ -324,21 +324,10 @@ def _rename_into_place(partial: Path, folder: Path) -> None:
     """Sync a complete folder to disk and give it its final name, replacing an older one."""
     for path in (*partial.rglob("*"), partial):
         sync(path)
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
-        old = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-        partial.rename(folder)
-        shutil.rmtree(old)
-    else:
-        partial.rename(folder)
+        move_into_place(folder, old)
+    move_into_place(partial, folder)
+    shutil.rmtree(old, ignore_errors=True)
     sync(folder.parent)
-
-
-def sync(path: Path) -> None:
-    """Flush a file or folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

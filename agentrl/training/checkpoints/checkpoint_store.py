@@ -1,11 +1,14 @@
-"""Checkpoints of a run, written atomically: the last few and the best one.
+"""Checkpoints of a run: the last few and the best one.
 
 ::
 
     RUN/checkpoints/
         step-00010/learner/       weights, optimizers, counters, random state; `sharded_checkpoint`
-        step-00010/trainer.json   state of the training loop
         step-00010/best           marks a step that evaluated best so far; the latest mark counts
+        step-00010/trainer.json   state of the training loop; written last
+
+A folder without `trainer.json` is incomplete and counts for nothing: no folder is renamed, which
+mounted buckets cannot do.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
+from agentrl.files import sync, write_durably
 from agentrl.weight_sync import weight_files
 
 _BEST = "best"
@@ -47,7 +52,7 @@ def save(
 ) -> Path:
     """Write a checkpoint and remove those that are no longer kept.
 
-    If the process dies meanwhile, all earlier checkpoints remain as they were.
+    If the process dies meanwhile, all checkpoints of other steps remain as they were.
 
     Args:
         run: the run's folder.
@@ -63,34 +68,74 @@ def save(
     Raises:
         OSError: the disk is full or not writable.
     """
-    parent = run / "checkpoints"
-    folder = parent / f"step-{step:05d}"
-    with weight_files.replacing_folder(folder) as partial:
-        learner.save_state(partial / _LEARNER)
-        (partial / _TRAINER).write_text(json.dumps(dict(trainer), indent=1))
-        if best:
-            # Before the folder is renamed, so that a checkpoint and its mark appear together.
-            (partial / _BEST).touch()
-    _prune(parent, keep)
+    folder = begin(run, step)
+    with removed_if_failed(folder):
+        learner.save_state(learner_state_of(folder))
+        complete(folder, trainer, keep=keep, best=best)
     return folder
+
+
+def begin(run: Path, step: int) -> Path:
+    """A new folder for a checkpoint; one of the same step is removed.
+
+    It does not count until `complete`.
+    """
+    folder = run / "checkpoints" / f"step-{step:05d}"
+    (folder / _TRAINER).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # also of a process that was killed
+    folder.mkdir(parents=True)
+    return folder
+
+
+def learner_state_of(folder: Path) -> Path:
+    """Where a checkpoint has the learner's state."""
+    return folder / _LEARNER
+
+
+@contextmanager
+def removed_if_failed(folder: Path) -> Iterator[None]:
+    """Remove an incomplete checkpoint if it cannot be written, to free space on a full disk."""
+    try:
+        yield
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def complete(folder: Path, trainer: Mapping[str, Any], *, keep: int, best: bool) -> None:
+    """Let a checkpoint count whose learner's state is on disk, and remove older ones; see `save`.
+
+    Also updates the state of the training loop of a complete checkpoint.
+    """
+    if best:
+        (folder / _BEST).touch()
+    for path in (folder / _LEARNER, folder, folder.parent):
+        sync(path)
+    write_durably(folder / _TRAINER, json.dumps(dict(trainer), indent=1))
+    sync(folder)
+    _prune(folder.parent, keep)
 
 
 def _prune(parent: Path, keep: int) -> None:
     kept = _complete(parent)[-keep:]
     chosen = best(parent.parent)
-    for folder in _complete(parent):
+    for folder in _folders(parent):
         if folder not in kept and folder != chosen:
-            shutil.rmtree(folder)
-    # Incomplete folders of a killed process.
-    for leftover in (*parent.glob(".step-*.partial"), *parent.glob(".step-*.old")):
+            # Nothing that is half removed, or half written by a killed process, counts.
+            (folder / _TRAINER).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+    for leftover in parent.glob(".step-*"):  # of an earlier version
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _complete(parent: Path) -> list[Path]:
-    """Complete checkpoints by step; incomplete ones and copies have other names."""
-    whole = (p for p in parent.glob("step-*") if re.fullmatch(r"step-[0-9]{1,12}", p.name))
-    found = [folder for folder in whole if (folder / _TRAINER).is_file()]
+def _folders(parent: Path) -> list[Path]:
+    """Complete and incomplete checkpoints by step; copies have other names."""
+    found = (p for p in parent.glob("step-*") if re.fullmatch(r"step-[0-9]{1,12}", p.name))
     return sorted(found, key=step_of)
+
+
+def _complete(parent: Path) -> list[Path]:
+    return [folder for folder in _folders(parent) if (folder / _TRAINER).is_file()]
 
 
 def step_of(folder: Path) -> int:

@@ -1,5 +1,6 @@
 """One rank of the learner: token scores, policy updates, supervised steps, and its state."""
 
+import contextlib
 import logging
 import math
 import time
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
@@ -28,6 +30,7 @@ from agentrl.training.learner.micro_batches import (
     shard_microbatches,
 )
 from agentrl.training.learner.optimizer import learning_rate
+from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.training.learner.parallel.process_group import Parallelism, join
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenScores, TokenSequence, TrainingSample
@@ -39,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 MAX_SKIPS = 5
 """Optimizer steps in a row with a loss or gradient that is not finite, which end the run."""
+_CLOSE_S = 10.0
+"""For a state that is being written when the learner is closed."""
 
 
 class Learner:
@@ -78,6 +83,9 @@ class Learner:
         self._packing = self._models.packing
         self._skips_in_a_row = 0
         self._sender: WeightSender | None = None
+        self._saving: sharded_checkpoint.BackgroundWrite | None = None
+        self._writers: ProcessGroup | None = None
+        """Of all ranks, for what they write in the background."""
         self._host = urlsplit(rendezvous or "").hostname or "127.0.0.1"
         self.version = 0
         """Number of calls of `update`."""
@@ -407,6 +415,23 @@ class Learner:
         """
         learner_state.save(self._models, self.version, folder)
 
+    def begin_save_state(self, folder: Path) -> None:
+        """As `save_state`, but only copy the state to CPU memory, and write it in a thread.
+
+        Call it again only once `is_state_saved`.
+        """
+        if self._writers is None:
+            self._writers = self._rank.new_cpu_group(self._config.train.deadline_s)
+        self._saving = learner_state.begin_save(self._models, self.version, folder, self._writers)
+
+    def is_state_saved(self) -> bool:
+        """Whether what `begin_save_state` has begun is on disk.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        return self._saving is None or self._saving.is_done()
+
     def restore(self, folder: Path) -> None:
         """Continue exactly where `save_state` was called, with any number of ranks.
 
@@ -422,4 +447,7 @@ class Learner:
         if self._sender is not None:
             self._sender.close()
             self._sender = None
+        if self._saving is not None:
+            with contextlib.suppress(OSError):  # whoever waits for the state gets the error
+                self._saving.is_done(_CLOSE_S)
         self._rank.leave()

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
+import torch.distributed as dist
 
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
-from agentrl.errors import AgentRLError, LearnerError
+from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.job_files import JobFiles, JobOnNode
 from agentrl.rollout.recorded_run import RecordedRun, RunOnNodes
 from agentrl.training.learner.learner import Learner
@@ -27,6 +28,8 @@ _SIOCGIFADDR = 0x8915
 """Linux: the IPv4 address of an interface (netdevice(7))."""
 _CLOSE_S = 10.0
 """For a rank to deliver its logs; then it is killed."""
+_NOTICE_S = 3.0
+"""For Ray to report a dead rank, after another one has lost its connection to it."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +70,7 @@ class LearnerGroup:
         self._reservation = reservation
         self._run = RunOnNodes(run, reservation)
         self._nodes = [slot.node for slot in reservation.layout.ranks]
+        self._saving: tuple[Path, Path] | None = None
 
     def start(self, files: JobFiles, folder: Path) -> None:
         """Connect the ranks and load the model.
@@ -117,6 +121,22 @@ class LearnerGroup:
         """See Learner.save_state; what ranks write on other nodes is brought to this one."""
         self._write("save_state", folder)
 
+    def begin_save_state(self, folder: Path) -> None:
+        """See Learner.begin_save_state."""
+        self._saving = self._begin_write("begin_save_state", folder)
+
+    def is_state_saved(self) -> bool:
+        """See Learner.is_state_saved; brings what ranks wrote on other nodes to this one.
+
+        An update of the ranks has to end first.
+        """
+        if not all(self._call_each("is_state_saved", [() for _ in self._actors])):
+            return False
+        if self._saving is not None:
+            self._bring_back(*self._saving)
+            self._saving = None
+        return True
+
     def _read(self, method: str, path: Path) -> None:
         shared = self._reservation.share(path, keep=True)
         try:
@@ -125,12 +145,22 @@ class LearnerGroup:
             self._reservation.forget(shared)
 
     def _write(self, method: str, folder: Path) -> None:
+        self._bring_back(*self._begin_write(method, folder))
+
+    def _begin_write(self, method: str, folder: Path) -> tuple[Path, Path]:
+        """Let each rank write.
+
+        Returns:
+            Where ranks on other nodes write, and the folder.
+        """
         folder = folder.absolute()
-        away = {n.id: n for n in self._nodes if self._run.is_away(n)}
         outbox = Path(tempfile.gettempdir()) / f"agentrl-outbox-{uuid.uuid4().hex}"
-        paths = [outbox if node.id in away else folder for node in self._nodes]
+        paths = [outbox if self._run.is_away(node) else folder for node in self._nodes]
         self._call_each(method, [(path,) for path in paths])
-        for node in away.values():
+        return outbox, folder
+
+    def _bring_back(self, outbox: Path, folder: Path) -> None:
+        for node in {n.id: n for n in self._nodes if self._run.is_away(n)}.values():
             self._reservation.bring_back(outbox, node, folder)
 
     def close(self) -> None:
@@ -153,7 +183,8 @@ class LearnerGroup:
             Rank 0's result.
 
         Raises:
-            LearnerError: a rank failed, died, or did not answer in time.
+            LearnerLost: a rank died, or did not answer in time.
+            LearnerError: a rank failed.
         """
         import ray
 
@@ -161,9 +192,9 @@ class LearnerGroup:
         calls = [actor.call.remote(method, *shared, **kwargs) for actor in self._actors]
         return self._wait(calls)[0]
 
-    def _call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+    def _call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a method on every rank with arguments of its own."""
-        self._wait(
+        return self._wait(
             [
                 actor.call.remote(method, *own)
                 for actor, own in zip(self._actors, arguments, strict=True)
@@ -180,9 +211,34 @@ class LearnerGroup:
             left = max(0.0, deadline - time.monotonic())
             done, pending = ray.wait(pending, num_returns=1, timeout=left)
             if not done:
-                raise LearnerError(f"the learner did not answer within {self._deadline_s:g} s")
-            self._get(done[0], references.index(done[0]))
+                raise LearnerLost(f"the learner did not answer within {self._deadline_s:g} s")
+            try:
+                self._get(done[0], references.index(done[0]))
+            except LearnerLost:
+                self._raise_death(references, pending)
+                raise
         return [self._get(reference, rank) for rank, reference in enumerate(references)]
+
+    def _raise_death(self, references: Sequence[Any], pending: Sequence[Any]) -> None:
+        """Raise the error of a rank that died, which others notice as a lost connection.
+
+        Raises:
+            LearnerLost: one of the pending ranks died; others are left alone.
+        """
+        import ray
+        import ray.exceptions
+
+        deadline = time.monotonic() + _NOTICE_S
+        left = list(pending)
+        while left and (wait_s := deadline - time.monotonic()) > 0:
+            done, left = ray.wait(left, num_returns=1, timeout=wait_s)
+            for reference in done:
+                try:
+                    ray.get(reference)
+                except ray.exceptions.RayActorError as error:
+                    raise _died(references.index(reference), error) from None
+                except Exception:  # a consequence, too
+                    continue
 
     def _get(self, reference: Any, rank: int) -> Any:
         import ray
@@ -191,14 +247,26 @@ class LearnerGroup:
         try:
             return ray.get(reference)
         except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, AgentRLError):
-                raise error.cause from None
-            raise LearnerError(f"rank {rank} of the learner failed: {error}") from error
+            cause = error.cause
+            if isinstance(cause, AgentRLError | OSError) and not isinstance(cause, ConnectionError):
+                raise cause from None
+            kind = LearnerLost if _is_transient(cause) else LearnerError
+            raise kind(f"rank {rank} of the learner failed: {error}") from error
         except ray.exceptions.RayActorError as error:
-            raise LearnerError(
-                f"rank {rank} of the learner died: {ray_cluster.short_reason(error)} "
-                "Continue the run with --resume."
-            ) from None
+            raise _died(rank, error) from None
+        except ray.exceptions.RayError as error:
+            raise LearnerLost(f"rank {rank} of the learner is lost: {error}") from error
+
+
+def _died(rank: int, error: Exception) -> LearnerLost:
+    return LearnerLost(f"rank {rank} of the learner died: {ray_cluster.short_reason(error)}")
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether a rank failed through another one, its accelerator, or a lack of memory."""
+    known = (dist.DistError, torch.OutOfMemoryError, torch.AcceleratorError, MemoryError)
+    # Gloo raises plain RuntimeErrors.
+    return isinstance(error, known) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 class LearnerActor:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from agentrl.config import Config, LoraConfig, estimator_of
 from agentrl.errors import ConfigError
@@ -35,6 +37,27 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
     Raises:
         OSError: the disk is full.
     """
+    sharded_checkpoint.write(folder, *_state(models, version), main=models.rank.number == 0)
+
+
+def begin_save(
+    models: LearnerModels, version: int, folder: Path, group: ProcessGroup
+) -> sharded_checkpoint.BackgroundWrite:
+    """As `save`, while training continues.
+
+    Args:
+        models: the learner's models.
+        version: version of the policy's weights.
+        folder: is created if needed.
+        group: see `BackgroundWrite`.
+    """
+    return sharded_checkpoint.BackgroundWrite(
+        folder, *_state(models, version), main=models.rank.number == 0, group=group
+    )
+
+
+def _state(models: LearnerModels, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, which share the models' memory, and the plain values."""
     plain = {
         "job": _identity(models, {_ALGORITHM: ""}),
         "parts": sorted(models.optimizers()),
@@ -44,8 +67,7 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
         "optimizer_steps": models.optimizer_steps,
         "version": version,
     }
-    tensors = models.state_tensors() | {"rng": torch.get_rng_state()}
-    sharded_checkpoint.write(folder, tensors, plain, main=models.rank.number == 0)
+    return models.state_tensors() | {"rng": torch.get_rng_state()}, plain
 
 
 def restore(models: LearnerModels, folder: Path) -> int:

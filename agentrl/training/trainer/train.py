@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
@@ -13,7 +14,7 @@ from agentrl import event_loop, replay
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config, ModelConfig
-from agentrl.errors import ConfigError
+from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models.model_source import is_on_hub, model_origin, resolve_model
@@ -28,7 +29,7 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.run_folder import RunFolder
+from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.weight_sync import weight_files
@@ -61,6 +62,8 @@ def train(
         ConfigError: something that the configuration names does not exist, or another process
             is working on this run.
         WorldError: the phones, the environment or an engine failed more often than allowed.
+        LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
+        SystemExit: after SIGTERM or `run.stop_signal`, with status 128 + its number.
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
@@ -92,10 +95,62 @@ def train(
             if begun is not None:
                 begun(settings)
         with _resume_hint(folder, resumed=resume is not None):
-            event_loop.run(
-                _train(settings, folder, demonstrations.episodes, resumed=resume is not None)
+            _train_with_restarts(
+                settings, folder, demonstrations.episodes, resumed=resume is not None
             )
     return replay.open(run)
+
+
+def _train_with_restarts(
+    config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
+) -> None:
+    """Train; after the loss of a rank, close everything and resume from the last checkpoint.
+
+    Raises:
+        LearnerLost: more often than `run.restarts`, or twice after the same step.
+        ClusterError: Ray did not start, or see `LearnerLost`.
+    """
+    failed_after = None
+    for left in reversed(range(config.run.restarts + 1)):
+        state = folder.load_state()
+        before = state.seconds.get("start")
+        try:
+            event_loop.run(_train(config, folder, state, demonstrations, resumed=resumed))
+        except (LearnerLost, ClusterError) as error:
+            never_began = failed_after is None and state.seconds.get("start") == before
+            if not left or never_began or state.step == failed_after:
+                raise
+            failed_after = state.step
+            latest = _record_restart(folder, failed_after, error)
+        else:
+            return
+        if latest is not None:  # the warm start is done
+            demonstrations = ()
+        resumed = True
+
+
+def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> Path | None:
+    """Report a restart, and add it to the state of the run.
+
+    Args:
+        folder: the run's folder.
+        step: the last finished step.
+        error: the reason.
+
+    Returns:
+        The checkpoint that training continues from; None starts from the beginning.
+    """
+    latest = checkpoint_store.latest(folder.path)
+    saved = 0 if latest is None else checkpoint_store.step_of(latest)
+    repeated = f"; steps {saved + 1} to {step} are repeated" if step > saved else ""
+    log.warning("%s", error)
+    log.warning("restarting by itself (run.restarts): %s%s", _progress_saved(folder.path), repeated)
+    state = folder.load_state()
+    state.restarts.append(
+        {"time": time.time(), "step": step, "resumed_from": saved, "error": str(error)}
+    )
+    folder.save_state(state)
+    return latest
 
 
 @contextmanager
@@ -176,18 +231,23 @@ def _place_weights(
 
 
 async def _train(
-    config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
+    config: Config,
+    folder: RunFolder,
+    state: RunState,
+    demonstrations: Sequence[SelectedEpisode],
+    *,
+    resumed: bool,
 ) -> None:
     """Open everything that training needs, train, and close it in reverse order."""
     # Both import torch, which may be missing; the plan has reported that by now.
     from agentrl.training.learner.learner_group import open_learner
     from agentrl.training.trainer.trainer import Trainer
 
-    state = folder.load_state()
     # The evaluation after training is played twice: sampled and greedy.
     amounts = PlannedWork(steps=config.train.steps, games_after=2 * config.eval.episodes)
     async with AsyncExitStack() as opened:
-        opened.enter_context(acknowledge_stop_signals())
+        more = () if config.run.stop_signal is None else (signal.Signals[config.run.stop_signal],)
+        stopping = opened.enter_context(acknowledge_stop_signals(*more, grace_s=config.run.grace_s))
         reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
         opened.callback(ray_cluster.leave_cluster)
         started = time.perf_counter()
@@ -211,7 +271,9 @@ async def _train(
         recorder = opened.enter_context(
             closing(Recorder(folder.path, frames="none", writer="trainer"))
         )
-        trainer = Trainer(job, folder, start, state, rollouts, learner, reporter, recorder, pruner)
+        trainer = Trainer(
+            job, folder, start, state, rollouts, learner, reporter, recorder, pruner, stopping
+        )
         trainer.restore()
         for file in state.record_files(user_files(config.to_dict())):
             log.warning(

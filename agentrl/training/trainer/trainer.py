@@ -13,6 +13,7 @@ from agentrl.algorithms.core.advantages import check_state_keys
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.kl import adapt_coefficient
 from agentrl.config import Config, WarmStartConfig
+from agentrl.errors import LearnerLost
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
@@ -21,6 +22,7 @@ from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.rollout_worker_group import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_engine_start, show_progress
@@ -31,6 +33,7 @@ from agentrl.training.monitoring.training_health import (
     repetition_share,
 )
 from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.stop_signals import Stopping
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.supervised.supervised_dataset import (
@@ -59,6 +62,7 @@ class Trainer:
         reporter: shows progress and writes metrics.
         recorder: appends scores and advantages to recorded episodes.
         pruner: removes old recordings (`run.keep_gb`).
+        stopping: a signal to stop, which waits for the update in progress.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Trainer:
         reporter: Reporter,
         recorder: Recorder,
         pruner: BackgroundPruner,
+        stopping: Stopping,
     ) -> None:
         self.config = config
         self.state = state
@@ -82,6 +87,14 @@ class Trainer:
         self._reporter = reporter
         self._recorder = recorder
         self._pruner = pruner
+        self._stopping = stopping
+        self._in_update = False
+        self._saved_step: int | None = None
+        self._best_step: int | None = None
+        """The step with the best evaluation so far, if this process played it."""
+        self._checkpoints = CheckpointWriter(
+            folder.path, learner, config.checkpoint, config.train.deadline_s
+        )
         choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
         self._publisher = Publisher(choice, learner, rollouts)
         self._algorithm = load_algorithm(config.algorithm)
@@ -96,6 +109,7 @@ class Trainer:
         """Stop playing."""
         if self._prefetcher is not None:
             await self._prefetcher.close()
+        await self._checkpoints.close()
 
     def restore(self) -> None:
         """Load the last checkpoint, if there is one."""
@@ -107,6 +121,7 @@ class Trainer:
             self.state.results.pop("before", None)
             return
         kept = checkpoint_store.load(latest, self._learner)
+        self._saved_step = kept["step"]
         self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
         self.state.kl_coefficient = kept.get("kl_coefficient")
         if self.state.step < self.config.train.steps:
@@ -126,13 +141,41 @@ class Trainer:
         Args:
             demonstrations: the recorded episodes of the warm start.
         """
+        try:
+            await self._run_stages(demonstrations)
+        except LearnerLost:
+            raise
+        except BaseException:
+            await self._save_before_stopping()
+            raise
+
+    async def _run_stages(self, demonstrations: Sequence[SelectedEpisode]) -> None:
         await self.play_baselines()
         await self.warm_start(demonstrations)
         await self.evaluate_sampled_and_greedy("before")
+        step = self.state.step
+        if self._evaluation_is_due and not self._folder.has_evaluation(f"step {step}", step):
+            await self._end_step()  # the run was stopped before it
         while self.state.step < self.config.train.steps:
             await self.step(self.state.step + 1)
         await self.evaluate_sampled_and_greedy("after")
+        await self._checkpoints.wait()
         self.finish()
+
+    async def _save_before_stopping(self) -> None:
+        """Save the last finished step after a signal; otherwise only what is being written."""
+        await self._checkpoints.wait()
+        if self._stopping.signal is None:
+            return
+        if self._in_update:
+            log.warning(
+                "step %d did not end within run.grace_s=%g s and is not saved",
+                self.state.step + 1,
+                self.config.run.grace_s,
+            )
+        elif self.state.step and self._saved_step != self.state.step:
+            await self._checkpoint()
+            await self._checkpoints.wait()
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
@@ -152,7 +195,7 @@ class Trainer:
             if self.config.warm_start is not None:
                 await self._warm_start(self.config.warm_start, recorded)
             self.state.warm = True
-            self._checkpoint(best=False)
+            await self._checkpoint()
         with self._stage("engine start"):
             engine, count = self.config.rollout.engine, self._rollouts.num_engines
             with show_engine_start(engine, count, self._reporter.progress):
@@ -229,36 +272,50 @@ class Trainer:
 
     async def step(self, step: int) -> None:
         """Play, score, compute advantages, update, publish; then evaluate, save, prune when due."""
+        await self._checkpoints.check()
         with self._stage("reinforcement"):
             began = time.perf_counter()
             played = await self._take_step(step)
-            groups, started = played.groups, time.perf_counter()
-            await self._publisher.make_room()
-            built = await asyncio.to_thread(self._build_samples, groups, step, played.greedy)
-            learned = await asyncio.to_thread(
-                self._learner.update,
-                built.samples,
-                step,
-                kl_coefficient=self._kl_coefficient,
-            )
-            self._adapt_kl(learned)
-            updated = time.perf_counter()
-            self.state.step = step
-            await self._publish()
-            if self._prefetcher is not None:
-                self._prefetcher.mark_trained()
-            seconds = {
-                "rollout": played.seconds,
-                "wait": started - began,
-                "update": updated - started,
-                "publish": time.perf_counter() - updated,
-            }
-            self._log(step, played, built.metrics, learned, seconds)
-            if (warning := mismatch_warning(step, learned)) is not None:
-                log.warning("%s", warning)
-        best = await self._evaluate_when_due()
-        if best or step % self.config.checkpoint.every == 0 or step == self.config.train.steps:
-            self._checkpoint(best)
+            async with self._stopping.completed_first():
+                self._in_update = True
+                await self._train_on(step, played, time.perf_counter() - began)
+                self._in_update = False
+        await self._end_step()
+
+    async def _train_on(self, step: int, played: StepEpisodes, waited: float) -> None:
+        """Update on the episodes of a step, publish the weights, and log its metrics."""
+        started = time.perf_counter()
+        await self._publisher.make_room()
+        built = await asyncio.to_thread(self._build_samples, played.groups, step, played.greedy)
+        learned = await asyncio.to_thread(
+            self._learner.update,
+            built.samples,
+            step,
+            kl_coefficient=self._kl_coefficient,
+        )
+        self._adapt_kl(learned)
+        updated = time.perf_counter()
+        self.state.step = step
+        await self._publish()
+        if self._prefetcher is not None:
+            self._prefetcher.mark_trained()
+        seconds = {
+            "rollout": played.seconds,
+            "wait": waited,
+            "update": updated - started,
+            "publish": time.perf_counter() - updated,
+        }
+        self._log(step, played, built.metrics, learned, seconds)
+        if (warning := mismatch_warning(step, learned)) is not None:
+            log.warning("%s", warning)
+
+    async def _end_step(self) -> None:
+        """Evaluate, save and prune when due."""
+        if self._evaluation_is_due:
+            await self._evaluate_step()
+        step, every = self.state.step, self.config.checkpoint.every
+        if step in (self._best_step, self.config.train.steps) or step % every == 0:
+            await self._checkpoint()
         self._pruner.begin()
 
     def finish(self) -> None:
@@ -267,7 +324,11 @@ class Trainer:
         if (warm := self.config.warm_start) is not None:
             warm_start.write_marker(self._folder.model, warm, self.config.env.id)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
-        results = self.state.results | {"steps": self.state.step, "seconds": seconds}
+        results = self.state.results | {
+            "steps": self.state.step,
+            "restarts": len(self.state.restarts),
+            "seconds": seconds,
+        }
         self._folder.write_summary(results)
         self._folder.save_state(self.state)
         self._reporter.finish(results)
@@ -328,28 +389,26 @@ class Trainer:
     async def _publish(self) -> None:
         await self._publisher.publish(self.state.step)
 
-    async def _evaluate_when_due(self) -> bool:
-        """Evaluate every `eval.every` steps and after the last one.
+    @property
+    def _evaluation_is_due(self) -> bool:
+        """Every `eval.every` steps and after the last one.
 
         The last step is included because the evaluation after training plays more episodes and
         is therefore not comparable with those during training.
-
-        Returns:
-            Whether this is the best evaluation so far.
         """
         every, step = self.config.eval.every, self.state.step
-        if not every or (step % every and step != self.config.train.steps):
-            return False
+        return bool(every and step) and (step % every == 0 or step == self.config.train.steps)
+
+    async def _evaluate_step(self) -> None:
+        step = self.state.step
         with self._stage("evaluation during"):
             found = await self._evaluate(
                 f"step {step}", episodes=self.config.eval.episodes_during, step=step
             )
         self._reporter.evaluation(step, found.metrics)
         reward = found.metrics["reward"]
-        if self.state.best is not None and reward <= self.state.best:
-            return False
-        self.state.best = reward
-        return True
+        if self.state.best is None or reward > self.state.best:
+            self.state.best, self._best_step = reward, step
 
     async def _evaluate(
         self,
@@ -411,16 +470,11 @@ class Trainer:
             },
         )
 
-    def _checkpoint(self, best: bool) -> None:
+    async def _checkpoint(self) -> None:
+        step = self.state.step
         self._folder.save_state(self.state)
-        checkpoint_store.save(
-            self._folder.path,
-            self.state.step,
-            self._learner,
-            asdict(self.state),
-            keep=self.config.checkpoint.keep,
-            best=best,
-        )
+        await self._checkpoints.save(step, asdict(self.state), best=step == self._best_step)
+        self._saved_step = step
 
     def _keep_result(self, name: str, result: dict[str, Any]) -> None:
         self.state.results[name] = result

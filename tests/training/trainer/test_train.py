@@ -25,6 +25,7 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
 from agentrl.training.work_estimate import estimate_work
@@ -305,7 +306,9 @@ def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm,
     config, folder = configuration.load(EXAMPLE, [override]), RunFolder(tmp_path)
     with Reporter(tmp_path, [], PlannedWork()) as reporter:
         learner = make_learner(config)
-        Trainer(config, folder, tiny_vlm, RunState(), None, learner, reporter, None, None).finish()
+        Trainer(
+            config, folder, tiny_vlm, RunState(), None, learner, reporter, None, None, Stopping()
+        ).finish()
     assert (folder.model / "model.safetensors").is_file()
     assert (folder.model / "agentrl.json").is_file() == (config.warm_start is not None)
 

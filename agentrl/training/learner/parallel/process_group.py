@@ -76,6 +76,17 @@ class Rank:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values
 
+    def new_cpu_group(self, deadline_s: float) -> dist.ProcessGroup:
+        """Another group of all ranks, for a thread of its own; a collective call.
+
+        Args:
+            deadline_s: timeout of every collective operation.
+        """
+        group: dist.ProcessGroup = dist.new_group(
+            backend="gloo", timeout=timedelta(seconds=deadline_s)
+        )
+        return group
+
     def leave(self) -> None:
         """Destroy the process group if this rank created it; may be called twice."""
         if self.owner and dist.is_initialized():

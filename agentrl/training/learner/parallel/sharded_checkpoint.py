@@ -6,13 +6,16 @@ The folder has the format of torch.distributed.checkpoint; any number of ranks c
 import json
 import pickle
 import shutil
+import threading
 import warnings
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
@@ -20,6 +23,7 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
+from agentrl.training.learner.parallel.sharding import local_shard, state_dtensor
 
 _PLAIN = "plain.json"
 _LITTLE = 1 << 20
@@ -80,8 +84,67 @@ class _KnownReader(FileSystemReader):
         return self._known
 
 
+class BackgroundWrite:
+    """Writes a copy of tensors in a thread, while the originals change; made on every rank.
+
+    Args:
+        folder: see `write`, as for the next three.
+        tensors: copied to CPU memory before this returns.
+        plain: JSON values.
+        main: True on the rank that writes the plain values.
+        group: of all ranks, on the CPU, that nothing else uses meanwhile.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tensors: Mapping[str, Tensor],
+        plain: Mapping[str, Any],
+        main: bool,
+        group: ProcessGroup,
+    ) -> None:
+        self._written: Future[None] = Future()
+        copies = {name: _copy(tensor) for name, tensor in tensors.items()}
+
+        def work() -> None:
+            try:
+                write(folder, copies, plain, main, group)
+            except BaseException as error:  # raised again in `is_done`
+                self._written.set_exception(error)
+            else:
+                self._written.set_result(None)
+            copies.clear()
+
+        threading.Thread(target=work, name="checkpoint", daemon=True).start()
+
+    def is_done(self, wait_s: float = 0.0) -> bool:
+        """Whether everything is on disk.
+
+        Args:
+            wait_s: how long to wait for it.
+
+        Raises:
+            OSError: see `write`.
+        """
+        try:
+            self._written.result(wait_s)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy in CPU memory, sharded likewise."""
+    shard = local_shard(tensor).detach()
+    return state_dtensor(torch.empty_like(shard, device="cpu").copy_(shard), tensor)
+
+
 def write(
-    folder: Path, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], main: bool
+    folder: Path,
+    tensors: Mapping[str, Tensor],
+    plain: Mapping[str, Any],
+    main: bool,
+    group: ProcessGroup | None = None,
 ) -> None:
     """Write tensors and plain values; a collective call.
 
@@ -90,6 +153,7 @@ def write(
         tensors: by name, sharded or the same on every rank.
         plain: JSON values.
         main: True on the rank that writes the plain values.
+        group: of all ranks; None for the default one.
 
     Raises:
         OSError: the disk is full or not writable.
@@ -99,7 +163,9 @@ def write(
         (folder / _PLAIN).write_text(json.dumps(dict(plain), indent=1))
     try:
         state_dict_saver.save(
-            dict(tensors), storage_writer=FileSystemWriter(folder, sync_files=True)
+            dict(tensors),
+            storage_writer=FileSystemWriter(folder, sync_files=True),
+            process_group=group,
         )
     except CheckpointException as error:
         # torch reports a full disk as a malformed archive.

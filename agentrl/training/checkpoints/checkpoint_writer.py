@@ -1,0 +1,129 @@
+"""Saves the checkpoints of a run, also while training continues."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentrl.config import CheckpointConfig
+from agentrl.errors import LearnerLost
+from agentrl.training.checkpoints import checkpoint_store
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+
+
+class SavedLearner(checkpoint_store.Restorable, Protocol):
+    """The learner, as checkpoints need it."""
+
+    def begin_save_state(self, folder: Path) -> None:
+        """Copy the state, and begin to write it."""
+
+    def is_state_saved(self) -> bool:
+        """Whether it is on disk."""
+
+
+class CheckpointWriter:
+    """Saves checkpoints one at a time; each counts once all of it is on disk.
+
+    Args:
+        run: the run's folder.
+        learner: writes its own state.
+        settings: whether training continues meanwhile, and how many checkpoints are kept.
+        deadline_s: for writing one.
+    """
+
+    def __init__(
+        self, run: Path, learner: SavedLearner, settings: CheckpointConfig, deadline_s: float
+    ) -> None:
+        self._run, self._learner = run, learner
+        self._settings, self._deadline_s = settings, deadline_s
+        self._writing: asyncio.Task[None] | None = None
+
+    async def save(self, step: int, trainer: Mapping[str, Any], *, best: bool = False) -> None:
+        """Save a checkpoint, or begin to: then everything is copied when this returns.
+
+        A checkpoint of this step that is there already only gets the new state of the loop.
+
+        Args:
+            step: number of finished training steps.
+            trainer: state of the training loop, JSON values.
+            best: whether this is the best checkpoint so far.
+
+        Raises:
+            OSError: this or the previous checkpoint cannot be written.
+            LearnerError: the learner failed.
+        """
+        await self.wait()
+        latest = checkpoint_store.latest(self._run)
+        if latest is not None and checkpoint_store.step_of(latest) == step:
+            checkpoint_store.complete(latest, trainer, keep=self._settings.keep, best=best)
+            return
+        copied = asyncio.Event()
+        self._writing = asyncio.create_task(self._write(step, dict(trainer), best, copied))
+        await copied.wait()
+        if not self._settings.asynchronous or self._writing.done():
+            await self.wait()
+
+    async def _write(
+        self, step: int, trainer: Mapping[str, Any], best: bool, copied: asyncio.Event
+    ) -> None:
+        folder = checkpoint_store.begin(self._run, step)
+        state = checkpoint_store.learner_state_of(folder)
+        try:
+            with checkpoint_store.removed_if_failed(folder):
+                if self._settings.asynchronous:
+                    await asyncio.to_thread(self._learner.begin_save_state, state)
+                    copied.set()
+                    await self._wait_until_saved(folder)
+                else:
+                    await asyncio.to_thread(self._learner.save_state, state)
+                await asyncio.to_thread(
+                    checkpoint_store.complete, folder, trainer, keep=self._settings.keep, best=best
+                )
+        finally:
+            copied.set()
+
+    async def _wait_until_saved(self, folder: Path) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                while not await asyncio.to_thread(self._learner.is_state_saved):
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise LearnerLost(
+                f"{folder} was not written within train.deadline_s={self._deadline_s:g} s"
+            ) from None
+
+    async def check(self) -> None:
+        """Raise the error of a checkpoint that could not be written meanwhile.
+
+        Raises:
+            OSError: it cannot be written.
+            LearnerError: the learner failed.
+        """
+        if self._writing is not None and self._writing.done():
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Wait until the checkpoint that is being written counts.
+
+        Raises:
+            OSError: it cannot be written.
+            LearnerError: the learner failed.
+        """
+        if self._writing is None:
+            return
+        await asyncio.wait({self._writing})
+        writing, self._writing = self._writing, None
+        await writing
+
+    async def close(self) -> None:
+        """Give up what is being written; may be called twice."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.cancel()
+            await asyncio.wait({writing})
+            if not writing.cancelled() and (error := writing.exception()) is not None:
+                log.warning("the last checkpoint was not written: %s", error)
