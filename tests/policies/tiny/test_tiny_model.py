@@ -25,7 +25,7 @@ def test_a_model_that_does_not_fit_on_the_disk_is_an_os_error(tmp_path: Path) ->
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"the model cannot be written: .*File too large"):
+        with pytest.raises(OSError, match="File too large"):
             resolve_model(ModelConfig(), 0, tmp_path / "start")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

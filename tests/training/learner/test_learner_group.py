@@ -1,5 +1,6 @@
 import os
 import signal
+import time
 
 import pytest
 import ray
@@ -12,6 +13,7 @@ from agentrl.errors import ConfigError, LearnerLost
 from agentrl.rollout.rollout_worker_group import reserve
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_group import open_learner
+from agentrl.training.learner.parallel import sharded_checkpoint
 from tests.training.samples import sample
 
 pytestmark = pytest.mark.slow
@@ -66,6 +68,23 @@ def test_two_ranks_equal_one(two_ranks, tiny_vlm, model_adapter, tmp_path):
         assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     finally:
         alone.close()
+
+
+def test_two_ranks_train_on_while_their_state_is_written(two_ranks, model_adapter, tmp_path):
+    items = samples_of_different_lengths(model_adapter)
+    two_ranks.save_state(tmp_path / "now")
+    two_ranks.begin_save_state(tmp_path / "background")
+    two_ranks.update(items)
+    deadline = time.monotonic() + 60
+    while not two_ranks.is_state_saved():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    now, background = (sharded_checkpoint.read(tmp_path / n, "") for n in ("now", "background"))
+    assert now.keys() == background.keys()
+    assert all(torch.equal(now[name], background[name]) for name in now)
+    two_ranks.save_state(tmp_path / "later")
+    later = sharded_checkpoint.read(tmp_path / "later", "")
+    assert any(not torch.equal(now[name], later[name]) for name in now)
 
 
 def test_a_config_error_in_a_rank_is_raised_unchanged(two_ranks, tmp_path):

@@ -67,14 +67,29 @@ def steps_of(run: Path) -> list[dict[str, float]]:
 
 
 def wait_for_step(run: Path, step: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a step is logged."""
     deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         assert process.poll() is None, "the run ended before it could be killed"
-        latest = checkpoint_store.latest(run)
-        if latest is not None and latest.name >= f"step-{step:05d}":
+        if (run / "metrics.jsonl").is_file() and len(steps_of(run)) >= step:
             return
         time.sleep(0.05)
-    pytest.fail(f"no checkpoint of step {step} in time")
+    pytest.fail(f"no step {step} in time")
+
+
+def kill_while_writing(run: Path, process: subprocess.Popen[str]) -> Path:
+    """Kill the run in the middle of writing a checkpoint, and return the incomplete one."""
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the run ended before it could be killed"
+        newest = max((run / "checkpoints").glob("step-*"))
+        if not (newest / "trainer.json").exists():
+            process.send_signal(signal.SIGSTOP)
+            if (newest / "learner").exists() and not (newest / "trainer.json").exists():
+                process.kill()
+                return newest
+            process.send_signal(signal.SIGCONT)
+    pytest.fail("no checkpoint was being written in time")
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +118,8 @@ def test_run_leaves_everything_a_user_needs(whole_run):
 def resumed_run(whole_run):
     """The same run under a size limit, stopped in each of three ways and resumed after each.
 
+    It is killed while it writes a checkpoint. Before SIGTERM, no checkpoint is due.
+
     Returns:
         Its folder; for each signal the exit status, what was printed, the last step saved, and the
         number of recorded episodes; and what it printed in the end.
@@ -111,8 +128,9 @@ def resumed_run(whole_run):
     run, outputs = whole.with_name("resumed"), {}
     arguments = (EXAMPLE, *settings, "run.name=resumed", "run.keep_gb=1e-5")
     for step, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
+        every = 100 if number == signal.SIGTERM else 1
         process = subprocess.Popen(
-            command(*arguments),
+            command(*arguments, f"checkpoint.every={every}"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -121,13 +139,19 @@ def resumed_run(whole_run):
             # child.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        wait_for_step(run, step, process)
-        process.send_signal(number)
+        if number == signal.SIGKILL:
+            incomplete = kill_while_writing(run, process)
+        else:
+            wait_for_step(run, step, process)
+            process.send_signal(number)
         output, _ = process.communicate(timeout=60)
+        if number == signal.SIGTERM:
+            outputs["logged"] = steps_of(run)[-1]["step"]
         kept = checkpoint_store.step_of(checkpoint_store.latest(run))
         outputs[number] = process.returncode, output, kept, len(replay.open(run).episodes())
         arguments = ("--resume", run)
     state = json.loads((run / "state.json").read_text())
+    outputs["incomplete"] = checkpoint_store.step_of(incomplete)
     ((_, (first,)),) = state["files"].items()
     first[1] = "another digest"
     (run / "state.json").write_text(json.dumps(state))
@@ -170,6 +194,13 @@ def test_interrupted_run_says_how_to_resume(resumed_run, number, word, status):
     assert output.count(f"{word}: stopping") == 1
     assert f"saved up to step {kept}; resume with: agentrl train --resume {run}" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.slow
+def test_sigterm_saves_the_last_finished_step_and_a_kill_only_what_is_complete(resumed_run):
+    _, outputs = resumed_run
+    assert outputs[signal.SIGTERM][2] == outputs["logged"] >= 2
+    assert outputs[signal.SIGKILL][2] == outputs["incomplete"] - 1 >= outputs["logged"]
 
 
 @pytest.mark.slow

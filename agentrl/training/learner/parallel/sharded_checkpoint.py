@@ -4,6 +4,7 @@ The folder has the format of torch.distributed.checkpoint; any number of ranks c
 """
 
 import json
+import os
 import pickle
 import shutil
 import threading
@@ -18,10 +19,11 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from agentrl.errors import ConfigError
+from agentrl.files import move_into_place
 from agentrl.text import did_you_mean
 from agentrl.training.learner.parallel.sharding import local_shard, state_dtensor
 
@@ -82,6 +84,14 @@ class _KnownReader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The metadata of all ranks."""
         return self._known
+
+
+class _Files(FileSystem):
+    """torch's file system, without need for one that can rename."""
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """Give a file its final name."""
+        move_into_place(Path(path), Path(new_path))
 
 
 class BackgroundWrite:
@@ -161,12 +171,10 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     if main:
         (folder / _PLAIN).write_text(json.dumps(dict(plain), indent=1))
+    writer = FileSystemWriter(folder, sync_files=True)
+    writer.fs = _Files()
     try:
-        state_dict_saver.save(
-            dict(tensors),
-            storage_writer=FileSystemWriter(folder, sync_files=True),
-            process_group=group,
-        )
+        state_dict_saver.save(dict(tensors), storage_writer=writer, process_group=group)
     except CheckpointException as error:
         # torch reports a full disk as a malformed archive.
         full = shutil.disk_usage(folder).free < _LITTLE

@@ -77,6 +77,8 @@ function sentence(title) {
   return figure;
 }
 
+const restarts = (all) => `${all.length}, the last after step ${all.at(-1).step}: ${all.at(-1).error}`;
+
 function heading(run) {
   const void_ = Object.values(run.causes).reduce((sum, count) => sum + count, 0);
   return [
@@ -84,6 +86,7 @@ function heading(run) {
     h("dl", { class: "facts" },
       evaluation(run) ? fact("evaluation", player(evaluation(run))) : null,
       run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0)) : null,
+      run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
       fact("environment", run.env_id ?? "–"),
       fact("episodes", number(run.count)),
       fact("turns", number(run.turns)),

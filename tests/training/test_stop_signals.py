@@ -1,0 +1,72 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from agentrl.training.stop_signals import acknowledge_stop_signals
+
+
+async def stopped_in_a_block(number, block_s, grace_s, done):
+    with acknowledge_stop_signals(signal.SIGUSR1, grace_s=grace_s) as stopping:
+        async with stopping.completed_first():
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(block_s)
+            done.append("block")
+        done.append("after")
+        await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+def test_a_signal_stops_after_the_block_in_progress(number, status):
+    before, done = signal.getsignal(number), []
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(stopped_in_a_block(number, 0.1, 60.0, done))
+    assert (ended.value.code, done) == (status, ["block"])
+    assert signal.getsignal(number) is before
+
+
+def test_a_block_that_takes_too_long_is_stopped():
+    started, done = time.monotonic(), []
+    with pytest.raises(SystemExit):
+        asyncio.run(stopped_in_a_block(signal.SIGTERM, 60.0, 0.1, done))
+    assert not done
+    assert time.monotonic() - started < 30
+
+
+def test_a_signal_outside_of_a_block_stops_at_once():
+    async def play():
+        with acknowledge_stop_signals(grace_s=60.0) as stopping:
+            async with stopping.completed_first():
+                pass
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(60)
+
+    started = time.monotonic()
+    with pytest.raises(SystemExit):
+        asyncio.run(play())
+    assert time.monotonic() - started < 30
+
+
+TWICE = """
+import asyncio, os, signal
+from agentrl.training.stop_signals import acknowledge_stop_signals
+
+async def work():
+    with acknowledge_stop_signals(grace_s=60.0) as stopping:
+        async with stopping.completed_first():
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(60)
+
+asyncio.run(work())
+"""
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    done = subprocess.run([sys.executable, "-c", TWICE], timeout=50, check=False)
+    assert done.returncode == -signal.SIGTERM

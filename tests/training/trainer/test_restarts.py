@@ -1,0 +1,156 @@
+"""What a job does when a rank dies, and where its folder cannot rename."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentrl import config as configuration
+from agentrl.errors import ClusterError, ConfigError, LearnerError, LearnerLost
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.trainer import train
+from tests.without_rename import forbid_rename, needs_seccomp
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_environment.yaml"
+QUICK = [
+    "warm_start=null", "rollout.groups=2", "rollout.group_size=2", "rollout.concurrency=4",
+    "eval.episodes=1", "eval.baselines=[]", "logging=[file]",
+]  # fmt: skip
+
+
+class Failures:
+    """Takes the place of a whole job, which fails after given steps and in the end succeeds."""
+
+    def __init__(self, folder, failures):
+        self.folder, self.failures, self.attempts = folder, failures, []
+
+    async def __call__(self, config, folder, state, demonstrations, *, resumed):
+        self.attempts.append((len(demonstrations), resumed))
+        step, error = self.failures.pop(0) if self.failures else (9, None)
+        if step is not None:
+            state.step = step
+            state.seconds["start"] = state.seconds.get("start", 0.0) + 1.0
+        if error is not None:
+            raise error
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path)
+
+    def run(restarts, *failures):
+        job = Failures(folder, list(failures))
+        monkeypatch.setattr(train, "_train", job)
+        config = configuration.Config()
+        config.run.restarts = restarts
+        train._train_with_restarts(config, folder, [None] * 5, resumed=False)
+        return job.attempts
+
+    run.folder = folder
+    return run
+
+
+def lost(step):
+    return step, LearnerLost("rank 1 of the learner died")
+
+
+def test_job_resumes_after_each_lost_rank_and_records_it(failing):
+    assert failing(3, lost(2), lost(4)) == [(5, False), (5, True), (5, True)]
+    found = failing.folder.load_state().restarts
+    assert [(one["step"], one["resumed_from"]) for one in found] == [(2, 0), (4, 0)]
+    assert {one["error"] for one in found} == {"rank 1 of the learner died"}
+
+
+def test_demonstrations_are_not_repeated_once_there_is_a_checkpoint(failing, caplog):
+    folder = failing.folder.path / "checkpoints" / "step-00001"
+    folder.mkdir(parents=True)
+    (folder / "trainer.json").touch()
+    assert failing(1, lost(3)) == [(5, False), (0, True)]
+    assert "saved up to step 1; steps 2 to 3 are repeated" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("restarts", "failures"),
+    [
+        (0, [lost(2)]),  # restarts are switched off
+        (2, [lost(2), lost(3), lost(4)]),  # more than allowed
+        (3, [lost(2), lost(2)]),  # no progress
+        (3, [(2, LearnerError("training diverged"))]),
+        (3, [(2, ConfigError("the checkpoint belongs to another job"))]),
+        (3, [(None, ClusterError("Ray did not start"))]),  # nothing has begun
+    ],
+)
+def test_job_stops_with_the_original_error(failing, restarts, failures):
+    with pytest.raises(type(failures[-1][1])) as raised:
+        failing(restarts, *failures)
+    assert raised.value is failures[-1][1]
+
+
+def descendants(pid):
+    """The processes below one, by id, with their command lines."""
+    found = {}
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, thread.read_text().split()):
+            found[child] = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+            found |= descendants(child)
+    return found
+
+
+def kill_a_rank(process, run):
+    """Kill rank 1 or 0 after the second step."""
+    metrics, deadline = run / "metrics.jsonl", time.monotonic() + 400
+    while not metrics.is_file() or metrics.read_text().count('"reinforcement"') < 2:
+        assert process.poll() is None, "the run ended before its rank could be killed"
+        assert time.monotonic() < deadline, "no second step in time"
+        time.sleep(0.05)
+    ranks = [p for p, name in descendants(process.pid).items() if "LearnerActor" in name]
+    assert len(ranks) == 2
+    os.kill(max(ranks), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_job_goes_on_after_one_of_two_ranks_was_killed(tmp_path):
+    command = [sys.executable, "-m", "agentrl", "train", EXAMPLE, *QUICK, "checkpoint.every=4"]
+    command += ["rollout.launcher=ray", "train.ranks=2", "train.steps=4"]
+    command += [f"run.dir={tmp_path}", "run.name=killed"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    run = tmp_path / "killed"
+    try:
+        kill_a_rank(process, run)
+        output, _ = process.communicate(timeout=400)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output[-3000:]
+    assert "of the learner died" in output
+    assert "saved the warm start, no training step yet; steps 1 to 2 are repeated" in output
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["restarts"], summary["steps"]) == (1, 4)
+    (restart,) = json.loads((run / "state.json").read_text())["restarts"]
+    assert restart["resumed_from"] == 0
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in lines if one["stage"] == "reinforcement"] == [1, 2, 3, 4]
+
+
+@needs_seccomp
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_job_runs_where_nothing_can_be_renamed(tmp_path):
+    """As on a mounted bucket: the kernel refuses every rename of the whole process."""
+    command = [sys.executable, "-m", "agentrl", "train", EXAMPLE, *QUICK, "train.steps=2"]
+    command += ["checkpoint.every=1", "checkpoint.keep=1", f"run.dir={tmp_path}", "run.name=bucket"]
+    done = subprocess.run(
+        command, preexec_fn=forbid_rename, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = tmp_path / "bucket"
+    checkpoint_store.check_files(checkpoint_store.by_name(run, "2"))
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-00002"]
+    assert json.loads((run / "summary.json").read_text())["steps"] == 2
+    assert (run / "model" / "model.safetensors").is_file()
