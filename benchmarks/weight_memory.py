@@ -20,7 +20,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from conditions import conditions
@@ -32,6 +34,7 @@ _SIZES = {
     "vision_hidden": 128,
 }  # fmt: skip
 _SAMPLE_S = 0.001
+_UPDATES = 3
 Measured = dict[str, tuple[float, float]]
 """By operation: MB and seconds."""
 
@@ -137,9 +140,47 @@ def _measure(scratch: Path, rank: int, ranks: int) -> Measured:
     for name, operation in operations.items():
         with _measured(name, found):
             operation()
-    learner.save_state(scratch / "step-000001" / "learner")
+    _measure_checkpoints(scratch, learner, found)
     learner.close()
     return found
+
+
+def _measure_checkpoints(scratch: Path, learner: Any, found: Measured) -> None:
+    """Write the state, and write it in the background, alone and during updates."""
+    from trainer import answers
+
+    from agentrl.policies.models import adapter_for
+
+    samples = answers(adapter_for(scratch / "model"), 4, 4, 8)
+    folders = iter(scratch / f"background-{number}" for number in range(9))
+
+    def update() -> float:
+        started = time.perf_counter()
+        learner.update(samples)
+        return time.perf_counter() - started
+
+    def written() -> None:
+        while not learner.is_state_saved():
+            time.sleep(0.005)
+
+    update()  # allocates the optimizer's moments
+    with _measured("checkpoint", found):
+        learner.save_state(scratch / "step-000001" / "learner")
+    if not hasattr(learner, "begin_save_state"):  # an earlier version
+        return
+    with _measured("checkpoint, copied", found):
+        learner.begin_save_state(next(folders))
+    with _measured("checkpoint, then written", found):
+        written()
+    alone = [update() for _ in range(_UPDATES)]
+    found["update"] = (0.0, median(alone))
+    during = []
+    for folder in islice(folders, _UPDATES):
+        learner.begin_save_state(folder)
+        during.append(update())
+        written()
+        shutil.rmtree(folder, ignore_errors=True)
+    found["update while written"] = (0.0, median(during))
 
 
 def _measure_merge(scratch: Path) -> Measured:

@@ -97,7 +97,7 @@ def examine(question: ReportRequest) -> NodeReport:
     return NodeReport(
         versions=_versions(),
         cores=cores(),
-        memory=_memory(),
+        memory=host_memory(),
         accelerators=found,
         shm=found_room.shm,
         temporary=found_room.temporary,
@@ -132,7 +132,7 @@ def _space(folder: str | Path) -> Space:
     return Space(total=usage.total, free=usage.free)
 
 
-def _memory() -> Space:
+def host_memory() -> Space:
     """Of the machine, or of the container if that has less."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     total, free = (int(lines[k].split()[0]) * 1024 for k in ("MemTotal", "MemAvailable"))

@@ -15,6 +15,7 @@ from torch.distributed import ProcessGroup
 from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
+from agentrl.cluster.node_report import host_memory
 from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
@@ -418,11 +419,27 @@ class Learner:
     def begin_save_state(self, folder: Path) -> None:
         """As `save_state`, but only copy the state to CPU memory, and write it in a thread.
 
+        Where the copies of all ranks do not fit into the node's memory, this writes the state.
         Call it again only once `is_state_saved`.
         """
+        if not self._copies_fit():
+            self.save_state(folder)
+            return
         if self._writers is None:
             self._writers = self._rank.new_cpu_group(self._config.train.deadline_s)
         self._saving = learner_state.begin_save(self._models, self.version, folder, self._writers)
+
+    def _copies_fit(self) -> bool:
+        """Whether all ranks can copy their states at once; the same on every rank."""
+        own, free = learner_state.num_bytes(self._models), host_memory().free
+        is_short = torch.tensor(float(own * self._rank.world_size > free))
+        fits = not self._rank.max(is_short.to(self._rank.device)).item()
+        if not fits and self._rank.number == 0:
+            _log.warning(
+                "checkpoint.asynchronous: %.1f GB per rank do not fit into memory; training waits",
+                own / 1e9,
+            )
+        return fits
 
     def is_state_saved(self) -> bool:
         """Whether what `begin_save_state` has begun is on disk.

@@ -16,6 +16,7 @@ from agentrl.policies.models import load_on_meta
 from agentrl.training.learner import lora_adapters, qlora
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.parallel import sharded_checkpoint
+from agentrl.training.learner.parallel.sharding import local_shard
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,12 @@ def begin_save(
     return sharded_checkpoint.BackgroundWrite(
         folder, *_state(models, version), main=models.rank.number == 0, group=group
     )
+
+
+def num_bytes(models: LearnerModels) -> int:
+    """Size of this rank's part of the state."""
+    shards = map(local_shard, models.state_tensors().values())
+    return sum(shard.numel() * shard.element_size() for shard in shards)
 
 
 def _state(models: LearnerModels, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:

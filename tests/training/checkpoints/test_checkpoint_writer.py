@@ -1,10 +1,12 @@
 import asyncio
 import resource
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 
+from agentrl.cluster import node_report
 from agentrl.config import CheckpointConfig
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
@@ -79,6 +81,23 @@ def test_failure_to_write_surfaces_later_and_keeps_the_previous_checkpoint(
 
     asyncio.run(train())
     assert checkpoint_store.latest(tmp_path).name == "step-00002"
+
+
+def test_training_waits_where_a_copy_does_not_fit_into_memory(
+    make_learner, config, model_adapter, tmp_path, monkeypatch, caplog
+):
+    learner = make_learner(config)
+    size = sum(t.nbytes for t in learner._models.state_tensors().values())
+    for free, fits in ((size, True), (size - 1, False)):
+        space = node_report.Space(total=free, free=free)
+        monkeypatch.setattr("agentrl.training.learner.learner.host_memory", lambda s=space: s)
+        learner.begin_save_state(tmp_path / str(fits))
+        assert (learner._saving is not None) == fits
+        while not learner.is_state_saved():
+            time.sleep(0.01)
+        learner._saving = None
+        sharded_checkpoint.check_files(tmp_path / str(fits))
+    assert "GB per rank do not fit into memory" in caplog.text
 
 
 class Slow:
