@@ -465,6 +465,6 @@ class Learner:
             self._sender.close()
             self._sender = None
         if self._saving is not None:
-            with contextlib.suppress(OSError):  # whoever waits for the state gets the error
+            with contextlib.suppress(OSError):  # the caller that waits for the state gets it
                 self._saving.is_done(_CLOSE_S)
         self._rank.leave()
