@@ -33,6 +33,7 @@ TWO = {
     ),
     "replicas": ("text", {"replicas": 2}),
     "experts": ("qwen3_moe", {"expert_parallel": 2}),
+    "experts with adapters": ("qwen3_moe", {"expert_parallel": 2, "lora": LoraConfig(rank=4)}),
     "experts and tensors": ("qwen3_vl_moe", {"expert_parallel": 2, "tensor_parallel": 2}),
 }
 FOUR = {
