@@ -118,7 +118,14 @@ class Reply:
     logprobs: tuple[float, ...]
     """[R], under the distribution sampled from (after temperature and banned tokens)."""
     version: int
-    """Version of the weights that sampled it."""
+    """Version of the weights that sampled it; the oldest if `versions` has several."""
+    versions: tuple[int, ...] = ()
+    """[R], of each token, if the weights were updated in between; else empty."""
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        """[R], the version of the weights that sampled each token."""
+        return self.versions or (self.version,) * len(self.token_ids)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -26,7 +26,13 @@ from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import LocalLink
 from agentrl.weight_sync.transport_choice import transport_class
 from tests.policies import families
-from tests.policies.engines.test_vllm_engine import ask, check_against_transformers, prompts
+from tests.policies.engines.test_vllm_engine import (
+    ask,
+    check_against_transformers,
+    check_versions,
+    prompts,
+    wait_for_tokens,
+)
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.filterwarnings("default")]
@@ -91,12 +97,17 @@ async def test_an_engine_uses_chunked_weights_even_for_cached_images(
     check_against_transformers(tiny_vlm, asked, old)
     other = tiny_model.build(tmp_path / "other", 1)
     learner = Learner(config, other)
+    known = {0: tiny_vlm}
     for version, folder in ((7, other), (8, tiny_vlm), (9, other)):
         learner.load_weights(folder / "model.safetensors")
+        under_way = asyncio.create_task(ask(engine, asked, max_new_tokens=100))
+        await wait_for_tokens(engine, 5)
         await send(learner, engine, version)
         replies = await ask(engine, asked, temperature=0)
         check_against_transformers(folder, asked, replies)
         assert {reply.version for reply in replies} == {version}
+        check_versions({**known, version: folder}, asked, await under_way)
+        known = {version: folder}
     assert not list(weight_files.shared_folder().glob("chunk-*"))
     learner.close()
 
@@ -260,12 +271,15 @@ async def test_served_adapters_answer_like_the_merged_model_even_for_cached_imag
     for version in (1, 2):
         move(learner, version)
         learner.export(tmp_path / f"{version}")
+        under_way = asyncio.create_task(ask(adapted, asked, max_new_tokens=400))
+        await wait_for_tokens(adapted, 5)
         await adapted.load_adapter(weight_files.publish_adapter(learner, version), version)
         replies = await ask(adapted, asked, temperature=0)
         check_against_transformers(tmp_path / f"{version}", asked, replies)
         assert {reply.version for reply in replies} == {version}
         assert [r.logprobs for r in replies] != [r.logprobs for r in old]
         old = replies
+    check_versions({1: tmp_path / "1", 2: tmp_path / "2"}, asked, await under_way)
     learner.close()
 
 

@@ -322,6 +322,10 @@ def check_reply(reply: Reply, vocab_size: int) -> None:
         raise EngineError(
             f"the engine's reply has {len(tokens)} tokens and {len(logprobs)} log-probabilities"
         )
+    if len(reply.token_versions) != len(tokens):
+        raise EngineError(
+            f"the engine's reply has {len(tokens)} tokens and {len(reply.versions)} versions"
+        )
     for token, logprob in zip(tokens, logprobs, strict=True):
         if not 0 <= token < vocab_size or not math.isfinite(logprob):
             raise EngineError(

@@ -91,6 +91,7 @@ class VLLMEngine(TokenEngine):
         # With adapters the base weights are not sent again, so they must survive a sleep.
         self._sleep_level = 1 if settings.lora_rank else 2
         self._is_asleep = False
+        self._is_paused = False
         self._adapter: Any = None
         self._engine: Any = None
         self._version = settings.version
@@ -142,6 +143,7 @@ class VLLMEngine(TokenEngine):
                 self._engine = engine_class.from_engine_args(arguments)
         self._accepts_requests.set()
         self._idle.set()
+        await self._engine.update_weight_version(str(self._version))
         warm_up = Prompt(token_ids=self._encoder.opening())
         await self.generate(warm_up, Sampling(max_new_tokens=2))
 
@@ -178,7 +180,6 @@ class VLLMEngine(TokenEngine):
         what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
         with boundary(EngineError, what):
             async with asyncio.timeout(self._deadline_s), self._request_in_flight():
-                version = self._version
                 output = await self._run(prompt, sampling)
         if tuple(output.prompt_token_ids) != prompt.token_ids:
             raise EngineError(
@@ -191,7 +192,17 @@ class VLLMEngine(TokenEngine):
             float(position[token].logprob)
             for position, token in zip(sampled.logprobs, sampled.token_ids, strict=True)
         )
-        return Reply(token_ids=tuple(sampled.token_ids), logprobs=logprobs, version=version)
+        versions = tuple(
+            int(span.version)
+            for span in sampled.weight_versions
+            for _ in range(span.start, span.end)
+        )
+        return Reply(
+            token_ids=tuple(sampled.token_ids),
+            logprobs=logprobs,
+            version=versions[0],
+            versions=versions if versions[0] != versions[-1] else (),
+        )
 
     async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
         request = self._request(prompt)
@@ -202,6 +213,8 @@ class VLLMEngine(TokenEngine):
         output = [answer async for answer in answers][-1]
         if not output.finished:
             raise EngineError("vLLM returned no output")
+        if output.outputs[0].finish_reason == "abort":
+            raise EngineError(f"a weight update failed meanwhile: {self._invalid}")
         return output
 
     def _request(self, prompt: Prompt) -> dict[str, Any]:
@@ -246,17 +259,20 @@ class VLLMEngine(TokenEngine):
                 self._idle.set()
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Load a safetensors file once no request is in flight, and drop all caches.
+        """Load a safetensors file, and drop all caches.
+
+        Requests in flight continue with the new weights, by which vLLM computes their tokens so far
+        again; replies report the version of each token.
 
         Raises:
-            EngineError: the engine rejected the weights, or its requests did not finish in time. It
-                refuses requests until weights are loaded: some of the new ones may have arrived.
+            EngineError: the engine rejected the weights, or did not answer in time. Requests in
+                flight fail, and it refuses others until weights are loaded: some of the new ones
+                may have arrived.
         """
         async with self._update(version, f"weights of {path}", str(path)):
             # vLLM accepts an incomplete file, and silently keeps the old values of the rest.
             check_header(self._meta_model, path)
-            await self._idle.wait()
-            await self._wake("weights")
+            await self._pause()
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))
 
     async def load_adapter(self, folder: Path, version: int) -> None:
@@ -268,8 +284,9 @@ class VLLMEngine(TokenEngine):
         from vllm.lora.request import LoRARequest
 
         async with self._update(version, f"adapters of {folder}", str(folder)):
-            await self._idle.wait()
-            await self._wake("weights")
+            if self._adapter is None:  # requests without adapters would continue without them
+                await self._idle.wait()
+            await self._pause()
             file = folder / "adapter_model.safetensors"
             await self._engine.collective_rpc("check_safetensors", args=(str(file),))
             named = {"lora_name": f"version-{version}", "lora_int_id": 1, "lora_path": str(folder)}
@@ -296,10 +313,10 @@ class VLLMEngine(TokenEngine):
             with boundary(EngineError, f"vLLM: weights of version {version}"):
                 check_shapes(self._meta_model, shapes, f"version {version}")
                 async with asyncio.timeout(self._deadline_s):
-                    await self._idle.wait()
-                    await self._wake("weights")
+                    await self._pause()
                     await self._engine.collective_rpc("start_recording_weights", args=(checked,))
         except BaseException:
+            await self._abort_requests()
             self._accepts_requests.set()
             raise
 
@@ -339,19 +356,42 @@ class VLLMEngine(TokenEngine):
 
     @contextlib.asynccontextmanager
     async def _update(self, version: int, what: str, source: str) -> AsyncIterator[None]:
-        """Hold requests during a weight update, and drop all caches after it."""
+        """Hold requests during a weight update, and drop all caches of the old weights after it."""
         self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} ({source}) were not loaded"
         try:
             with boundary(EngineError, f"vLLM: {what}"):
                 async with asyncio.timeout(self._deadline_s):
                     yield
-                    await self._wake("kv_cache")
-                    self._is_asleep = False
+                    if self._is_asleep:
+                        await self._engine.wake_up(["kv_cache"])
+                        self._is_asleep = False
                     await self._reset_caches()
-            self._version, self._invalid = version, None
+                    await self._engine.update_weight_version(str(version))
+                    await self._engine.resume_generation()
+            self._is_paused, self._version, self._invalid = False, version, None
+        except BaseException:
+            await self._abort_requests()
+            raise
         finally:
             self._accepts_requests.set()
+
+    async def _pause(self) -> None:
+        """Pause, so that weights can be loaded; requests in flight stay in vLLM's queue."""
+        if self._is_asleep:
+            await self._engine.wake_up(["weights"])
+        else:
+            self._is_paused = True
+            await self._engine.pause_generation(mode="keep", clear_cache=False)
+
+    async def _abort_requests(self) -> None:
+        """End requests that a failed update has paused: its weights would continue them."""
+        if self._is_paused:
+            with contextlib.suppress(Exception):  # the error of the update says more
+                async with asyncio.timeout(self._deadline_s):
+                    await self._engine.pause_generation(mode="abort", clear_cache=False)
+                    await self._engine.resume_generation()
+            self._is_paused = False
 
     async def sleep(self) -> None:
         """Release GPU memory until weights are loaded; refuses requests until then.
@@ -370,20 +410,17 @@ class VLLMEngine(TokenEngine):
         finally:
             self._accepts_requests.set()
 
-    async def _wake(self, part: str) -> None:
-        if self._is_asleep:
-            await self._engine.wake_up([part])
-
     @cached_property
     def _meta_model(self) -> nn.Module:
         return load_on_meta(self._path)
 
     async def _reset_caches(self) -> None:
-        """Drop everything computed with the old weights."""
-        if not await self._engine.reset_prefix_cache():
-            raise EngineError("vLLM did not reset its prefix cache")
-        await self._engine.reset_mm_cache()
-        # Without this, the next request with a cached image crashes the engine.
+        """Drop everything computed with the old weights, also of requests in flight.
+
+        Not vLLM's cache of processed images: they do not depend on weights, and requests on their
+        way to the engine's process may refer to them.
+        """
+        await self._engine.reset_prefix_cache(reset_running_requests=True)
         await self._engine.reset_encoder_cache()
 
     async def close(self) -> None:

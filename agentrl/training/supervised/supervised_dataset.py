@@ -90,7 +90,7 @@ def _with_answer(turn: Turn, answer: Answer) -> Turn:
         prompt_ids=answer.prompt.token_ids,
         reply_ids=ids,
         reply_logprobs=answer.reply.logprobs,
-        reply_versions=(answer.reply.version,) * len(ids),
+        reply_versions=answer.reply.token_versions,
         reply=answer.text,
         images=answer.prompt.images,
     )

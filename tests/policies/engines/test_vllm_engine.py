@@ -96,7 +96,7 @@ async def test_new_weights_are_used_even_for_cached_images(
 @pytest.mark.vllm
 @in_the_engines_loop
 async def test_published_checksums_are_verified(
-    engine: VLLMEngine, tiny_vlm: Path, tmp_path: Path
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
     tensors = load_file(tiny_vlm / "model.safetensors")
     path = tmp_path / "checked.safetensors"
@@ -105,23 +105,56 @@ async def test_published_checksums_are_verified(
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+    under_way = asyncio.create_task(ask(engine, prompts(encoder), max_new_tokens=400))
+    await wait_for_tokens(engine, 1)
     with pytest.raises(EngineError, match="published was"):
         await engine.load_weights(path, 7)
+    with pytest.raises(
+        EngineError, match="a weight update failed meanwhile: the weights of version 7"
+    ):
+        await under_way
     await engine.load_weights(tiny_vlm / "model.safetensors", 8)
 
 
 @pytest.mark.vllm
 @in_the_engines_loop
-async def test_new_weights_wait_for_running_requests(
-    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
+async def test_requests_in_flight_continue_with_new_weights(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, tmp_path: Path
 ) -> None:
+    other = tiny_model.build(tmp_path / "other", 1)
+    folders = {20: tiny_vlm, 21: other, 22: tiny_vlm}
+    await engine.load_weights(tiny_vlm / "model.safetensors", 20)
     asked = prompts(encoder)
-    under_way = asyncio.create_task(ask(engine, asked, max_new_tokens=32))
-    await asyncio.sleep(0.05)
-    await engine.load_weights(tiny_vlm / "model.safetensors", 9)
-    after = await ask(engine, asked)
-    assert all(reply.version < 9 for reply in await under_way)
-    assert all(reply.version == 9 for reply in after)
+    under_way = asyncio.create_task(ask(engine, asked, max_new_tokens=400))
+    for version in (21, 22):
+        await wait_for_tokens(engine, 10)
+        await engine.load_weights(folders[version] / "model.safetensors", version)
+    check_versions(folders, asked, await under_way)
+    check_against_transformers(tiny_vlm, asked, await ask(engine, asked))
+
+
+def check_versions(folders: dict[int, Path], asked: list[Prompt], replies: list[Reply]) -> None:
+    """Check that every version has sampled tokens, with the log-probabilities of its model."""
+    assert {version for reply in replies for version in reply.token_versions} == set(folders)
+    for folder in {*folders.values()}:
+        model, encoder = load_model(folder).eval(), ChatEncoder(folder)
+        for prompt, reply in zip(asked, replies, strict=True):
+            expected = np.array(forward_logprobs(model, encoder, prompt, reply.token_ids))
+            own = np.array([folders[version] == folder for version in reply.token_versions])
+            np.testing.assert_allclose(np.array(reply.logprobs)[own], expected[own], atol=1e-3)
+
+
+async def wait_for_tokens(engine: VLLMEngine, count: int) -> None:
+    """Wait until a reply in flight has that many more tokens."""
+
+    def longest() -> int:
+        states = engine._engine.output_processor.request_states.values()
+        return max((s.detokenizer.num_output_tokens() for s in states), default=0)
+
+    before = longest()
+    async with asyncio.timeout(60):
+        while longest() < before + count:
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.vllm
@@ -189,26 +222,6 @@ async def test_after_refused_weights_requests_fail_until_weights_are_loaded(
     replies = await ask(engine, asked)
     check_against_transformers(tiny_vlm, asked, replies)
     assert {reply.version for reply in replies} == {12}
-
-
-@pytest.mark.vllm
-@in_the_engines_loop
-async def test_an_engine_with_a_stale_cache_refuses_requests(
-    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path
-) -> None:
-    from vllm import SamplingParams
-
-    asked = prompts(encoder)
-    long = SamplingParams(max_tokens=200, ignore_eos=True, logprobs=0, detokenize=False)
-    foreign = engine._engine.generate(engine._request(asked[1]), long, "foreign")
-    await anext(foreign)  # it occupies a part of the cache from now on
-    with pytest.raises(EngineError, match="did not reset its prefix cache"):
-        await engine.load_weights(tiny_vlm / "model.safetensors", 13)
-    with pytest.raises(EngineError, match="version 13"):
-        await ask(engine, asked)
-    await engine._engine.abort("foreign")
-    await engine.load_weights(tiny_vlm / "model.safetensors", 14)
-    check_against_transformers(tiny_vlm, asked, await ask(engine, asked))
 
 
 @pytest.mark.vllm
