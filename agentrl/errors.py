@@ -30,7 +30,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -162,12 +162,12 @@ class RewardError(WorldError):
 
 
 @contextmanager
-def boundary(error: type[AgentRLError], what: str) -> Iterator[None]:
+def boundary(error: type[AgentRLError], what: str | Callable[[], str]) -> Iterator[None]:
     """Convert any exception of foreign code into one typed error; our own errors pass unchanged.
 
     Args:
         error: the type to raise.
-        what: names the call, with its values, for the message.
+        what: names the call, with its values, for the message; or returns the name.
 
     Raises:
         AgentRLError: of the type given, with the foreign exception as its cause.
@@ -179,7 +179,8 @@ def boundary(error: type[AgentRLError], what: str) -> Iterator[None]:
     except BaseException as cause:
         if must_propagate(cause):
             raise
-        raise error(f"{what}: {describe_error(cause)}") from cause
+        name = what() if callable(what) else what
+        raise error(f"{name}: {describe_error(cause)}") from cause
 
 
 def must_propagate(cause: BaseException) -> bool:

@@ -342,7 +342,8 @@ def _run(case: Case, tree: Path, model: Path, phones: list[int]) -> Result:
     command = [sys.executable, str(HERE), "--case", case.name, "--model", str(model)]
     command += ["--phones", *map(str, phones)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    # In its folder, too: the phones' process prefers the agentrl of the working directory.
+    done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
     return Result(**json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -4,6 +4,7 @@ Environments block, so each has its own thread. Every call is bounded by the dea
 around it; an environment that does not return in time is abandoned together with its thread.
 """
 
+import contextlib
 import hashlib
 import logging
 import math
@@ -170,6 +171,10 @@ class EnvRunner:
         self._config = config
         self._save_frame = save_frame
         self._env: Any = None
+        self._shown: Observation | None = None
+        """What the environment showed last."""
+        self._composed: tuple[Observation, Message] | None = None
+        """The message about it, if it is composed already."""
         self._worker = Worker(f"runner-{device or 'env'}")
 
     async def reset(self, seed: int) -> StepResult:
@@ -181,14 +186,18 @@ class EnvRunner:
         """
         return await self._worker.call(self._reset, seed)
 
-    async def act(self, reply: str) -> "ActionResult":
+    async def act(self, reply: str, *, is_last: bool = False) -> "ActionResult":
         """Take the action of a reply, or the translator's `no_action` if it contains none.
+
+        Args:
+            reply: of the policy.
+            is_last: no message follows.
 
         Raises:
             DeviceError: the phone failed.
             EnvError: the environment or the translator raised.
         """
-        return await self._worker.call(self._act, reply)
+        return await self._worker.call(self._act_and_compose, reply, is_last)
 
     def _reset(self, seed: int) -> StepResult:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
@@ -201,6 +210,16 @@ class EnvRunner:
                 begin_episode()
             observation, info = self._env.reset(seed=seed)
             return self._step_result(observation, info)
+
+    def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
+        """Also compose the next message, as another call of this thread would cost more."""
+        result = self._act(reply)
+        after = result.after
+        has_ended = after is not None and (after.terminated or after.truncated)
+        if not is_last and not has_ended and self._shown is not None:
+            with contextlib.suppress(EnvError):  # `message` tries again and raises it
+                self._composed = self._shown, self._message(self._shown)
+        return result
 
     def _act(self, reply: str) -> "ActionResult":
         unreadable = None
@@ -215,13 +234,14 @@ class EnvRunner:
         return ActionResult(action=action, unreadable=unreadable, after=after)
 
     def _step(self, action: Any) -> StepResult:
-        with boundary(EnvError, f"{self._config.id}.step({action!r})"):
+        def name() -> str:  # only for errors: the text of an array takes longer than a step
+            return f"{self._config.id}.step({action!r})"
+
+        with boundary(EnvError, name):
             try:
                 observation, reward, terminated, truncated, info = self._env.step(action)
             except ActionError as error:  # only a translator may raise it
-                raise EnvError(
-                    f"{self._config.id}.step({action!r}): {describe_error(error)}"
-                ) from error
+                raise EnvError(f"{name()}: {describe_error(error)}") from error
             number = finite("the reward", reward)
             if isinstance(action, Done):  # what the agent says of the outcome is for rewards
                 info = {"status": action.status, "message": action.message, **info}
@@ -235,7 +255,7 @@ class EnvRunner:
         terminated: bool = False,
         truncated: bool = False,
     ) -> StepResult:
-        translated = self.translator.to_observation(observation, info)
+        translated = self._shown = self.translator.to_observation(observation, info)
         checked = _check_info(info)
         if self._config.dialect is not None and translated.images:
             height, width = translated.images[-1].shape[:2]
@@ -262,6 +282,9 @@ class EnvRunner:
         Raises:
             EnvError: the translator raised.
         """
+        composed, self._composed = self._composed, None
+        if composed is not None and composed[0] is observation:
+            return composed[1]
         return await self._worker.call(self._message, observation)
 
     def _message(self, observation: Observation) -> Message:

@@ -184,7 +184,8 @@ async def _play_turns(
         if save_model_frame and not step.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(step.observation.images) :]
             step = _without_step(step, tuple(map(save_model_frame, new)))
-        result = await runner.act(answer.text)
+        is_last = len(history.turns) + 1 >= limits.max_turns
+        result = await runner.act(answer.text, is_last=is_last)
         after = result.after or _without_step(step, step.frames)
         durations = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **durations}
@@ -220,7 +221,7 @@ def _turn(
         prompt_ids=answer.prompt.token_ids,
         reply_ids=reply.token_ids,
         reply_logprobs=reply.logprobs,
-        reply_versions=(reply.version,) * len(reply.token_ids),
+        reply_versions=reply.token_versions,
         reply=answer.text,
         images=answer.prompt.images,
         shown="" if before.hidden else message.text,

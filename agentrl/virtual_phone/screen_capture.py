@@ -11,7 +11,7 @@ def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
 
     Args:
         phone: the phone.
-        known: digest of the frame that the client has; if it is still shown, it is not sent again.
+        known: asks for changes of the frame with this token, in hexadecimal digits; "" does not.
     """
     image = _secured(phone)
     fault = phone.faults.get("capture")
@@ -23,7 +23,10 @@ def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
         return image.raw[: len(image.raw) // 2]
     if fault == "black":
         return bytes(image.raw[:HEADER_BYTES]) + bytes(len(image.raw) - HEADER_BYTES)
-    return image.unchanged if known and known == image.digest else image.raw
+    if not known:
+        return image.raw
+    base, phone.sent_frame = phone.sent_frame, image
+    return image.changes(base if base is not None and base.token.hex() == known else None)
 
 
 def pixels(phone: VirtualPhone) -> bytes | memoryview | None:

@@ -13,6 +13,7 @@ from agentrl.virtual_phone.input_handler import InputHandler
 from agentrl.virtual_phone.phone_display import PhoneDisplay, VisibleState
 from agentrl.virtual_phone.system.device_log import CommandHistory
 from agentrl.virtual_phone.system.network import PhoneNetwork
+from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 QUICK_REBOOT_S = 0.2
 
@@ -60,6 +61,8 @@ class VirtualPhone(DeviceState):
         """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
         self.stale: VisibleState | None = None
         """What captures still see, if the `capture` fault is `stale`."""
+        self.sent_frame: ScreenFrame | None = None
+        """The frame that was last sent to a client that asks for changes."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property

@@ -1,9 +1,11 @@
 """A phone game as a Gymnasium environment."""
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import gymnasium
@@ -91,7 +93,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             self.device, self.game.package, self.game.activity, allow, **settling
         )
         width, height = self.device.size()
-        self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
+        self.observation_space = copy.copy(_screens(height, width))
         self.action_space = self.actions()
         self.facts: Facts = {}
         """The true state behind the last screen."""
@@ -296,6 +298,12 @@ class GameEnv(gymnasium.Env[Image, Action]):
             "metrics": self.metrics(self.facts),
             **self.extra_info(),
         }
+
+
+@lru_cache(maxsize=8)
+def _screens(height: int, width: int) -> "spaces.Space[Image]":
+    """The space of screens; making one takes as long as several turns."""
+    return spaces.Box(0, 255, (height, width, 3), np.uint8)
 
 
 def _touch_at(target: Sequence[float] | NDArray[np.float32]) -> Tap | Swipe:

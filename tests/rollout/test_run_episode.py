@@ -76,6 +76,24 @@ async def test_a_translator_that_fails_without_an_action_voids_the_episode(monke
     assert "the translator's no_action(): KeyError: 'pause'" in episode.error
 
 
+async def test_one_message_is_composed_per_answer_and_a_failing_one_loses_no_turn(monkeypatch):
+    composed, compose = [], SpaceTranslator.to_message
+
+    def to_message(translator, observation):
+        composed.append(observation)
+        if len(composed) > 3:
+            raise KeyError("words")
+        return compose(translator, observation)
+
+    monkeypatch.setattr(SpaceTranslator, "to_message", to_message)
+    assert len((await play_countdown(max_turns=3, player=Babbler())).turns) == 3
+    assert len(composed) == 3
+    composed.clear()
+    episode = await play_countdown(player=Babbler())
+    assert "the translator's message: KeyError: 'words'" in episode.error
+    assert [turn.info["left"] for turn in episode.turns] == [4, 3, 3]
+
+
 async def test_turn_limit_truncates():
     episode = await play_countdown(max_turns=2)
     assert (episode.outcome, len(episode.turns)) == (Outcome.TRUNCATED, 2)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
-from agentrl.devices.adb.shell_script import Command, ShellScript, quote_command
+from agentrl.devices.adb.shell_script import Command, ShellScript, new_mark, quote_command
 from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
@@ -59,12 +59,14 @@ class PersistentShell:
         self._lock = threading.Lock()
         self._link: AdbSocket | None = None
         self._packets: Iterator[tuple[int, bytes]] = iter(())
+        self._mark = new_mark()
+        """Of all scripts, so that equal commands are equal scripts, which need no parsing again."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         """See CommandShell.run."""
         if not commands:
             return []
-        script = _script(self._transport, commands, prompted=True)
+        script = _script(self._transport, commands, prompted=True, mark=self._mark)
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
             return self._per_call.run(commands, deadline)
         try:
@@ -114,23 +116,34 @@ class PersistentShell:
 
     def _drop(self) -> None:
         link, self._link, self._packets = self._link, None, iter(())
+        self._mark = new_mark()
         if link is not None:
             link.close()
 
 
 def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
-    """Packets of the shell v2 protocol: id and data. Buffered, as a read costs more than a copy."""
+    """Packets of the shell v2 protocol: id and data.
+
+    Packets that have arrived together and have the same id are joined.
+    """
     buffer = bytearray()
     while chunk := link.receive():
         buffer += chunk
-        while len(buffer) >= _V2.size:
-            id, length = _V2.unpack_from(buffer)
-            end = _V2.size + length
-            if len(buffer) < end:
+        at, last, parts = 0, _STDIN, list[memoryview]()
+        view = memoryview(bytes(buffer))
+        while len(view) - at >= _V2.size:
+            id, length = _V2.unpack_from(view, at)
+            end = at + _V2.size + length
+            if len(view) < end:
                 break
-            data = bytes(buffer[_V2.size : end])
-            del buffer[:end]
-            yield id, data
+            if id != last and parts:
+                yield last, b"".join(parts)
+                parts = []
+            parts.append(view[at + _V2.size : end])
+            at, last = end, id
+        del buffer[:at]
+        if parts:
+            yield last, b"".join(parts)
 
 
 class _End(Enum):
@@ -153,10 +166,14 @@ def _read(arriving: Iterator[tuple[int, bytes]], script: ShellScript) -> _End:
 
 
 def _script(
-    transport: DeviceTransport, commands: Sequence[Command], *, prompted: bool
+    transport: DeviceTransport,
+    commands: Sequence[Command],
+    *,
+    prompted: bool,
+    mark: str | None = None,
 ) -> ShellScript:
     try:
-        return ShellScript(commands, prompted=prompted, token=transport.token)
+        return ShellScript(commands, prompted=prompted, token=transport.token, mark=mark)
     except DeviceError as error:
         raise DeviceError(f"{transport.serial}: {error}") from error
 

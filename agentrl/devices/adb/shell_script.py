@@ -64,6 +64,11 @@ def _fence(token: int, mark: str) -> str:
     return f'read held <{LEASE_FILE} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
 
 
+def new_mark() -> str:
+    """A random marker. Scripts of one shell may share it, as they run one after the other."""
+    return f"=={secrets.token_hex(8)}=="
+
+
 class ShellScript:
     """Several commands run in order, whose outputs can be separated.
 
@@ -73,7 +78,12 @@ class ShellScript:
     """
 
     def __init__(
-        self, commands: Sequence[Command], *, prompted: bool = True, token: int | None = None
+        self,
+        commands: Sequence[Command],
+        *,
+        prompted: bool = True,
+        token: int | None = None,
+        mark: str | None = None,
     ) -> None:
         """Build the script.
 
@@ -81,11 +91,12 @@ class ShellScript:
             commands: to run in order.
             prompted: whether the shell may print something before it reads the script.
             token: lease under which the phone must be, or nothing is run; None does not check.
+            mark: see `new_mark`; None takes a new one.
 
         Raises:
             DeviceError: an argument that cannot be passed to a shell.
         """
-        mark = f"=={secrets.token_hex(8)}=="
+        mark = mark or new_mark()
         begin = [f"echo {mark}0"] if prompted else []
         begin += [] if token is None else [_fence(token, mark)]
         text = ""

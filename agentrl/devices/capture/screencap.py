@@ -3,6 +3,7 @@
 A PNG has a tenth of the bytes but takes the phone longer to encode.
 """
 
+import math
 import struct
 import zlib
 
@@ -21,7 +22,7 @@ from agentrl.devices.capture.capture_method import (
 )
 from agentrl.errors import CaptureError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN, UNCHANGED
+from agentrl.virtual_phone.system.screen_frame import BOX, CHANGES, CHANGES_HEADER, KNOWN_SCREEN
 
 _SHORT_HEADER = 12
 _LONG_HEADER = 16
@@ -38,18 +39,19 @@ class RawCapture(Capture):
         self._transport = transport
         self._buffer = bytearray(_LONG_HEADER)
         self._last = LastPicture()
+        self._token = ""
+        """Of the last picture, by the phone, if it was sent as changes."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
-        known = f"{KNOWN_SCREEN}={self._last.digest} " if self._last.digest else ""
         # Phones with two screens write a warning before the frame.
-        service = f"exec:{known}screencap 2>/dev/null"
+        service = f"exec:{KNOWN_SCREEN}={self._token or 'none'} screencap 2>/dev/null"
         with self._transport.opened(service, deadline, "screencap") as link:
             return self.read(link)
 
     def close(self) -> None:
         """See Capture.close."""
-        self._last = LastPicture()
+        self._last, self._token = LastPicture(), ""
 
     def read(self, link: AdbSocket) -> Image:
         """Read one frame from a link on which `screencap` was opened.
@@ -63,15 +65,12 @@ class RawCapture(Capture):
             raise no_frame(serial, bytes(self._buffer[:got]))
         width, height, form = struct.unpack_from("<3I", self._buffer)
         check_sides(serial, width, height, bytes(self._buffer[:_SHORT_HEADER]))
-        if form == UNCHANGED and self._last.picture is not None:
-            color_space, digest = link.read(4), link.read(16).hex()
-            if color_space and digest == self._last.digest:
-                return self._last.picture
+        if form == CHANGES:
+            return self._read_changes(link, width, height)
         if form not in (_RGBA_8888, _RGBX_8888):
             raise CaptureError(f"{serial}: screencap returned pixel format {form}, not RGBA")
         pixels = width * height * 4
-        if len(self._buffer) < _LONG_HEADER + pixels:
-            self._buffer = self._buffer[:_SHORT_HEADER] + bytearray(pixels + 4)
+        self._reserve(_LONG_HEADER + pixels)
         view = memoryview(self._buffer)
         got = link.read_into(view[_SHORT_HEADER : _LONG_HEADER + pixels])
         if got < pixels:
@@ -83,7 +82,50 @@ class RawCapture(Capture):
             rgb = cv2.cvtColor(rgba, cv2.COLOR_RGBA2RGB).astype(np.uint8, copy=False)
             return check_lit(serial, rgb)
 
+        self._token = ""
         return self._last.update(view[: _SHORT_HEADER + got], convert)
+
+    def _read_changes(self, link: AdbSocket, width: int, height: int) -> Image:
+        """The last picture with the changes that a virtual phone sends; itself if there are none.
+
+        Raises:
+            CaptureError: they are incomplete, or of another picture, or the result is black.
+        """
+        serial, shape = self._transport.serial, (height, width, 3)
+        header = link.read(4 + CHANGES_HEADER.size)  # after the color space
+        if len(header) < 4 + CHANGES_HEADER.size:
+            raise no_frame(serial, header)
+        token, base, count = CHANGES_HEADER.unpack_from(header, 4)
+        table = link.read(min(count, height + 1) * BOX.size)
+        boxes = list(BOX.iter_unpack(table[: len(table) // BOX.size * BOX.size]))
+        old = self._last.picture if base.hex() == self._token else None
+        sizes = [(bottom - top, right - left, 3) for left, top, right, bottom in boxes]
+        fit = all(x < right <= width and y < bottom <= height for x, y, right, bottom in boxes)
+        is_known = not any(base) or (old is not None and old.shape == shape)
+        if len(boxes) != count or not fit or not is_known:
+            raise CaptureError(f"{serial}: screencap sent {count} changes of an unknown picture")
+        pixels = sum(map(math.prod, sizes))
+        self._reserve(pixels)
+        got = link.read_into(memoryview(self._buffer)[:pixels])
+        if got < pixels:
+            raise cut_off(serial, width, height, got, pixels)
+        picture = np.zeros(shape, np.uint8) if old is None else old
+        if boxes:
+            picture = picture.copy()
+            at = 0
+            for (left, top, right, bottom), size in zip(boxes, sizes, strict=True):
+                changed = np.frombuffer(self._buffer, np.uint8, math.prod(size), at)
+                picture[top:bottom, left:right] = changed.reshape(size)
+                at += changed.size
+            picture.flags.writeable = False
+        check_lit(serial, picture)
+        self._token, self._last.digest, self._last.picture = token.hex(), "", picture
+        return picture
+
+    def _reserve(self, size: int) -> None:
+        """Make the buffer at least so large; keeps the header in it."""
+        if len(self._buffer) < size:
+            self._buffer = self._buffer[:_SHORT_HEADER] + bytearray(size - _SHORT_HEADER)
 
 
 class PngCapture(Capture):

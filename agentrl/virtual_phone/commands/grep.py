@@ -5,6 +5,7 @@ In a basic pattern `+ ? | ( ) { }` are literal unless they follow a backslash; i
 """
 
 import re
+from functools import lru_cache
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
@@ -27,6 +28,7 @@ _TOKEN = re.compile(r"\\(.)|(\[\^?\]?(?:\[:\w+:\]|[^]])*\])|(.)", re.DOTALL)
 """An escaped character, a bracket expression, or another character."""
 
 
+@lru_cache(maxsize=256)
 def compile_pattern(
     text: str, kind: str, ignore_case: bool = False, whole_words: bool = False
 ) -> re.Pattern[str]:

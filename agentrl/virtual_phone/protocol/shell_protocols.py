@@ -11,6 +11,8 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _MAX_LINE_LENGTH = 1 << 20
+_SMALL = 4096
+"""Bytes that cost less to copy than to send as a piece of their own."""
 
 
 async def serve_v1(phone: VirtualPhone, stream: Stream, script: str) -> None:
@@ -23,8 +25,9 @@ async def serve_v2(phone: VirtualPhone, stream: Stream, script: str) -> None:
     """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
 
     def packet(id: int, data: bytes | memoryview) -> None:
-        stream.write(_V2.pack(id, len(data)))
-        stream.write(data)
+        header = _V2.pack(id, len(data))
+        for piece in (header + data,) if len(data) < _SMALL else (header, data):
+            stream.write(piece)
 
     io = CommandIO(
         out=lambda data: packet(_STDOUT, data),

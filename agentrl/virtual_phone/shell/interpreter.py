@@ -170,8 +170,14 @@ class ShellInterpreter:
 
     def inner(self, io: CommandIO) -> "ShellInterpreter":
         """A nested shell, which cannot change the variables of this one."""
-        environment = dict(self.environment)
-        return replace(self, io=io, environment=environment, depth=self.depth + 1)
+        return ShellInterpreter(
+            phone=self.phone,
+            commands=self.commands,
+            io=io,
+            environment=dict(self.environment),
+            code=self.code,
+            depth=self.depth + 1,
+        )
 
     async def execute(self, ctx: CommandContext, spelled: str) -> int:
         """Run one command."""
@@ -211,9 +217,13 @@ class ShellInterpreter:
 
     async def _stage(self, command: ShellCommand, source: Pipe | None, sink: Pipe | None) -> int:
         """Run one command of a pipe; when it ends, the command before it gets a broken pipe."""
-        io = self.io if source is None else replace(self.io, read=source.read)
-        if sink is not None:
-            io = replace(io, out=sink.write, drain=sink.drain)
+        outer = self.io
+        io = CommandIO(
+            out=outer.out if sink is None else sink.write,
+            err=outer.err,
+            read=outer.read if source is None else source.read,
+            drain=outer.drain if sink is None else sink.drain,
+        )
         try:
             return await self.inner(io)._run_command(command, io)
         except ShellExit as end:

@@ -10,6 +10,8 @@ The rest of a real shell's language is not supported: `if`, `for` and other keyw
 rather than taken for names of commands.
 """
 
+from functools import lru_cache
+
 from agentrl.virtual_phone.shell.lexer import ShellLexer
 from agentrl.virtual_phone.shell.syntax_tree import (
     Pipeline,
@@ -27,8 +29,9 @@ _UNSUPPORTED_KEYWORDS = frozenset((
 ))  # fmt: skip
 
 
+@lru_cache(maxsize=256)
 def parse(script: str) -> Script:
-    """Parse a script.
+    """Parse a script; the same scripts come again and again.
 
     Raises:
         ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is

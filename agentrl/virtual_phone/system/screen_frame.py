@@ -1,25 +1,36 @@
 """Frames of a virtual phone's screen in the formats of `screencap`."""
 
+import itertools
+import math
+import secrets
 import struct
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
 
 import cv2
 import numpy as np
-import xxhash
 
 from agentrl.types import Image
 from agentrl.virtual_phone.system.drawing import blank
 
 RGBA_8888 = 1
-UNCHANGED = 0
-"""In place of a pixel format: the digest of the client's last frame follows, which is still shown.
-Android has no such format."""
+CHANGES = 0
+"""In place of a pixel format: only what differs from the client's last frame follows. Android has
+no such format."""
 SRGB = 1
 KNOWN_SCREEN = "AGENTRL_KNOWN_SCREEN"
-"""Variable in which a client passes the digest of the last frame that it received, so that the same
-pixels are not sent again. Real phones ignore it."""
+"""Variable by which a client of `screencap` asks for changes: the token of its last frame, or
+`none`. Real phones ignore it."""
 _HEADER = struct.Struct("<4I")
 HEADER_BYTES = _HEADER.size
+CHANGES_HEADER = struct.Struct("<16s16sI")
+"""After the header of a frame: its token, that of the frame that it differs from, or zeros, and the
+number of boxes; then the boxes, then their pixels, RGB, box by box."""
+BOX = struct.Struct("<4I")
+"""Left, top, right and bottom, in pixels."""
+_ROWS_BETWEEN = 8
+"""Unchanged rows that separate two boxes."""
+_PROCESS, _numbers = secrets.token_bytes(8), itertools.count()
 _BAR = (24, 26, 32)
 _WHITE = (255, 255, 255)
 _BLACK = (0, 0, 0)
@@ -35,58 +46,95 @@ class ScreenFrame:
     """One image of the whole screen: the status bar above the app's area."""
 
     def __init__(self, bar: Image, area: Image) -> None:
-        """Assemble the RGBA bytes that captures send.
+        """Keep both parts, which must not change afterwards.
 
         Args:
             bar: status bar, uint8[h, W, 3], RGB.
             area: area of the app below it, uint8[H - h, W, 3], RGB.
         """
-        split, width = bar.shape[:2]
-        height = split + len(area)
-        raw = np.empty(_HEADER.size + width * height * 4, np.uint8)
-        _HEADER.pack_into(raw.data, 0, width, height, RGBA_8888, SRGB)
-        self.size = (width, height)
-        self.split = split
+        self.split, width = bar.shape[:2]
         """Height of the status bar, in pixels."""
-        self._rgba = raw[_HEADER.size :].reshape(height, width, 4)
-        cv2.cvtColor(bar, cv2.COLOR_RGB2RGBA, dst=self._rgba[:split])
-        cv2.cvtColor(area, cv2.COLOR_RGB2RGBA, dst=self._rgba[split:])
+        self.size = (width, self.split + len(area))
+        self.token = _PROCESS + next(_numbers).to_bytes(8, "little")
+        """16 bytes that no other frame has."""
+        self._parts = (np.ascontiguousarray(bar), np.ascontiguousarray(area))
         self._png: bytes | None = None
-        self._digest = ""
-        self.raw = raw.data.toreadonly()
+
+    @cached_property
+    def raw(self) -> memoryview:
         """Output of `screencap`: width, height, format and color space as u32, then RGBA."""
+        width, height = self.size
+        raw = np.empty(HEADER_BYTES + width * height * 4, np.uint8)
+        _HEADER.pack_into(raw.data, 0, width, height, RGBA_8888, SRGB)
+        rgba = raw[HEADER_BYTES:].reshape(height, width, 4)
+        for part, rows in zip(self._parts, (rgba[: self.split], rgba[self.split :]), strict=True):
+            cv2.cvtColor(part, cv2.COLOR_RGB2RGBA, dst=rows)
+        return raw.data.toreadonly()
 
     @property
     def png(self) -> bytes:
         """Output of `screencap -p`: PNG with an alpha channel, as on Android."""
         if self._png is None:
-            bgra = cv2.cvtColor(self._rgba, cv2.COLOR_RGBA2BGRA)
+            bgra = cv2.cvtColor(self.rgba, cv2.COLOR_RGBA2BGRA)
             done, data = cv2.imencode(".png", bgra, [cv2.IMWRITE_PNG_COMPRESSION, 1])
             assert done
             self._png = data.tobytes()
         return self._png
 
-    @property
-    def digest(self) -> str:
-        """The hash of `raw`, 32 hexadecimal digits."""
-        if not self._digest:
-            self._digest = xxhash.xxh3_128_hexdigest(self.raw)
-        return self._digest
+    def changes(self, known: "ScreenFrame | None") -> bytes:
+        """Output of `screencap` for a client that asks for changes.
 
-    @property
-    def unchanged(self) -> bytes:
-        """Output of `screencap` for a client that knows this frame."""
-        return _HEADER.pack(*self.size, UNCHANGED, SRGB) + bytes.fromhex(self.digest)
+        Args:
+            known: the frame that the client has; None if it has none.
+        """
+        if known is not None and known.size != self.size:
+            known = None
+        base = bytes(16) if known is None else known.token
+        boxes, pixels = list[bytes](), list[memoryview]()
+        for number, (top, part) in enumerate(zip((0, self.split), self._parts, strict=True)):
+            old = None if known is None else known._parts[number]
+            for left, upper, right, lower in _changed_boxes(part, old):
+                boxes.append(BOX.pack(left, top + upper, right, top + lower))
+                pixels.append(np.ascontiguousarray(part[upper:lower, left:right]).data)
+        header = _HEADER.pack(*self.size, CHANGES, SRGB)
+        return b"".join(
+            (header, CHANGES_HEADER.pack(self.token, base, len(boxes)), *boxes, *pixels)
+        )
 
     @property
     def pixels(self) -> memoryview:
         """The RGBA pixels without the header, row by row."""
         return self.raw[_HEADER.size :]
 
-    @property
+    @cached_property
     def rgba(self) -> Image:
         """The pixels, uint8[H, W, 4]; read-only."""
-        return self._rgba
+        width, height = self.size
+        return np.frombuffer(self.raw, np.uint8, offset=HEADER_BYTES).reshape(height, width, 4)
+
+
+def _changed_boxes(new: Image, old: Image | None) -> Iterator[tuple[int, int, int, int]]:
+    """Boxes (left, top, right, bottom) in pixels that contain all differences of two images.
+
+    Args:
+        new: uint8[H, W, 3].
+        old: of the same shape; None if there is nothing to compare with.
+    """
+    height, width = new.shape[:2]
+    if old is None:
+        yield 0, 0, width, height
+        return
+    if new is old:
+        return
+    cell = math.gcd(3 * width, 8)  # several bytes are compared at once
+    differs = new.reshape(height, -1).view(f"u{cell}") != old.reshape(height, -1).view(f"u{cell}")
+    rows = np.flatnonzero(differs.any(axis=1))
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) > _ROWS_BETWEEN) + 1):
+        if run.size:
+            top, bottom = int(run[0]), int(run[-1]) + 1
+            columns = np.flatnonzero(differs[top:bottom].any(axis=0))
+            first, end = int(columns[0]) * cell, (int(columns[-1]) + 1) * cell
+            yield first // 3, top, -(-end // 3), bottom
 
 
 def black(width: int, height: int) -> ScreenFrame:
@@ -98,7 +146,7 @@ def black(width: int, height: int) -> ScreenFrame:
 def secure(frame: ScreenFrame) -> ScreenFrame:
     """The frame of an app that forbids captures: only the status bar is visible."""
     bar = np.ascontiguousarray(frame.rgba[: frame.split, :, :3])
-    height, width = frame.rgba.shape[:2]
+    width, height = frame.size
     return ScreenFrame(bar, blank(width, height - frame.split, _BLACK))
 
 

@@ -123,18 +123,61 @@ def test_a_truncated_raw_frame_is_an_error(length: int) -> None:
         RawCapture(NO_PHONE).read(link(whole[:length]))
 
 
-def test_an_unchanged_screen_is_recognized_only_by_the_digest_that_was_sent() -> None:
-    capture, frame = RawCapture(NO_PHONE), ScreenFrame(picture()[:2], picture()[2:])
-    with pytest.raises(CaptureError, match="format 0, not RGBA"):
-        capture.read(link(frame.unchanged))
-    shown = capture.read(link(bytes(frame.raw)))
-    assert capture.read(link(frame.unchanged)) is shown
-    other = ScreenFrame(picture()[:2], picture()[:-2])
-    with pytest.raises(CaptureError, match="format 0, not RGBA"):
-        capture.read(link(other.unchanged))
+def split(rgb: Image) -> ScreenFrame:
+    return ScreenFrame(rgb[:2], rgb[2:])
+
+
+SPANS = st.tuples(st.integers(0, HEIGHT - 1), st.integers(1, HEIGHT))
+CHANGES = st.lists(st.tuples(SPANS, SPANS, st.integers(0, 255)), max_size=6)
+
+
+@given(changes=st.lists(CHANGES, max_size=5), width=st.sampled_from([5, 16, 23, 24]))
+def test_changes_of_a_screen_add_up_to_what_it_shows(
+    changes: list[list[tuple[tuple[int, int], tuple[int, int], int]]], width: int
+) -> None:
+    capture, shown = RawCapture(NO_PHONE), picture()[:, :width].copy()
+    known: ScreenFrame | None = None
+    for boxes in ([], *changes):
+        shown = shown.copy()
+        for (top, height), (left, wide), value in boxes:
+            shown[top : top + height, left % width : left % width + wide] ^= value
+        shown[-1, -1] = 1  # never black
+        first, again = split(shown), split(shown)
+        read = capture.read(link(first.changes(known)))
+        assert np.array_equal(read, shown)
+        assert not read.flags.writeable
+        assert capture.read(link(again.changes(first))) is read
+        known = again
+
+
+def test_changes_are_small_and_only_those_of_the_last_picture_are_accepted() -> None:
+    capture, shown, one, two = RawCapture(NO_PHONE), picture(), picture(), picture()
+    one[3, 4] ^= 1
+    two[20:23, 7:9] ^= 1
+    first, second, third = split(shown), split(one), split(two)
+    with pytest.raises(CaptureError, match="1 changes of an unknown picture"):
+        capture.read(link(second.changes(first)))
+    kept = capture.read(link(first.changes(None)))
+    assert len(second.changes(first)) < 120
+    with pytest.raises(CaptureError, match="2 changes of an unknown picture"):
+        capture.read(link(third.changes(second)))
+    assert np.array_equal(capture.read(link(third.changes(first))), two)
+    assert np.array_equal(kept, shown)
     capture.close()
-    with pytest.raises(CaptureError, match="format 0, not RGBA"):
-        capture.read(link(frame.unchanged))
+    with pytest.raises(CaptureError, match="unknown picture"):
+        capture.read(link(first.changes(third)))
+    black = ScreenFrame(np.zeros_like(shown[:2]), np.zeros_like(shown[2:]))
+    capture.read(link(first.changes(None)))
+    with pytest.raises(CaptureError, match="all black"):
+        capture.read(link(black.changes(first)))
+    assert np.array_equal(capture.read(link(second.changes(first))), one)
+
+
+@given(st.integers(0, len(split(picture()).changes(None)) - 1))
+def test_truncated_changes_are_an_error(length: int) -> None:
+    capture = RawCapture(NO_PHONE)
+    with pytest.raises(CaptureError):
+        capture.read(link(split(picture()).changes(None)[:length]))
 
 
 def test_the_same_bytes_in_another_format_are_another_picture() -> None:
