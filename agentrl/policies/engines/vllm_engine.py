@@ -276,7 +276,7 @@ class VLLMEngine(TokenEngine):
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Load other LoRA adapters in PEFT's format; see `load_weights`.
+        """Load other LoRA adapters in PEFT's format, once no request is in flight.
 
         Raises:
             EngineError: as `load_weights`.
@@ -284,8 +284,7 @@ class VLLMEngine(TokenEngine):
         from vllm.lora.request import LoRARequest
 
         async with self._update(version, f"adapters of {folder}", str(folder)):
-            if self._adapter is None:  # requests without adapters would continue without them
-                await self._idle.wait()
+            await self._idle.wait()
             await self._pause()
             file = folder / "adapter_model.safetensors"
             await self._engine.collective_rpc("check_safetensors", args=(str(file),))
