@@ -6,8 +6,11 @@ Shapes: B rows; L padded tokens.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.learner import attention_masks
@@ -51,6 +54,8 @@ class Backbone(nn.Module):
         """
         own = self.slice.of if self.slice is not None else _whole
         seen = self._image_arguments(batch)
+        # Before the decoder, as all ranks gather in the same order.
+        untouched = None if seen else self._untouched_vision(batch.token_ids.device)
         states: Tensor = self.policy.base_model(
             input_ids=own(batch.token_ids),
             position_ids=own(batch.positions),
@@ -59,7 +64,7 @@ class Backbone(nn.Module):
             **seen,
         )[0]
         states = states.flatten(0, 1)
-        return states if seen else states + self._untouched_vision()
+        return states if untouched is None else states + untouched
 
     def _attention(self, batch: Batch) -> dict[str, Any]:
         """Arguments of the forward pass that define which tokens attend to which."""
@@ -138,14 +143,44 @@ class Backbone(nn.Module):
         own, _ = self.slice.mine(places.squeeze(-1), batch.token_ids.shape[1])
         return list(torch.split(own.cpu(), list(sizes)))
 
-    def _untouched_vision(self) -> Tensor:
-        """Zero; gives the vision tower a gradient, as ranks with images wait to reduce theirs."""
-        trained = [p for p in self.vision() if p.requires_grad]
-        return sum((p.sum() for p in trained), torch.zeros((), device=self.policy.device)) * 0.0
+    def _untouched_vision(self, device: torch.device) -> Tensor:
+        """Zero; gives the vision tower a gradient, as ranks with images wait to reduce theirs.
+
+        Where the tower is gathered apart, they also wait to gather it: a blank image is encoded.
+        """
+        parts = [p.sum() for p in self.vision() if p.requires_grad and not isinstance(p, DTensor)]
+        if any(isinstance(tower, FSDPModule) for tower in self._towers()):
+            blank = self.model_adapter.scale(np.zeros((32, 32, 3), np.uint8), None, 1024)
+            pixels = self.model_adapter.compact_pixels([blank])
+            pixels = {name: value.to(device) for name, value in pixels.items()}
+            pixels = self.model_adapter.expand_pixels(pixels)
+            seen = self.model_adapter.encode_images(self.policy.base_model, pixels)
+            used = (*seen.pooler_output, *(getattr(seen, "deepstack_features", None) or ()))
+            parts += [features.sum() for features in used]
+        return sum(parts, torch.zeros((), device=device)) * 0.0
 
     def layers(self) -> Iterator[nn.Module]:
         """The decoder's blocks, the units of layer-wise sharding."""
         return self.model_adapter.blocks(self.policy)
+
+    def parts(self) -> Iterator[nn.Module]:
+        """Modules besides the layers that are gathered apart in layer-wise sharding.
+
+        The output head is not one of them: it is used chunk by chunk, in both passes, and so is an
+        embedding that is tied to it.
+        """
+        yield from self._towers()
+        embedding, head = self.policy.get_input_embeddings(), self.policy.get_output_embeddings()
+        if getattr(head, "weight", None) is not embedding.weight:
+            yield embedding
+
+    def _towers(self) -> Iterator[nn.Module]:
+        """The outermost modules of vision that have parameters."""
+        is_vision = self.model_adapter.is_vision
+        for name, module in self.policy.named_modules():
+            is_outermost = is_vision(name) and not is_vision(name.rpartition(".")[0])
+            if is_outermost and any(True for _ in module.parameters()):
+                yield module
 
     def vision(self) -> Iterator[nn.Parameter]:
         """The parameters of the vision tower; empty for a text-only model."""

@@ -105,6 +105,7 @@ class ShardedModel(Generic[S]):
         shard(
             self.module,
             self.module.layers(),
+            self.module.parts(),
             rank,
             self._dtype,
             replicated=[self.module.get_parameter(name) for name in self._quantized],

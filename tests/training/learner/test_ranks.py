@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch.distributed.fsdp import FSDPModule
 
 from agentrl.config import Config, LoraConfig, ModelConfig, algorithm_config
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.parallel import sharding
 from agentrl.types import Outcome
 from tests.training.episodes import play
 from tests.training.rank_processes import run_ranks
-from tests.training.samples import step_samples
+from tests.training.samples import sample, step_samples
 
 STEPS = 4
 FEW = 3
@@ -129,3 +132,53 @@ def test_two_ranks_learn_what_one_does_with_every_other_loss(name, others, tiny_
 @pytest.mark.timeout(300)
 def test_four_ranks_learn_what_one_does(tiny_vlm, tmp_path):
     check("dapo", by_ranks(4, tiny_vlm, tmp_path, ["dapo"]), tiny_vlm)
+
+
+UNITS = {
+    "full": {"dtype": "bfloat16"},
+    "frozen": {"freeze_vision": True},
+    "lora": {"lora": LoraConfig(rank=4)},
+}
+
+
+def learn_in_units(folder: Path, out: Path, world: int, rank: int) -> None:
+    """Some steps in which one of two ranks has all images; rank 0 writes what was learned."""
+    sharding._LAYERWISE = 0  # as in a large model
+    model_adapter = adapter_for(folder)
+    items = [sample(model_adapter, k, pictures=2 * (k % 2), text=40 - 30 * (k % 2)) for k in (0, 1)]
+    for name, settings in UNITS.items():
+        config = Config(model=ModelConfig(**settings))
+        config.optim.lr, config.optim.grad_clip = 1e-3, 100.0
+        config.train.gradient_checkpointing = True
+        learner = Learner(config, folder, rank, world, f"file://{out / name}.{world}")
+        units = [m for m in learner._policy.module.modules() if isinstance(m, FSDPModule)]
+        assert len(units) == 2 + 3  # layers, and vision, embedding, all of it
+        kinds = {type(unit).__name__.removeprefix("FSDP") for unit in units}
+        assert {"Embedding", "LogprobModel", "Qwen2_5_VisionTransformerPretrainedModel"} < kinds
+        norms = [learner.update(items, step)["grad_norm"] for step in range(3)]
+        learner.save_weights(out / f"{name}.{world}.safetensors")
+        if rank == 0:
+            (out / f"{name}.{world}.json").write_text(json.dumps(norms))
+        learner.close()
+
+
+def compare_units(folder: Path, out: Path, world: int) -> None:
+    run_ranks(1, learn_in_units, folder, out, 1)
+    run_ranks(world, learn_in_units, folder, out, world)
+    for name in UNITS:
+        one, more = (json.loads((out / f"{name}.{n}.json").read_text()) for n in (1, world))
+        assert more == pytest.approx(one, rel=0.05 if name == "full" else 1e-3), name
+        one, more = (load_file(out / f"{name}.{n}.safetensors") for n in (1, world))
+        for weight, value in one.items():
+            torch.testing.assert_close(more[weight], value, atol=5e-3, rtol=0.02)
+
+
+@pytest.mark.timeout(300)
+def test_ranks_with_and_without_images_gather_vision_and_embedding_together(tiny_vlm, tmp_path):
+    compare_units(tiny_vlm, tmp_path, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_four_ranks_gather_vision_and_embedding_together(tiny_vlm, tmp_path):
+    compare_units(tiny_vlm, tmp_path, 4)

@@ -1,7 +1,7 @@
 """Sharding of a module's parameters (FSDP2), and gathering of full tensors."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ whole is faster."""
 
 def shard(
     root: nn.Module,
-    layers: Iterator[nn.Module],
+    layers: Iterable[nn.Module],
+    parts: Iterable[nn.Module],
     rank: Rank,
     dtype: torch.dtype,
     replicated: Collection[nn.Parameter] = (),
@@ -42,6 +43,7 @@ def shard(
     Args:
         root: the module that forward passes call.
         layers: its repeated blocks; gathered one at a time if the model is large.
+        parts: other modules that it calls, which are then gathered apart, too.
         rank: process group and device of this rank.
         dtype: compute dtype; master weights and gradients keep the module's.
         replicated: parameters to leave alone.
@@ -50,24 +52,25 @@ def shard(
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
     here = {*replicated}
-    modules = [root]
     large = sum(p.numel() for p in root.parameters() if p not in here) >= _LAYERWISE
-    if large or rank.tensor_mesh is not None:
-        modules = [*layers, root]
+    blocks = [*layers] if large or rank.tensor_mesh is not None else []
+    modules = [*blocks, *(parts if large else ()), root]
     experts = {m for m in root.modules() if _on(rank.expert_mesh, m.parameters(recurse=False))}
     for module in (*experts, *modules):
+        is_shared = module not in experts and module not in blocks
         layer_mesh = rank.expert_shards if module in experts else rank.mesh
         wrapped = fully_shard(
             module,
-            mesh=rank.root_mesh if module is root else layer_mesh,
+            mesh=rank.root_mesh if is_shared else layer_mesh,
             mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
             offload_policy=away,
             ignored_params=here,
-            reshard_after_forward=rank.world_size > 1 and module is not root,
+            # On a single rank this frees copies in the compute dtype.
+            reshard_after_forward=module is not root,
         )
         # Losses are already weighted over the global batch: gradients are summed, not averaged,
         # except over the ranks of a tensor-parallel group, which compute the same ones.
-        wrapped.set_gradient_divide_factor(float(rank.tensor) if module is root else 1.0)
+        wrapped.set_gradient_divide_factor(float(rank.tensor) if is_shared else 1.0)
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
     device = "cpu" if offload else rank.device
