@@ -19,6 +19,7 @@ from agentrl.cli import (
     extensions,
     install_doctor,
     phone,
+    plan,
     play,
     prune,
     rescore,
@@ -32,7 +33,7 @@ from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
-    "Train": ("train", "eval", "merge", "algorithms"),
+    "Train": ("train", "plan", "eval", "merge", "algorithms"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
@@ -111,6 +112,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train", cls=_CommandWithOverrides)(train.train)
+app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("view")(view.view)

@@ -141,7 +141,11 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         },
         "placement": plan_job(config, learns=True).describe(),
         "budget": estimate_work(config),
-        "not checked": ["memory and disk space", *lengths.unchecked, *unverified],
+        "not checked": [
+            "memory (agentrl plan computes it) and disk space",
+            *lengths.unchecked,
+            *unverified,
+        ],
     }
 
 

@@ -13,7 +13,8 @@ from torch.nn.functional import pad
 
 from agentrl.training.learner.adamw import MOMENTS
 
-_REMAINDER = "remainder"
+REMAINDER = "remainder"
+"""The name of the lower bits of a weight in the state."""
 _EPS = 1e-8
 _BLOCK = 256
 """Number of 8-bit moments that share a scale, in bitsandbytes' kernels."""
@@ -74,13 +75,13 @@ class CompactAdamW:
             weight, state = self._shards[name], self._allocate(name)
             tensors = {"weight": weight, "gradient": gradient.contiguous(), **state}
             if name in self._remainders:
-                tensors[_REMAINDER] = self._remainders[name]
+                tensors[REMAINDER] = self._remainders[name]
             for piece in _pieces(tensors, len(weight)):
                 self._step_piece(piece, self._steps[name], lr, scale)
 
     def _step_piece(self, piece: dict[str, Tensor], step: int, lr: float, scale: float) -> None:
         stored, device = piece["weight"], piece["weight"].device
-        low = piece.get(_REMAINDER)
+        low = piece.get(REMAINDER)
         weight = stored if low is None else join(stored, low)
         gradient = piece["gradient"].float()
         if scale != 1:
@@ -159,7 +160,7 @@ class CompactAdamW:
 
     def state(self, name: str) -> dict[str, Tensor]:
         """The moments and the remainder of a weight, sharing their memory."""
-        low = {_REMAINDER: self._remainders[name]} if name in self._remainders else {}
+        low = {REMAINDER: self._remainders[name]} if name in self._remainders else {}
         return {**self._allocate(name), **low}
 
     def set_step(self, name: str, count: int) -> None:

@@ -19,6 +19,7 @@ from agentrl.config import (
     WarmStartConfig,
 )  # fmt: skip
 from agentrl.policies.models import adapter_for
+from agentrl.policies.models.stored_weights import open_model
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
@@ -27,7 +28,7 @@ from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel.process_group import Rank
-from agentrl.training.learner.sharded_model import S, ShardedModel
+from agentrl.training.learner.sharded_model import ModelOpener, S, ShardedModel
 from agentrl.types import TokenSequence
 
 _log = logging.getLogger(__name__)
@@ -40,13 +41,17 @@ class LearnerModels:
         config: job configuration.
         folder: the model to start from, in the Hugging Face format.
         rank: process group and device of this rank.
+        opened: opens the model and its weights.
 
     Raises:
         ConfigError: the model cannot be loaded.
     """
 
-    def __init__(self, config: Config, folder: Path, rank: Rank) -> None:
+    def __init__(
+        self, config: Config, folder: Path, rank: Rank, opened: ModelOpener = open_model
+    ) -> None:
         self.config, self.rank = config, rank
+        self._opened = opened
         if rank.device.type == "cpu" and rank.number == 0:
             _note_without_effect(config)
         self.model_adapter = adapter_for(folder, config.model.adapter)
@@ -141,6 +146,7 @@ class LearnerModels:
             self.rank,
             seed=config.seed,
             frozen=frozen,
+            opened=self._opened,
         )
 
     def _optimizer_of(

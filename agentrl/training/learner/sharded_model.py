@@ -30,6 +30,9 @@ _PREFIX = "policy."
 
 S = TypeVar("S", bound=Backbone)
 
+ModelOpener = Callable[..., tuple[nn.Module, Iterable[tuple[str, WeightSlice]]]]
+"""Opens a model as `open_model` does."""
+
 
 class ShardedModel(Generic[S]):
     """A model sharded over the ranks.
@@ -43,6 +46,7 @@ class ShardedModel(Generic[S]):
         rank: process group and device of this rank.
         seed: random seed of initial adapter weights.
         frozen: True for a reference that is never trained.
+        opened: opens the model and its weights.
 
     Raises:
         ConfigError: it cannot be loaded.
@@ -59,6 +63,7 @@ class ShardedModel(Generic[S]):
         *,
         seed: int,
         frozen: bool = False,
+        opened: ModelOpener = open_model,
     ) -> None:
         self._folder, self._adapter = folder, model_adapter
         self._rank = rank
@@ -70,7 +75,7 @@ class ShardedModel(Generic[S]):
         attention = config.attention
         if rank.slice is not None and attention == "auto":
             attention = "sdpa"
-        policy, stored = open_model(folder, dtype=config.dtype, attention=attention)
+        policy, stored = opened(folder, dtype=config.dtype, attention=attention)
         model_adapter.prepare(policy)
         if rank.slice is not None:
             sequence_parallel.prepare(policy, rank.slice.count)

@@ -144,6 +144,19 @@ def join(
     return _placed(device, parallelism, deadline_s, owner=owner)
 
 
+def simulated(world_size: int, parallelism: Parallelism = _ALONE) -> Rank:
+    """Rank 0 on the CPU among ranks that do not exist: collective operations leave tensors alone.
+
+    Args:
+        world_size: number of ranks.
+        parallelism: how the ranks are divided.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
+    return _placed(torch.device("cpu"), parallelism, 60.0, owner=True)
+
+
 def _placed(
     device: torch.device, parallelism: Parallelism, deadline_s: float, *, owner: bool
 ) -> Rank:

@@ -1,0 +1,362 @@
+"""The memory of one rank, by running the learner's own code on tensors without values.
+
+Models are built and sharded as in a job, but under torch's `FakeTensorMode` and with a process
+group that sends nothing; torch's `FSDPMemTracker` counts. No weights are needed.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from agentrl import accelerators
+from agentrl.config import Config
+from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
+from agentrl.policies.models.model_adapter import read_json
+from agentrl.policies.models.model_loading import load_headers
+from agentrl.training.batching import collate, prefix_tree
+from agentrl.training.learner import activation_offload
+from agentrl.training.learner.compact_adamw import REMAINDER
+from agentrl.training.learner.learner_models import LearnerModels
+from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.learner.parallel import process_group
+from agentrl.training.learner.parallel.process_group import Parallelism
+from agentrl.training.learner.parallel.sharding import local_shard
+from agentrl.types import Batch, TokenSequence
+
+_SCREEN = (1280, 720)
+"""Height and width of the pictures, before they are scaled for the model."""
+_PROMPT = 200
+"""Tokens of the instructions."""
+_FEW_LAYERS = (4, 6)
+"""Decoder layers of the models that are run; more are extrapolated, as each adds the same."""
+_GATHERED = ("Unsharded Param", "All Gather")
+_REDUCED = ("Unsharded Grad", "Reduce Scatter")
+_STATIC = ("Sharded Param", "Sharded Grad", "Total")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RankMemory:
+    """Bytes of one rank, all on its GPU if nothing is offloaded."""
+
+    weights: float
+    """Its shards of the policy, in `train.master_dtype` where trained."""
+    replicated: float
+    """Weights in 4 bits, of which every rank has all."""
+    remainders: float
+    """Lower bits of bfloat16 weights."""
+    moments: float
+    gradients: float
+    reference: float
+    """A frozen copy of the policy; 0 without."""
+    other_models: float
+    """Critic and implicit reward model, with their optimizers."""
+    gathered: float
+    """Full weights of the units in use, at the peak of a pass."""
+    reduced: float
+    """Full gradients that are being summed over ranks, at the peak."""
+    activations: float
+    """Everything else at the peak: activations, logits, images and temporary tensors."""
+    kept_on_cpu: float
+    """Layers' inputs in CPU memory, with `train.activation_offload`."""
+
+    @property
+    def resident(self) -> float:
+        """What stays between two updates."""
+        state = self.weights + self.replicated + self.remainders + self.moments
+        return state + self.reference + self.other_models
+
+    @property
+    def working(self) -> float:
+        """What a pass takes at its peak, besides state and gradients."""
+        return self.gathered + self.reduced + self.activations
+
+
+def simulate(config: Config, folder: Path, world_size: int) -> RankMemory:
+    """The memory of rank 0 at the peak of an optimizer step that has several passes.
+
+    Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns of
+    a picture and a reply of `rollout.max_new_tokens` as it has room for. Of a model whose decoder
+    layers are equal only a few are run, and each of the others counts as much as one of these.
+
+    Args:
+        config: the job's. That weights or moments are offloaded is left to the caller.
+        folder: what `adapter_for` reads; weights are not needed.
+        world_size: number of ranks.
+
+    Raises:
+        ConfigError: the model cannot be built.
+    """
+    model_adapter = adapter_for(folder, config.model.adapter)
+    shapes = [
+        [tuple(p.shape) for p in block.parameters()]
+        for block in model_adapter.blocks(load_on_meta(folder))
+    ]
+    total, (few, more) = len(shapes), _FEW_LAYERS
+    if any(own != shapes[0] for own in shapes):
+        more = total
+    with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
+
+        def measure(layers: int) -> _Measured:
+            return _measure(config, _with_layers(folder, Path(scratch), layers), world_size)
+
+        if more >= total:
+            found = _measure(config, folder, world_size)
+            return RankMemory(**found.static, **max(found.peaks, key=_sum))
+        first, second = measure(few), measure(more)
+    steps = (total - more) / (more - few)
+
+    def extrapolated(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+        return {name: b[name] + steps * (b[name] - a[name]) for name in b}
+
+    peaks = [extrapolated(a, b) for a, b in zip(first.peaks, second.peaks, strict=True)]
+    return RankMemory(**extrapolated(first.static, second.static), **max(peaks, key=_sum))
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Measured:
+    static: dict[str, float]
+    """The fields of `RankMemory` that exist before a pass, and `kept_on_cpu`."""
+    peaks: list[dict[str, float]]
+    """Its other fields at the peak of each phase: until images are encoded, until their gradient
+    is known, and after that. Where the highest peak is depends on the number of layers."""
+
+
+def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
+    """A copy of a model's configuration with fewer decoder layers."""
+    found = scratch / str(layers)
+    shutil.copytree(folder, found, ignore=shutil.ignore_patterns("*.safetensors", "*.bin"))
+    config = read_json(found / "config.json")
+    text = config.get("text_config", config)
+    text["num_hidden_layers"] = layers
+    if "layer_types" in text:
+        text["layer_types"] = text["layer_types"][:layers]
+    (found / "config.json").write_text(json.dumps(config))
+    return found
+
+
+def _measure(config: Config, folder: Path, world_size: int) -> _Measured:
+    train = config.train
+    changed = deepcopy(config)
+    changed.train.offload = changed.train.activation_offload = False
+    changed.optim.offload_moments = False
+    if accelerators.count() and config.model.attention != "eager":
+        changed.model.attention = "sdpa"
+    parallelism = Parallelism(sequence=train.sequence_parallel, replicas=train.replicas)
+    rank = process_group.simulated(world_size, parallelism)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), _RealIndices():
+            models = LearnerModels(changed, folder, rank, _open_without_weights)
+            return _run(models, config)
+    finally:
+        rank.leave()
+
+
+def _run(models: LearnerModels, config: Config) -> _Measured:
+    module, kept = models.policy.module, _KeptOnCpu()
+    if config.train.activation_offload:
+        activation_offload.enable(module.policy, kept.hooks)
+    for parameter in module.parameters():
+        if parameter.requires_grad:  # as after an earlier pass
+            parameter.grad = torch.zeros_like(parameter)
+    batch = _full_micro_batch(config, models.model_adapter)
+    tracker = FSDPMemTracker(module)
+    peaks: list[dict[str, float]] = []
+
+    def end_phase(*_: Any) -> None:
+        peaks.append(_peak(tracker))
+        tracker._peak_mem_snap = now = tracker.get_tracker_snapshot()
+        tracker._peak_mem = {device: sizes["Total"] for device, sizes in now.items()}
+
+    def encoded(_: nn.Module, __: Any, output: Any) -> None:
+        end_phase()
+        found = tree_leaves(dict(output) if isinstance(output, dict) else output)
+        if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
+            tensors[0].register_hook(end_phase)
+
+    for name, tower in module.named_modules():
+        if _is_tower(name, models.model_adapter):
+            tower.register_forward_hook(encoded)
+    with tracker:
+        scores = module(batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0)
+        (scores.logprobs.sum() + scores.entropy.sum()).backward()
+    end_phase()
+    return _Measured(static=_static(models) | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
+
+
+def _is_tower(name: str, model_adapter: ModelAdapter) -> bool:
+    """True for the outermost modules of vision."""
+    return model_adapter.is_vision(name) and not model_adapter.is_vision(name.rpartition(".")[0])
+
+
+def _peak(tracker: FSDPMemTracker) -> dict[str, float]:
+    """Bytes at the peak so far, without shards, by the fields of `RankMemory`."""
+    (found,) = tracker.get_tracker_snapshot("peak").values()
+    sizes = {str(getattr(kind, "value", kind)): float(size) for kind, size in found.items()}
+    return {
+        "gathered": sum(sizes[kind] for kind in _GATHERED),
+        "reduced": sum(sizes[kind] for kind in _REDUCED),
+        "activations": sum(
+            size for kind, size in sizes.items() if kind not in (*_GATHERED, *_REDUCED, *_STATIC)
+        ),
+    }
+
+
+def _sum(peak: Mapping[str, float]) -> float:
+    return sum(peak.values())
+
+
+def _static(models: LearnerModels) -> dict[str, float]:
+    policy = models.policy
+    others = [m for m in (models.critic, models.implicit_reward) if m is not None]
+    trained = [p for p in policy.module.parameters() if p.requires_grad]
+    reference = models.reference
+    return {
+        "weights": _bytes(t for t in policy.state_tensors().values() if isinstance(t, DTensor)),
+        "replicated": _bytes(
+            t for t in policy.state_tensors().values() if not isinstance(t, DTensor)
+        ),
+        "remainders": _bytes(policy.remainders.values()),
+        "moments": _moments(models.optimizer),
+        "gradients": _bytes(trained),
+        "reference": 0.0 if reference is None else _bytes(reference.state_tensors().values()),
+        "other_models": sum((_bytes(own.state_tensors().values()) for own in others), 0.0),
+    }
+
+
+def _moments(optimizer: Optimizer) -> float:
+    state = optimizer.state_tensors()
+    return _bytes(t for name, t in state.items() if not name.endswith(f"/{REMAINDER}"))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> float:
+    """The bytes of this rank's shards."""
+    return float(sum(local_shard(t).numel() * t.element_size() for t in tensors))
+
+
+class _KeptOnCpu:
+    """Replaces tensors that autograd keeps by their sizes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def hooks(self) -> saved_tensors_hooks:
+        return saved_tensors_hooks(self._pack, self._unpack)
+
+    def _pack(self, tensor: Tensor) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        self.bytes += tensor.numel() * tensor.element_size()
+        return tensor.shape, tensor.dtype
+
+    def _unpack(self, packed: Any) -> Tensor:
+        if isinstance(packed, Tensor):
+            return packed
+        shape, dtype = packed
+        return torch.empty(shape, dtype=dtype)
+
+
+class _RealIndices(TorchDispatchMode):
+    """Lets tensors of integers have values, as the positions of images are computed from them.
+
+    Everything that is computed from tensors without values has none, too. Until weights are
+    allocated, new tensors have values: PEFT moves its adapters, which tensors without cannot do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._allocates_weights = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(kind is DTensor for kind in types):
+            return NotImplemented
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            return func(*args, **kwargs)
+        is_meta = any(tensor.is_meta for tensor in tensors)
+        device = torch.device(kwargs.get("device") or ("meta" if is_meta else "cpu"))
+        dtype = kwargs.get("dtype")
+        self._allocates_weights |= is_meta and device.type != "meta"
+        if tensors:
+            is_real = device.type == "meta" or not is_meta
+        else:
+            is_index = dtype is not None and not dtype.is_floating_point and dtype.itemsize > 2
+            is_index |= "arange" in str(func)
+            is_real = device.type == "meta" or is_index or not self._allocates_weights
+        if not is_real:
+            return func(*args, **kwargs)
+        with _disable_current_modes():
+            return func(*args, **kwargs)
+
+
+def _open_without_weights(
+    path: Path, *, dtype: str, attention: str
+) -> tuple[nn.Module, Iterator[tuple[str, Tensor]]]:
+    """A model on the meta device, and its weights without values; see `open_model`."""
+    with _disable_current_modes():
+        headers = dict(load_on_meta(path).named_parameters())
+        model = load_headers(path, headers, dtype=dtype, attention=attention)
+    return model, ((n, torch.empty_like(p, device="cpu")) for n, p in headers.items())
+
+
+def _full_micro_batch(config: Config, model_adapter: ModelAdapter) -> Batch:
+    """A micro-batch of `train.micro_batch_tokens`, with pictures if the model sees any."""
+    length = min(config.rollout.max_context, config.train.micro_batch_tokens)
+    count = config.train.micro_batch_tokens // length
+    with _disable_current_modes():
+        sequences = [_sequence(config, model_adapter, length, index) for index in range(count)]
+        rows = [[prefix_tree.single_sequence(index, length)] for index in range(count)]
+        return collate.build_batch(sequences, rows, model_adapter)
+
+
+def _sequence(
+    config: Config, model_adapter: ModelAdapter, length: int, number: int
+) -> TokenSequence:
+    reply = min(config.rollout.max_new_tokens, length // 2)
+    ids, sampled, turns = [0] * min(_PROMPT, length // 4), list[int](), list[int]()
+    images: list[Any] = []
+    while True:
+        image, markup = None, tuple[int, ...]()
+        if model_adapter.image_token_id is not None:
+            # Equal images would be encoded once.
+            screen = np.full((*_SCREEN, 3), (31 * number + len(images)) % 256, np.uint8)
+            size = config.model.image_size
+            target = None if size is None else (size[0], size[1])
+            image = model_adapter.scale(screen, target, config.model.max_pixels)
+            markup = model_adapter.image_markup(image)
+        if turns and len(ids) + len(markup) + reply > length:
+            break
+        if image is not None and len(ids) + len(markup) + reply <= length:
+            ids += markup
+            images.append(image)
+        sampled += range(len(ids), len(ids) + reply)
+        turns += [len(images)] * reply
+        ids += [0] * reply
+    ids += [0] * (length - len(ids))
+    ids = ids[:length]
+    sampled = [position for position in sampled if position < length]
+    n = len(sampled)
+    return TokenSequence(
+        token_ids=tuple(ids),
+        sampled_positions=tuple(sampled),
+        logprobs=(0.0,) * n,
+        versions=(0,) * n,
+        turns=tuple(turns[:n]),
+        images=tuple(images),
+        episode=number,
+    )

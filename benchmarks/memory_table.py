@@ -1,0 +1,110 @@
+"""How many GPUs of 24, 40, 80 and 141 GB models need to be trained, by `agentrl plan`'s simulation.
+
+    python benchmarks/memory_table.py
+
+For each model and way of training, two ranks are simulated; more ranks divide what is sharded.
+Engines share the ranks' GPUs, or have 1, 2, 4 or 8 of their own (one engine), whichever needs fewer
+GPUs. A star means that weights, gradients and optimizer state are in CPU memory
+(`train.offload=true`), where that saves GPUs. Micro-batches have 8,192 tokens, contexts 2,048.
+"""
+
+import argparse
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from conditions import conditions
+from rich.console import Console
+from rich.table import Table
+
+from agentrl import config as configuration
+from agentrl.cluster.placement import Layout, Node, plan_layout
+from agentrl.config import Config
+from agentrl.training.learner.memory_simulation import RankMemory, simulate
+from agentrl.training.memory_plan import combine, config_folder
+
+MODELS = [f"Qwen/Qwen2.5-VL-{size}-Instruct" for size in ("3B", "7B", "32B", "72B")]
+MODELS.append("Qwen/Qwen3-VL-30B-A3B-Instruct")
+CARDS = (24, 40, 80, 141)
+MOST = 64
+COMMON = [
+    "train.gradient_checkpointing=true", "train.activation_offload=true", "model.dtype=bfloat16",
+    "train.micro_batch_tokens=8192", "rollout.max_context=2048",
+]  # fmt: skip
+WAYS = {
+    "full": ["train.master_dtype=bfloat16", "optim.moments=8bit"],
+    "LoRA": ["model.lora.rank=32"],
+    "QLoRA": ["model.lora.rank=32", "model.lora.base=nf4"],
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS, help="ids or folders")
+    parser.add_argument("--ways", default=",".join(WAYS), help="comma-separated")
+    options = parser.parse_args()
+    console = Console(width=120)
+    console.print(conditions("torch", "transformers"), highlight=False, soft_wrap=True)
+    table = Table("model", "training", *(f"{card} GB" for card in CARDS), title="GPUs needed")
+    for model in options.models:
+        for way in options.ways.split(","):
+            config = configuration.load(
+                "number_game_3b", [f"model.path={model}", *COMMON, *WAYS[way]]
+            )
+            table.add_row(Path(model).name, way, *needed(config))
+    console.print(table)
+
+
+def needed(config: Config) -> Iterator[str]:
+    """The number of GPUs of each size."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = config_folder(config.model, Path(scratch) / "model")
+        two = simulate(config, folder, 2)
+        for card in CARDS:
+            plain, offloaded = (
+                fewest(
+                    replace(config, train=replace(config.train, offload=offload)),
+                    card * 1e9,
+                    folder,
+                    two,
+                )
+                for offload in (False, True)
+            )
+            found = min(plain, offloaded)
+            star = "*" if offloaded < plain else ""
+            yield f"{found:g}{star}" if math.isfinite(found) else f"more than {MOST}"
+
+
+def fewest(config: Config, card: float, folder: Path, two: RankMemory) -> float:
+    """The smallest number of GPUs on which a job fits; infinity above `MOST`."""
+    for count in range(1, MOST + 1):
+        for placed, layout in placements(config, count):
+            memory = divided(two, len(layout.ranks))
+            if not combine(placed, card, layout, folder, memory).problems:
+                return count
+    return math.inf
+
+
+def placements(config: Config, count: int) -> Iterator[tuple[Config, Layout]]:
+    """The ways to place engines and ranks on a number of GPUs, without regard to nodes."""
+    nodes = [Node(address="all", cpus=64, gpus=count)]
+    together = replace(config.rollout, place="together")
+    yield replace(config, rollout=together), plan_layout(nodes, together, config.train)
+    for size in (1, 2, 4, 8):
+        if size < count:
+            kwargs = {"tensor_parallel_size": size}
+            apart = replace(config.rollout, place="apart", actors=1, engine_kwargs=kwargs)
+            yield replace(config, rollout=apart), plan_layout(nodes, apart, config.train, size)
+
+
+def divided(two: RankMemory, ranks: int) -> RankMemory:
+    """The memory of one of so many ranks, from that of one of two."""
+    sharded = ("weights", "remainders", "moments", "gradients", "reference", "other_models")
+    return replace(two, **{name: getattr(two, name) * 2 / ranks for name in sharded})
+
+
+if __name__ == "__main__":
+    main()
