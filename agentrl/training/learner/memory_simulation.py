@@ -186,14 +186,15 @@ def _run(models: LearnerModels, config: Config) -> _Measured:
         end_phase()
         found = tree_leaves(dict(output) if isinstance(output, dict) else output)
         if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
-            tensors[0].register_hook(end_phase)
+            tensors[0].register_hook(end_phase)  # type: ignore[no-untyped-call]
 
     for name, tower in module.named_modules():
         if _is_tower(name, models.model_adapter):
             tower.register_forward_hook(encoded)
     with tracker:
         scores = module(batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0)
-        (scores.logprobs.sum() + scores.entropy.sum()).backward()
+        loss = scores.logprobs.sum() + scores.entropy.sum()
+        loss.backward()
     end_phase()
     return _Measured(static=_static(models) | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
 
