@@ -20,7 +20,7 @@ GET_QLORA = "pip install 'agentrl-screens[qlora]'; model.lora.base=float works w
 GET_8BIT = "pip install 'agentrl-screens[qlora]'; optim.moments=bfloat16 works without it"
 GET_FLASH = (
     "pip install --no-build-isolation 'agentrl-screens[flash]', which compiles it against the "
-    "installed torch; model.attention=auto uses SDPA without it"
+    "installed torch; model.attention=auto does without it"
 )
 GET_REMOTE = "pip install 'agentrl-screens[remote]'"
 GET_SGLANG = "pip install sglang, or give the address of a server: rollout.engine_kwargs={url: ...}"

@@ -149,10 +149,15 @@ def main() -> None:
         table = Table(title="Updates, median")
         for column in ("", "seconds", "sample tokens/s", "computed tokens/s", "MFU", "peak memory"):
             table.add_column(column, justify="right" if column else "left")
-        for shared in (True, False):
-            row, settings = learned(folder, size, samples, options.updates, peak, shared)
-            table.add_row("as trees" if shared else "one by one", *row)
-            if shared:
+        kinds: dict[str, Any] = {"as trees": {}, "one by one": {"shared": False}}
+        if on_gpu:
+            kinds["as trees, SDPA"] = {"attention": "sdpa"}
+            kinds["as trees, compiled layers"] = {"compiled": True}
+        for kind, changed in kinds.items():
+            config = job(folder, size, **changed)
+            row, settings = learned(folder, config, samples, options.updates, peak)
+            table.add_row(kind, *row)
+            if not changed:
                 console.print(settings, highlight=False, soft_wrap=True)
         console.print(table)
         table = Table("engine", "replies", "tokens/s", "peak memory", title="Rollouts, median")
@@ -217,14 +222,12 @@ def drawn(model_adapter: ModelAdapter, size: Size) -> list[TrainingSample]:
 
 def learned(
     folder: Path,
-    size: Size,
+    config: Config,
     samples: Sequence[TrainingSample],
     updates: int,
     peak: float | None,
-    shared: bool,
 ) -> tuple[list[str], str]:
     """A row of the table, and the learner's settings."""
-    config = job(folder, size, shared=shared)
     forget_peak()
     learner = Learner(config, folder)
     settings = fsdp(learner)
@@ -243,12 +246,23 @@ def learned(
     return row, settings
 
 
-def job(folder: Path, size: Size, *, shared: bool, checkpointing: bool = True) -> Config:
+def job(
+    folder: Path,
+    size: Size,
+    *,
+    shared: bool = True,
+    checkpointing: bool = True,
+    attention: Literal["auto", "sdpa"] = "auto",
+    compiled: bool = False,
+) -> Config:
     """configs/number_game_3b.yaml with other sizes."""
     config = Config(
         algorithm=algorithm_config("grpo"),
-        model=ModelConfig(path=str(folder), dtype=size.dtype, freeze_vision=True),
+        model=ModelConfig(
+            path=str(folder), dtype=size.dtype, freeze_vision=True, attention=attention
+        ),
     )
+    config.train.compile = compiled
     config.train.micro_batch_tokens = size.micro_batch_tokens
     config.train.gradient_checkpointing = checkpointing
     config.train.share_prefixes = shared

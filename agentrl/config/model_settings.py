@@ -63,8 +63,11 @@ class ModelConfig:
     """Variables of the chat template, such as `enable_thinking: false`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute precision; see `train.master_dtype` for the learner's weights."""
-    attention: Literal["auto", "flash_attention_2", "sdpa", "eager"] = "auto"
-    """`auto` uses flash-attn (extra `flash`) if it is installed and there is a GPU, else SDPA."""
+    attention: Literal["auto", "flex", "flash_attention_2", "sdpa", "eager"] = "auto"
+    """`auto`: on NVIDIA's and AMD's GPUs, the learner uses FlexAttention (`flex`), which skips
+    masked blocks, and for rows without masks flash-attn if it is installed (extra `flash`), else
+    SDPA. On the CPU everything uses SDPA. `flash_attention_2` is the same, but requires
+    flash-attn."""
     freeze_vision: bool = False
     """Train only the language model."""
     lora: LoraConfig = field(default_factory=LoraConfig)

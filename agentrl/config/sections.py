@@ -144,10 +144,19 @@ class Config:
                 "train.master_dtype=bfloat16: the model computes with these weights; set "
                 "model.dtype=bfloat16"
             )
-        if self.train.sequence_parallel > 1 and self.model.attention not in ("auto", "sdpa"):
+        if self.train.compile and self.model.lora.rank and self.model.lora.base == "nf4":
             raise ConfigError(
-                f"train.sequence_parallel={self.train.sequence_parallel}: requires SDPA; "
-                f"model.attention={self.model.attention} must be sdpa or auto"
+                "train.compile=true: layers with 4-bit weights cannot be compiled; set "
+                "train.compile=false or model.lora.base=float"
+            )
+        if self.train.sequence_parallel > 1 and self.model.attention not in (
+            "auto",
+            "flex",
+            "sdpa",
+        ):
+            raise ConfigError(
+                f"train.sequence_parallel={self.train.sequence_parallel}: "
+                f"model.attention={self.model.attention} must be auto, flex or sdpa"
             )
         for key in ("tensor_parallel", "expert_parallel"):
             if getattr(self.train, key) > 1 and self.model.lora.base == "nf4":

@@ -208,6 +208,11 @@ class TrainConfig:
     offload: bool = False
     """Keep weights and optimizer state in CPU memory and copy them to the GPU when used: slower,
     but a larger model fits."""
+    compile: bool = False
+    """Compile the decoder's layers (`torch.compile`), once for all layers and row lengths, which
+    takes minutes at the first passes of a job. Needs a C++ compiler on the CPU, and a C compiler
+    with a GPU; not with `sequence_parallel`, `tensor_parallel`, `expert_parallel` or
+    `model.lora.base=nf4`."""
     compare_engine: bool = True
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
     to 32 samples; costs one more forward pass over them."""
@@ -236,6 +241,12 @@ class TrainConfig:
             "deadline_s",
         )
         check_count("train", self, "ranks")
+        for key in ("sequence_parallel", "tensor_parallel", "expert_parallel"):
+            if self.compile and getattr(self, key) > 1:
+                raise ConfigError(
+                    f"train.compile=true: with train.{key}={getattr(self, key)} layers communicate "
+                    "with other ranks and cannot be compiled; set train.compile=false"
+                )
         check_not_negative("train", self, "steps")
         if self.activation_offload and not self.gradient_checkpointing:
             raise ConfigError(

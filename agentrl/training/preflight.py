@@ -1,6 +1,8 @@
 """Check a job before any work starts: every name resolves and every dependency is installed."""
 
 import logging
+import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -169,7 +171,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if learns:
         config.validate_for_training()
     if learns or engine.uses_attention:
-        _check_attention(config.model, config.rollout)
+        _check_attention(config.model, config.rollout, learns=learns)
     check_loggers(config.logging)
     check_model(config.model)
     if config.model.path != "tiny" and not is_on_hub(config.model):
@@ -188,6 +190,8 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         from agentrl.training.learner import lora_adapters
 
         lora_adapters.check(config.model)
+    if learns and config.train.compile:
+        _check_compiler(config.rollout)
     if learns and config.optim.moments == "8bit" and find_spec("bitsandbytes") is None:
         raise ConfigError(extras.NO_8BIT)
     layout = plan_job(config, learns=learns)
@@ -205,7 +209,12 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     return count
 
 
-def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:
+def _check_attention(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:
+    if model.attention == "flex" and learns and transport_choice.num_gpus(rollout) == 0:
+        raise ConfigError(
+            "model.attention=flex: FlexAttention has no backward pass without a GPU, and there is "
+            "none; model.attention=auto uses SDPA instead"
+        )
     if model.attention != "flash_attention_2":
         return
     # With `kernels` installed instead, transformers takes the flash-attn kernels from the hub.
@@ -220,6 +229,18 @@ def _check_attention(model: ModelConfig, rollout: RolloutConfig) -> None:
         raise ConfigError(
             "model.attention=flash_attention_2 computes in half precision, but model.dtype=float32;"
             " set model.dtype=bfloat16 or model.attention=auto"
+        )
+
+
+def _check_compiler(rollout: RolloutConfig) -> None:
+    """Check for what torch compiles with: C++ for the CPU, and C to launch a GPU's kernels."""
+    on_cpu = transport_choice.num_gpus(rollout) == 0
+    variable, wanted = ("CXX", "g++") if on_cpu else ("CC", "gcc")
+    compiler = os.environ.get(variable, wanted)
+    if not shutil.which(compiler):
+        raise ConfigError(
+            f"train.compile=true: needs {compiler}, which is not installed; install it, set "
+            f"{variable} to another compiler, or set train.compile=false"
         )
 
 

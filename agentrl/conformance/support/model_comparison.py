@@ -18,6 +18,8 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.training.batching.collate import build_batch, sequence_order
 from agentrl.training.batching.packing import Packing, pack_micro_batches
+from agentrl.training.learner import flex_attention
+from agentrl.training.learner.attention_masks import BLOCK
 from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.types import IMAGE, Message, Prompt, TrainingSample
 
@@ -80,15 +82,21 @@ def reply_sample(
 
 
 def packed_logprobs(
-    encoder: ChatEncoder, model: torch.nn.Module, samples: Sequence[TrainingSample]
+    encoder: ChatEncoder,
+    model: torch.nn.Module,
+    samples: Sequence[TrainingSample],
+    attention: str = "auto",
 ) -> list[list[float]]:
     """Log-probabilities of each sample's sampled tokens, with shared prefixes, as the learner's."""
     adapter, scorer = encoder.model_adapter, LogprobModel(model, encoder.model_adapter)
+    device = next(model.parameters()).device
+    scorer.uses_blocks = flex_attention.prepare(model, attention, device)
     packing = Packing(
         max_tokens=10_000,
         attention_break_even=float("inf"),  # shared however long the images are
         share_prefixes=True,
         attention_masks=scorer.supports_masks,
+        attention_block=BLOCK if scorer.uses_blocks else None,
         read_last_tokens=False,
     )
     found: list[list[float]] = [[] for _ in samples]

@@ -62,7 +62,8 @@ def load_model(
         model_adapter: adapter of the model's family; None chooses it.
         dtype: `float32` or `bfloat16`.
         attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA; a model
-            that caps its attention logits gets `eager`, as SDPA would leave the cap out.
+            that caps its attention logits gets `eager`, as SDPA would leave the cap out. `flex`
+            stands for SDPA here; see `flex_attention.prepare`.
         device: device of the weights.
 
     Raises:
@@ -184,12 +185,15 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
             "model.attention=sdpa: this model caps its attention logits, which SDPA would leave "
             "out; use eager or flash_attention_2"
         )
+    plain = "eager" if caps else "sdpa"
+    if attention == "flex":  # the learner's; transformers refuses it for some families
+        return plain
     if attention != "auto":
         return attention
     from transformers.utils import is_flash_attn_2_available
 
     fast = accelerators.is_cuda() and dtype != "float32" and is_flash_attn_2_available()
-    return "flash_attention_2" if fast else "eager" if caps else "sdpa"
+    return "flash_attention_2" if fast else plain
 
 
 def check_weights(path: Path) -> None:

@@ -24,6 +24,9 @@ class Packing:
     attention_masks: bool = True
     """Whether the attention supports masks. Without, a micro-batch is a single row of whole
     sequences, separated by their lengths, and no prefix is shared."""
+    attention_block: int | None = None
+    """Side of the blocks, in tokens, that the attention skips where they are masked; a micro-batch
+    is then a single row. None computes masked parts, too."""
     read_last_tokens: bool = True
     """Whether a sequence's last token is an input if it was sampled. A policy does not need what
     comes after it; a critic values that state."""
@@ -31,19 +34,31 @@ class Packing:
     """Cost of encoding one token of an image, relative to one token of the decoder without its
     attention. Only balances ranks."""
 
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether trees may have several sequences."""
+        return self.share_prefixes and self.attention_masks
+
+    @property
+    def is_single_row(self) -> bool:
+        """Whether a micro-batch is a single row without padding."""
+        return not self.attention_masks or self.attention_block is not None
+
 
 def pack_micro_batches(
     sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None
 ) -> list[list[list[PrefixTree]]]:
     """[micro-batches][rows][trees]; see `pack_rows` and `pack_single_rows`."""
     keys = sequence_keys(sequences, packing, image_token_id)
-    if packing.share_prefixes and packing.attention_masks:
-        trees = prefix_tree.build_trees(keys, packing.max_tokens, packing.attention_break_even)
+    if packing.shares_prefixes:
+        trees = prefix_tree.build_trees(
+            keys, packing.max_tokens, packing.attention_break_even, packing.attention_block
+        )
     else:
         trees = [prefix_tree.single_sequence(index, len(key)) for index, key in enumerate(keys)]
-    if packing.attention_masks:
-        return pack_rows(trees, packing.max_tokens)
-    return pack_single_rows(trees, packing.max_tokens)
+    if packing.is_single_row:
+        return pack_single_rows(trees, packing.max_tokens)
+    return pack_rows(trees, packing.max_tokens)
 
 
 def pack_rows(

@@ -39,17 +39,21 @@ class PrefixTree:
 
 
 def build_trees(
-    keys: Sequence[Tokens], max_tokens: int, attention_break_even: float
+    keys: Sequence[Tokens],
+    max_tokens: int,
+    attention_break_even: float,
+    attention_block: int | None = None,
 ) -> list[PrefixTree]:
     """Group sequences into trees wherever that is cheaper than computing them separately.
 
-    A row of n tokens costs n * (`attention_break_even` + n): the part linear in the tokens, and
-    the attention, whose masked parts are computed, too.
+    A tree of n tokens costs n * `attention_break_even` + `attention_pairs`: the part linear in the
+    tokens, and the attention.
 
     Args:
         keys: of each sequence, equal where tokens and images are equal.
         max_tokens: maximum length of a tree with more than one sequence.
         attention_break_even: see above; infinite if masked parts of the attention are free.
+        attention_block: see `attention_pairs`.
 
     Returns:
         Trees that contain each sequence once. Deterministic.
@@ -58,8 +62,24 @@ def build_trees(
     lengths = [len(key) for key in keys]
     return [
         tree_of_chain(part, lengths)
-        for part in split_chain(chain, lengths, max_tokens, attention_break_even)
+        for part in split_chain(chain, lengths, max_tokens, attention_break_even, attention_block)
     ]
+
+
+def attention_pairs(ends: Tokens, block: int | None) -> int:
+    """The pairs of a query and a key that the attention computes for a row.
+
+    Args:
+        ends: int64[L], where the subtree of each token ends.
+        block: side of the blocks, in tokens, that are skipped where they are masked; None computes
+            the whole row.
+    """
+    if block is None:
+        return len(ends) ** 2
+    starts = np.arange(0, len(ends), block)
+    # Queries from a block of keys on attend to it, up to where its last subtree ends.
+    last = (np.maximum.reduceat(ends, starts) - 1) // block
+    return int((last - starts // block + 1).sum()) * block**2
 
 
 Chain = Sequence[tuple[int, int]]
@@ -74,20 +94,52 @@ def prefix_chain(keys: Sequence[Tokens]) -> Chain:
 
 
 def split_chain(
-    chain: Chain, lengths: Sequence[int], max_tokens: int, attention_break_even: float
+    chain: Chain,
+    lengths: Sequence[int],
+    max_tokens: int,
+    attention_break_even: float,
+    attention_block: int | None = None,
 ) -> list[Chain]:
     """The parts of a chain that are trees; see `build_trees`."""
+
+    def cost(ends: Tokens) -> float:
+        return len(ends) * attention_break_even + attention_pairs(ends, attention_block)
+
     parts: list[list[tuple[int, int]]] = []
-    length = 0
+    path = ends = np.arange(0)
     for index, shared in chain:
         own = lengths[index]
-        if parts and shared and _is_cheaper(length, shared, own, max_tokens, attention_break_even):
-            parts[-1].append((index, shared))
-            length += own - shared
-        else:
-            parts.append([(index, 0)])
-            length = own
+        if parts and shared and len(ends) + own - shared <= max_tokens:
+            longer, joined = _extended(path, ends, shared, own)
+            # Infinity would make all costs equal.
+            if attention_break_even == np.inf or cost(joined) < cost(ends) + cost(_alone(own)):
+                parts[-1].append((index, shared))
+                path, ends = longer, joined
+                continue
+        parts.append([(index, 0)])
+        path, ends = np.arange(own), _alone(own)
     return list(parts)
+
+
+def _alone(length: int) -> Tokens:
+    """The subtree ends of one sequence."""
+    return np.full(length, length)
+
+
+def _extended(path: Tokens, ends: Tokens, shared: int, length: int) -> tuple[Tokens, Tokens]:
+    """The path of the next sequence of a chain, and the subtree ends of the tree with it.
+
+    Args:
+        path: positions of the previous sequence's tokens.
+        ends: subtree ends of the tree so far.
+        shared: number of the first tokens that the two sequences share.
+        length: of the next sequence.
+    """
+    total = len(ends) + length - shared
+    path = np.concatenate([path[:shared], np.arange(len(ends), total)])
+    ends = np.concatenate([ends, np.zeros(length - shared, dtype=np.int64)])
+    ends[path] = total
+    return path, ends
 
 
 def tree_of_chain(chain: Chain, lengths: Sequence[int]) -> PrefixTree:
@@ -112,20 +164,3 @@ def _common_prefix(first: Tokens, second: Tokens) -> int:
     size = min(len(first), len(second))
     differing = np.flatnonzero(first[:size] != second[:size])
     return int(differing[0]) if len(differing) else size
-
-
-def _is_cheaper(
-    tree: int, shared: int, length: int, max_tokens: int, attention_break_even: float
-) -> bool:
-    """Whether a tree of `tree` tokens should take in a sequence of `length` tokens."""
-    together = tree + length - shared
-    if together > max_tokens:
-        return False
-    if attention_break_even == np.inf:
-        return True
-    separate = _cost(tree, attention_break_even) + _cost(length, attention_break_even)
-    return _cost(together, attention_break_even) < separate
-
-
-def _cost(length: int, attention_break_even: float) -> float:
-    return length * (attention_break_even + length)

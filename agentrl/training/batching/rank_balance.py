@@ -71,26 +71,33 @@ class LayoutCosts:
         self.lengths = [len(key) for key in keys]
         self._num_image = [np.cumsum(key < 0, dtype=np.int32) for key in keys]
 
-    @property
-    def shares_prefixes(self) -> bool:
-        """Whether trees may have several sequences."""
-        return self.packing.share_prefixes and self.packing.attention_masks
-
     def of_tree(self, tree: PrefixTree) -> float:
         """The cost of a tree in a row of its own."""
-        return self.of_row(tree.length) + self._of_images(tree)
+        return self.of_row([tree]) + self._of_images(tree)
 
-    def of_row(self, width: int) -> float:
-        """The cost of the decoder for a row, including padding and masked attention."""
-        return width * (1 + width / self.packing.attention_break_even)
+    def of_row(self, trees: Sequence[PrefixTree], padding: int = 0) -> float:
+        """The cost of the decoder for a row, as far as its attention computes masked parts."""
+        width = sum(tree.length for tree in trees) + padding
+        return width + self.attention_pairs(trees, padding) / self.packing.attention_break_even
+
+    def attention_pairs(self, trees: Sequence[PrefixTree], padding: int = 0) -> int:
+        """The pairs of a query and a key that the attention computes for a row."""
+        if not self.packing.attention_masks:  # no attention between sequences
+            return sum(tree.length**2 for tree in trees)
+        if self.packing.attention_block is None:
+            return (sum(tree.length for tree in trees) + padding) ** 2
+        starts = np.cumsum([0, *(tree.length for tree in trees)]).tolist()
+        ends = [tree.subtree_ends() + start for tree, start in zip(trees, starts, strict=False)]
+        return prefix_tree.attention_pairs(np.concatenate(ends), self.packing.attention_block)
 
     def of_micro_batch(self, rows: Rows) -> float:
         """The cost of one pass of one rank."""
         images = sum(self._of_images(tree) for row in rows for tree in row)
-        if not self.packing.attention_masks:  # no attention between sequences
-            return images + sum(self.of_row(tree.length) for row in rows for tree in row)
-        width = max(sum(tree.length for tree in row) for row in rows)
-        return images + len(rows) * self.of_row(width)
+        lengths = [sum(tree.length for tree in row) for row in rows]
+        return images + sum(
+            self.of_row(row, max(lengths) - length)
+            for row, length in zip(rows, lengths, strict=True)
+        )
 
     def of_passes(self, batches: Sequence[Rows], ranks: int) -> float:
         """The sum over all passes of their most expensive micro-batch."""
@@ -107,7 +114,7 @@ class LayoutCosts:
 
 def _divisions(chain: Chain, costs: LayoutCosts, ranks: int) -> Iterator[list[Chain]]:
     """Ways to divide the sequences into trees that stay together, from the largest trees on."""
-    if costs.shares_prefixes:
+    if costs.packing.shares_prefixes:
         max_tokens = costs.packing.max_tokens
         whole = _split(chain, costs, max_tokens)
         total = sum(costs.lengths[index] - shared for part in whole for index, shared in part)
@@ -127,8 +134,10 @@ def _divisions(chain: Chain, costs: LayoutCosts, ranks: int) -> Iterator[list[Ch
 
 
 def _split(chain: Chain, costs: LayoutCosts, max_tokens: int) -> list[Chain]:
-    break_even = costs.packing.attention_break_even
-    return prefix_tree.split_chain(chain, costs.lengths, max_tokens, break_even)
+    packing = costs.packing
+    return prefix_tree.split_chain(
+        chain, costs.lengths, max_tokens, packing.attention_break_even, packing.attention_block
+    )
 
 
 def _balance(
@@ -158,7 +167,7 @@ def _balance(
     batches = []
     for own in (own for bins in filled for own in bins or () if own):
         layouts = [_lay_out(own, costs)]
-        if costs.shares_prefixes:
+        if costs.packing.shares_prefixes:
             joined = _split(ends.of(own), costs, max_tokens)
             trees = [prefix_tree.tree_of_chain(part, costs.lengths) for part in joined]
             layouts.append(_lay_out(trees, costs))
@@ -224,14 +233,14 @@ def _fill(priced: Priced, count: int, max_tokens: int) -> list[list[PrefixTree]]
 def _lay_out(trees: Sequence[PrefixTree], costs: LayoutCosts) -> Rows:
     """Lay out the trees of a micro-batch in the number of rows that costs least."""
     found: Rows = [list(trees)]
-    if not costs.packing.attention_masks:
+    if costs.packing.is_single_row:
         return found
-    cheapest = costs.of_row(sum(tree.length for tree in trees))
+    cheapest = costs.of_micro_batch(found)
     count = 2
     while count <= len(trees):
         rows = _spread(trees, count)
         width = max(sum(tree.length for tree in row) for row in rows)
-        cost = count * costs.of_row(width)
+        cost = costs.of_micro_batch(rows)
         if count * width <= costs.packing.max_tokens and cost < cheapest:
             found, cheapest = rows, cost
         count = max(count + 1, int(count * 1.2))

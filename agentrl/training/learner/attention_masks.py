@@ -8,8 +8,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from agentrl.errors import ConfigError
+
+BLOCK = 128
+"""Side of a block mask's blocks, in tokens."""
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -30,9 +34,18 @@ def check_layers(settings: Any) -> None:
         )
 
 
+def is_causal(settings: Any) -> bool:
+    """Whether a row of one sequence needs no mask: all layers are causal, without a window or cap.
+
+    Args:
+        settings: the decoder's configuration.
+    """
+    return _window(settings) is None and getattr(settings, "attn_logit_softcapping", None) is None
+
+
 def build(
-    ends: Tensor, positions: Tensor, images: Tensor | None, settings: Any
-) -> Tensor | dict[str, Tensor]:
+    ends: Tensor, positions: Tensor, images: Tensor | None, settings: Any, *, blocks: bool = False
+) -> Tensor | BlockMask | dict[str, Tensor] | dict[str, BlockMask]:
     """The attention masks of a batch, as transformers' decoders take them.
 
     Args:
@@ -41,32 +54,122 @@ def build(
         images: bool[B, L], True on the tokens of images, which attend to each other in both
             directions; None for a decoder that is causal everywhere.
         settings: the decoder's configuration.
+        blocks: whether the attention is FlexAttention.
 
     Returns:
         [B, 1, L, L], True where query (dim 2) attends to key (dim 3); for eager attention, what is
-        added to the logits. A decoder with several kinds of layers gets one for each.
+        added to the logits; for FlexAttention, its blocks. A decoder with several kinds of layers
+        gets one for each.
     """
-    full = causal_mask(ends)
-    within = None if images is None else _same_image(images)
-    eager = settings._attn_implementation == "eager"
-
-    def finished(mask: Tensor) -> Tensor:
-        mask = mask if within is None else mask | within
-        if not eager:
-            return mask
-        added = torch.zeros_like(mask, dtype=torch.float32)
-        return added.masked_fill(~mask, torch.finfo(torch.float32).min)
-
-    window = getattr(settings, "sliding_window", None)
-    kinds = getattr(settings, "layer_types", None)
-    if window is None or (kinds and _SLIDING not in kinds):
-        return finished(full)
+    numbers = None if images is None else _image_numbers(images)
     if positions.dim() > 2:
         positions = positions[0]
-    near = positions[:, None, :, None] - positions[:, None, None, :] < window
-    if not kinds:
-        return finished(full & near)
-    return {_FULL: finished(full), _SLIDING: finished(full & near)}
+
+    def mask(window: int | None) -> Any:
+        if blocks:
+            return block_mask(ends, positions, numbers, window)
+        return _dense(ends, positions, numbers, window, settings._attn_implementation == "eager")
+
+    window = _window(settings)
+    if window is None or not getattr(settings, "layer_types", None):
+        found: Tensor | BlockMask = mask(window)
+        return found
+    return {_FULL: mask(None), _SLIDING: mask(window)}
+
+
+def _window(settings: Any) -> int | None:
+    """Tokens of the sliding window; None if no layer has one."""
+    kinds = getattr(settings, "layer_types", None)
+    return None if kinds and _SLIDING not in kinds else getattr(settings, "sliding_window", None)
+
+
+def _dense(
+    ends: Tensor, positions: Tensor, numbers: Tensor | None, window: int | None, eager: bool
+) -> Tensor:
+    mask = causal_mask(ends)
+    if window is not None:
+        mask &= positions[:, None, :, None] - positions[:, None, None, :] < window
+    if numbers is not None:
+        is_same = numbers[:, None, :, None] == numbers[:, None, None, :]
+        mask |= is_same & (numbers > 0)[:, None, :, None]
+    if not eager:
+        return mask
+    added = torch.zeros_like(mask, dtype=torch.float32)
+    return added.masked_fill(~mask, torch.finfo(torch.float32).min)
+
+
+def block_mask(
+    ends: Tensor,
+    positions: Tensor | None = None,
+    numbers: Tensor | None = None,
+    window: int | None = None,
+) -> BlockMask:
+    """The blocks of a row's attention, found from the extremes of each block of tokens.
+
+    torch's `create_block_mask` would compute the whole mask. Here a block may count as partly
+    masked although it is fully or not visible: FlexAttention evaluates the mask in it.
+
+    Args:
+        ends: int64[B, L], see `Batch.subtree_ends`.
+        positions: int64[B, L], of each token in its sequence; only for a window.
+        numbers: int64[B, L], of each token's image, from 1 on, ascending; 0 outside of images.
+            Tokens of an image attend to each other in both directions.
+        window: how far back tokens attend; None for no bound.
+    """
+    length = ends.shape[1]
+    starts = torch.arange(0, length, BLOCK, device=ends.device)
+    before = starts[:, None] > starts[None, :]
+    low, high = _extremes(ends)
+    visible = (before & (high[:, None, :] > starts[:, None])) | (starts[:, None] == starts)
+    # The last block of queries ends beyond the row, so that it is never whole, as with torch.
+    whole = before & (low[:, None, :] >= starts[:, None] + BLOCK)
+    if window is not None:
+        assert positions is not None, "a window is counted in positions"
+        low, high = _extremes(positions)
+        visible = visible & (low[:, :, None] - high[:, None, :] < window)
+        whole = whole & (high[:, :, None] - low[:, None, :] < window)
+    if numbers is not None:
+        first = _extremes(torch.where(numbers > 0, numbers, length + 1))[0]
+        last = _extremes(numbers)[1]
+        visible = visible | (
+            (first[:, :, None] <= last[:, None, :]) & (first[:, None, :] <= last[:, :, None])
+        )
+
+    def attends(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        found = (key <= query) & (query < ends[row, key])
+        if window is not None and positions is not None:
+            found = found & (positions[row, query] - positions[row, key] < window)
+        if numbers is not None:
+            own = numbers[row, query]
+            found = found | ((own == numbers[row, key]) & (own > 0))
+        return found
+
+    return BlockMask.from_kv_blocks(
+        *_ordered(visible & ~whole),
+        *_ordered(whole),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=attends,
+        seq_lengths=(length, length),
+    )
+
+
+def _extremes(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value of each block of tokens, of [B, L] values."""
+    padding = -values.shape[1] % BLOCK
+    # A row's last value stands for the padding, which so changes no extreme.
+    padded = torch.cat([values, values[:, -1:].expand(-1, padding)], dim=1)
+    low, high = padded.view(len(values), -1, BLOCK).aminmax(dim=2)
+    return low, high
+
+
+def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many key blocks of each query block are set, and all of them, those first.
+
+    Args:
+        blocks: bool[B, query blocks, key blocks]
+    """
+    order = blocks.int().argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None]
 
 
 def causal_mask(ends: Tensor) -> Tensor:
@@ -79,16 +182,14 @@ def causal_mask(ends: Tensor) -> Tensor:
     return (columns[None, :] <= columns[:, None]) & (columns[:, None] < ends[:, None, None, :])
 
 
-def _same_image(images: Tensor) -> Tensor:
-    """bool[B, 1, L, L]: True for two tokens of one image.
+def _image_numbers(images: Tensor) -> Tensor:
+    """int64[B, L]: the number of each token's image in its row, from 1 on; 0 outside of images.
 
     Args:
         images: bool[B, L], True on the tokens of images.
     """
     starts = images & ~F.pad(images[:, :-1], (1, 0))
-    number = torch.where(images, starts.long().cumsum(-1), 0)
-    same = number[:, None, :, None] == number[:, None, None, :]
-    return same & images[:, None, :, None]
+    return torch.where(images, starts.long().cumsum(-1), 0)
 
 
 def sequence_bounds(ends: Tensor) -> dict[str, Any]:

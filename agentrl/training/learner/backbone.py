@@ -40,12 +40,14 @@ class Backbone(nn.Module):
         self.slice: Slice | None = None
         """This rank's columns of every row under sequence parallelism, for which the model has
         been prepared; None computes whole rows."""
+        self.uses_blocks = False
+        """Whether the attention takes block masks; see `flex_attention.prepare`."""
 
     @property
     def supports_masks(self) -> bool:
-        """Whether the decoder's attention supports masks: flash-attn's kernels do not."""
+        """Whether the decoder's attention supports masks: flash-attn's kernels alone do not."""
         settings: Any = self.policy.config.get_text_config()
-        return "flash" not in str(settings._attn_implementation)
+        return self.uses_blocks or "flash" not in str(settings._attn_implementation)
 
     def hidden(self, batch: Batch) -> Tensor:
         """[B * l, hidden] the last hidden states, one row per flat position.
@@ -72,16 +74,19 @@ class Backbone(nn.Module):
             return attention_masks.sequence_bounds(batch.subtree_ends)
         # Where rows hold one sequence each, transformers' own causal masks are right.
         mask = None
+        settings: Any = self.policy.config.get_text_config()
         within_images = self.model_adapter.attends_within_images and bool(batch.pixels)
-        if batch.has_branches or within_images:
+        is_limited = self.uses_blocks and not attention_masks.is_causal(settings)
+        if batch.has_branches or within_images or is_limited:
             ends = batch.subtree_ends
             if self.slice is not None:
                 # Padding columns get an end beyond all columns, which no token of a sample has.
                 length = self.slice.count * self.slice.width(ends.shape[1])
                 ends = self.slice.padded(ends, fill=length)
             images = self._is_image(batch.token_ids) if within_images else None
-            settings: Any = self.policy.config.get_text_config()
-            mask = attention_masks.build(ends, batch.positions, images, settings)
+            mask = attention_masks.build(
+                ends, batch.positions, images, settings, blocks=self.uses_blocks
+            )
         if self.slice is None:
             return {"attention_mask": mask}
         return {"attention_mask": mask, "ulysses": self.slice}

@@ -21,6 +21,7 @@ from agentrl.config import (
 from agentrl.policies.models import adapter_for
 from agentrl.policies.models.stored_weights import open_model
 from agentrl.training.batching.packing import Packing
+from agentrl.training.learner.attention_masks import BLOCK
 from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
 from agentrl.training.learner.learner_metrics import MetricAccumulator
@@ -63,6 +64,7 @@ class LearnerModels:
             attention_break_even=self.policy.attention_break_even,
             share_prefixes=config.train.share_prefixes,
             attention_masks=self.policy.module.supports_masks,
+            attention_block=BLOCK if self.policy.module.uses_blocks else None,
             read_last_tokens=False,
             image_token_cost=self.policy.image_token_cost,
         )

@@ -13,7 +13,7 @@ from agentrl.policies.models import ModelAdapter
 from agentrl.policies.models.stored_names import StoredForm
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.text import did_you_mean
-from agentrl.training.learner import activation_offload, lora_adapters, qlora
+from agentrl.training.learner import activation_offload, flex_attention, lora_adapters, qlora
 from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.parallel import model_parallel, sequence_parallel
 from agentrl.training.learner.parallel.process_group import Rank
@@ -77,6 +77,9 @@ class ShardedModel(Generic[S]):
             attention = "sdpa"
         policy, stored = opened(folder, dtype=config.dtype, attention=attention)
         model_adapter.prepare(policy)
+        uses_blocks = flex_attention.prepare(
+            policy, config.attention, rank.device, shares_prefixes=train.share_prefixes
+        )
         if rank.slice is not None:
             sequence_parallel.prepare(policy, rank.slice.count)
         policy.requires_grad_(not frozen)
@@ -87,7 +90,7 @@ class ShardedModel(Generic[S]):
         if self._lora is not None:
             lora_adapters.insert(policy, model_adapter, self._lora, seed)
         self.module = wrap(policy, model_adapter)
-        self.module.slice = rank.slice
+        self.module.slice, self.module.uses_blocks = rank.slice, uses_blocks
         loaded = {n: p.dtype for n, p in self.module.named_parameters(remove_duplicate=False)}
         master_dtype: torch.dtype = getattr(torch, train.master_dtype)
         for parameter in self.module.parameters():
@@ -104,6 +107,8 @@ class ShardedModel(Generic[S]):
                 activation_offload.enable(policy)
         self.attention_break_even = self.module.attention_break_even()
         self.image_token_cost = self.module.image_token_cost()
+        if train.compile:
+            _compile_layers(self.module)
         quantized = self._lora is not None and self._lora.base == "nf4"
         self._quantized = qlora.layers(self.module) if quantized else {}
         model_parallel.prepare(policy, model_adapter, rank.tensor_mesh, rank.expert_mesh)
@@ -329,6 +334,15 @@ class ShardedModel(Generic[S]):
 
     def _named(self) -> dict[str, nn.Parameter]:
         return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}
+
+
+def _compile_layers(module: Backbone) -> None:
+    """Compile each of the decoder's layers, within gradient checkpointing and FSDP's hooks."""
+    for layer in module.layers():
+        # All layers share one code, which is compiled for each kind of layer and of mask, with and
+        # without gradient, and for batches of one row; sizes are symbols.
+        compiled = torch.compile(layer.forward, dynamic=True, recompile_limit=64)  # type: ignore[call-overload]
+        layer.forward = compiled
 
 
 def _check_shapes(own: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> None:

@@ -150,7 +150,7 @@ def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
     for attention in ("flash_attention_2", "sdpa"):
         config.model.attention = attention
         learner = Learner(config, folder)
-        assert learner._packing.masks == (attention == "sdpa")
+        assert learner._policy.module.uses_blocks == (attention != "sdpa")
         metrics[attention] = [learner.update(items) for _ in range(3)]
         learner.close()
     for found, expected in zip(metrics["flash_attention_2"], metrics["sdpa"], strict=True):

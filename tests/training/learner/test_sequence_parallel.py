@@ -37,6 +37,7 @@ MODELS = {
     "frozen": {"freeze_vision": True},
     "bfloat16": {"dtype": "bfloat16"},
 }
+FLEX = {"attention": "flex"}
 LAYOUTS = {
     # Every sample in a row of its own, without a mask; many rows of one pass; all in one row.
     "alone": {"micro_batch_tokens": 1, "share_prefixes": False},
@@ -52,7 +53,7 @@ def settings(name: str, world: int, sharing: int) -> Config:
         algorithm=algorithm_config(
             **({"name": name, **ALGORITHMS[name]} if name in ALGORITHMS else {"name": "grpo"})
         ),
-        model=ModelConfig(**MODELS.get(name, {})),
+        model=ModelConfig(**(FLEX if name == "flex" else MODELS.get(name, {}))),
     )
     config.optim.lr, config.optim.grad_clip = 1e-4, 100.0
     config.rollout.max_new_tokens, config.train.micro_batch_tokens = 8, 110
@@ -122,6 +123,15 @@ def gradients(folder, open_learner):
     return found
 
 
+def scored(folder, open_learner):
+    """Log-probabilities with FlexAttention, whose masks are of whole rows; without gradients."""
+    model_adapter, (_, learner) = adapter_for(folder), open_learner("flex", folder)
+    items = [sample(model_adapter, k % 2, text=90, reply=3 + k, pictures=k % 2) for k in range(5)]
+    found = learner._logprobs(learner._policy, items)
+    learner.close()
+    return found
+
+
 def opener(made, rank=0, world=1, sharing=1, meet=None):
     def open_learner(name, folder):
         config = settings(name, world, sharing)
@@ -145,6 +155,7 @@ def everything(folders: dict[str, Path], out: Path, rank: int) -> None:
             learner.save_state(out / "state")
         learner.close()
     results["kept"] = kept(folders["tiny"], open_learner(out / "kept"))
+    results["flex"] = scored(folders["tiny"], open_learner(out / "flex"))
     for name in ("tiny", "qwen3_vl"):
         gradient = gradients(folders[name], open_learner(out / f"{name}-gradient"))
         torch.save(gradient, out / f"{name}-{rank}.pt")
@@ -242,6 +253,17 @@ def test_ranks_hold_only_their_slice_of_a_long_row(two, folders):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_ranks_with_flex_attention_score_what_one_does_with_sdpa(two, folders):
+    (found, others), _ = two
+    expected = scored(folders["tiny"], lambda _, folder: opener([])("grpo", folder))
+    assert found["flex"] == others["flex"]
+    for own, one_rank in zip(found["flex"], expected, strict=True):
+        assert len(own) > 2
+        assert own == pytest.approx(one_rank, abs=5e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
     run_ranks(4, four, folders["tiny"], tmp_path)
     expected = one(episodes, "ppo", folders["tiny"])
@@ -257,7 +279,7 @@ def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
         (["train.ranks=6", "train.sequence_parallel=4"], "must divide train.ranks=6"),
         (
             ["train.ranks=2", "train.sequence_parallel=2", "model.attention=eager"],
-            "model.attention=eager must be sdpa or auto",
+            "model.attention=eager must be auto, flex or sdpa",
         ),
         (["train.ranks=3", "train.sequence_parallel=3"], "must divide.* 4 attention heads"),
     ],

@@ -16,8 +16,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
 from agentrl.errors import ConfigError
+from agentrl.training.learner import flex_attention
 
 NAME = "ulysses"
 """Name under which the attention is registered with transformers."""
@@ -120,7 +122,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | BlockMask | None,
     *,
     ulysses: Slice,
     dropout: float = 0.0,
@@ -134,8 +136,8 @@ def attend(
         query: [B, H, l, D]
         key: [B, K, l, D]
         value: [B, K, l, D]
-        attention_mask: bool[B, 1, P * l, P * l], True where query (dim 2) attends to key (dim 3);
-            None for causal attention.
+        attention_mask: bool[B, 1, P * l, P * l], True where query (dim 2) attends to key (dim 3),
+            or its blocks; None for causal attention.
         ulysses: this rank's slice.
         dropout: dropout of the attention weights.
         scaling: factor of the logits; None for D ** -0.5.
@@ -156,23 +158,39 @@ def attend(
     )
     whole = found.permute(1, 2, 0, 3, 4).flatten(2, 3)
     query, key, value = torch.split(whole, sizes, dim=1)
-    if attention_mask is not None and sizes[0] != sizes[1]:
-        # With a mask, the fused kernels need as many key heads as query heads.
-        groups = sizes[0] // sizes[1]
-        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
-    seen = F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=attention_mask,
-        dropout_p=dropout,
-        is_causal=attention_mask is None,
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
+    if isinstance(attention_mask, BlockMask):
+        seen = flex_attention.attend(
+            query, key, value, attention_mask, scaling=scaling, dropout=dropout
+        )
+    else:
+        seen = _attend_densely(query, key, value, attention_mask, dropout, scaling)
     parts = seen.reshape(*seen.shape[:2], count, -1, seen.shape[-1]).permute(2, 0, 1, 3, 4)
     own: Tensor = _Exchanged.apply(parts, ulysses.group)  # type: ignore[no-untyped-call]
     return own.permute(1, 3, 0, 2, 4).flatten(2, 3).contiguous(), None
+
+
+def _attend_densely(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    scaling: float | None,
+) -> Tensor:
+    if mask is not None and query.shape[1] != key.shape[1]:
+        # With a mask, the fused kernels need as many key heads as query heads.
+        groups = query.shape[1] // key.shape[1]
+        key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
 
 
 def _by_rank(states: Tensor, count: int) -> Tensor:

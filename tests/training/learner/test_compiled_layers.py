@@ -1,0 +1,61 @@
+"""Compiled layers learn what plain ones do, and are not compiled again for every row length."""
+
+import pytest
+import torch
+
+from agentrl import config as configuration
+from agentrl.errors import ConfigError
+from agentrl.training import preflight
+from tests.training.samples import sample
+
+
+def steps(model_adapter):
+    """Samples of different lengths for some updates, with and without a mask."""
+    for step in range(4):
+        yield [
+            sample(model_adapter, k, text=5 + 7 * step + k, reply=3 + k + step, pictures=k % 3)
+            for k in range(2 + step % 4)
+        ]
+
+
+# Dynamo looks at the gradient of a layer's input.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_learner_with_compiled_layers_learns_the_same_without_compiling_each_length(
+    make_learner, config, model_adapter
+):
+    config.train.gradient_checkpointing = True
+    plain = make_learner(config)
+    config.train.compile = True
+    compiled = make_learner(config)
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    graphs = []
+    for items in steps(model_adapter):
+        expected, found = plain.update(items), compiled.update(items)
+        for name in ("loss", "grad_norm", "entropy", "mismatch_k1"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert not counters["graph_break"]
+    assert graphs[1] == graphs[-1] > 0, graphs
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["train.ranks=2", "train.sequence_parallel=2"], "layers communicate with other ranks"),
+        (["train.ranks=2", "train.tensor_parallel=2"], "layers communicate with other ranks"),
+        (["model.lora.rank=4", "model.lora.base=nf4"], "4-bit weights cannot be compiled"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(overrides, said):
+    with pytest.raises(ConfigError, match=said):
+        preflight.check(configuration.load("number_game", ["train.compile=true", *overrides]))
+
+
+def test_a_missing_compiler_is_an_error_before_any_work(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match="needs no-such-compiler, which is not installed"):
+        preflight.check(configuration.load("number_game", ["train.compile=true"]))
