@@ -25,6 +25,7 @@
         ├── EngineError       an engine failed or did not answer in time
         │   ├── EndpointRefused       a chat completions server answered with an error
         │   └── EndpointUnreachable   it cannot be reached, or the connection broke
+        ├── WorkerLost        a process, its engine or its node died, or does not answer
         └── RewardError       a reward function raised or returned an invalid value
 """
 
@@ -155,6 +156,13 @@ class EndpointRefused(EngineError):
 
 class EndpointUnreachable(EngineError):
     """A chat completions server cannot be reached, or the connection broke."""
+
+
+class WorkerLost(WorldError):
+    """A process of the job, its engine or its node died, or it does not answer.
+
+    The episodes that a rollout worker was playing are played again by others.
+    """
 
 
 class RewardError(WorldError):

@@ -49,7 +49,7 @@ from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.system.screen_frame import bar_height
@@ -200,13 +200,18 @@ async def _play(
     limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
 
-    async def play_request(request: EpisodeRequest) -> Episode:
+    scorers, score = Workers("scoring"), RewardFunctions(config.rewards).score
+
+    async def play_request(request: EpisodeRequest) -> ScoredEpisode:
         def act(world: Any) -> Any:
             return run_episode(request, config.env.id, world, policy, request.seed, limits)
 
-        return await env_pool.run_in_env(act)
+        episode = await env_pool.run_in_env(act)
+        scored, _ = await score_or_void(score, episode, scorers, config.rollout.reward_deadline_s)
+        count(request, scored)
+        return scored
 
-    def done(request: EpisodeRequest, scored: ScoredEpisode) -> None:
+    def count(request: EpisodeRequest, scored: ScoredEpisode) -> None:
         ledger.attempts += 1
         episode = scored.episode
         if episode.outcome.void:
@@ -215,7 +220,6 @@ async def _play(
             played[_name(request)] += 1
             _check(ledger, episode, config)
 
-    scorers = Workers("scoring")
     try:
         for step in range(1, 10**6):
             requests = [
@@ -225,16 +229,10 @@ async def _play(
                 for n in range(2 * config.rollout.concurrency)
             ]
             ledger.asked += len(requests)
-            collector = Collector(
-                play=play_request,
-                score=RewardFunctions(config.rewards).score,
-                concurrency=env_pool.count,
-                max_refills=10**6,
-                on_episode_end=done,
-                progress=CollectionProgress(),
-                scorers=scorers,
+            collector = Collector(requests, 10**6, CollectionProgress())
+            finished = await collector.collect(
+                collector.play_requests(play_request) for _ in range(env_pool.count)
             )
-            finished = await collector.collect(requests)
             ledger.finished += sum(not scored.episode.outcome.void for scored in finished)
             ledger.lost += [_name(t) for t in requests if not played[_name(t)]]
             del collector, finished

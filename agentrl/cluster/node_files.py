@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,12 @@ class NodeFiles:
         self._deadline_s = deadline_s
         self._weight_folders = weight_folders
         self._actors: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        """The actors work on one file or folder at a time."""
+
+    def add(self, node: Node) -> None:
+        """Add a node, also one that was dropped because its actor had died."""
+        self._nodes[node.id] = node
 
     def share(
         self,
@@ -80,36 +87,38 @@ class NodeFiles:
             weights: whether they need the weights in it, too.
 
         Returns:
-            Its path on each of them and on `source`, by the node's id.
+            Its path on each of them and on `source`, by node id; without nodes that have died.
 
         Raises:
             ClusterError: it could not be read or written, or not in time, or is too large.
         """
-        if not keep:
-            self._ask({source.id: self._actor(source.id).own.remote(path)})
-        asked = self._nodes if to is None else {source.id, *to}
-        listings = {
-            n: listing if weights else _without_weights(listing)
-            for n, listing in self._list(path, asked, names).items()
-        }
-        wanted = listings[source.id]
-        if wanted is None:
-            raise ClusterError(f"{path} does not exist on node {source.address}")
-        places = {n: path for n, listing in listings.items() if listing == wanted}
-        copies = {n: self._actor(n) for n in listings if n not in places}
-        found = self._ask(
-            {
-                n: actor.prepare.remote(path.name, wanted, keep, names is not None)
-                for n, actor in copies.items()
+        with self._lock:
+            if not keep:
+                self._ask({source.id: self._actor(source.id).own.remote(path)})
+            asked = [n for n in self._nodes if to is None or n in to or n == source.id]
+            listings = {
+                n: listing if weights else _without_weights(listing)
+                for n, listing in self._list(path, asked, names).items()
             }
-        )
-        missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
-        if missing:
-            if names is not None:
-                self._check_size(path, wanted, missing)
-            self._send(path, wanted, self._actor(source.id), missing)
-            self._ask({n: actor.finish.remote() for n, actor in missing.items()})
-        return places | {n: place for n, (place, _) in found.items()}
+            wanted = listings.get(source.id)
+            if wanted is None:
+                raise ClusterError(f"{path} does not exist on node {source.address}")
+            places = {n: path for n, listing in listings.items() if listing == wanted}
+            copies = {n: self._actor(n) for n in listings if n not in places}
+            found = self._ask(
+                {
+                    n: actor.prepare.remote(path.name, wanted, keep, names is not None)
+                    for n, actor in copies.items()
+                }
+            )
+            missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
+            if missing:
+                if names is not None:
+                    self._check_size(path, wanted, missing)
+                self._send(path, wanted, self._actor(source.id), missing)
+                self._ask({n: actor.finish.remote() for n, actor in missing.items()})
+            places |= {n: place for n, (place, _) in found.items()}
+            return {n: place for n, place in places.items() if n in self._actors}
 
     def _check_size(self, path: Path, wanted: Listing, targets: Iterable[str]) -> None:
         size = sum(int(fingerprint.partition(" ")[0]) for fingerprint in wanted.values())
@@ -165,21 +174,25 @@ class NodeFiles:
         Raises:
             ClusterError: as `share`.
         """
-        giver, taker = self._actor(source.id), {target.id: self._actor(target.id)}
-        names = self._ask({"": giver.list.remote(path)})[""]
-        if names is not None:
-            self._ask({n: actor.prepare_into.remote(to) for n, actor in taker.items()})
-            self._send(path, names, giver, taker)
-            self._ask({n: actor.finish_into.remote() for n, actor in taker.items()})
-            self.remove({source.id: path})
+        with self._lock:
+            giver, taker = self._actor(source.id), {target.id: self._actor(target.id)}
+            names = self._ask({"": giver.list.remote(path)})[""]
+            if names is not None:
+                self._ask({n: actor.prepare_into.remote(to) for n, actor in taker.items()})
+                self._send(path, names, giver, taker)
+                self._ask({n: actor.finish_into.remote() for n, actor in taker.items()})
+                self.remove({source.id: path})
 
     def remove(self, copies: Mapping[str, Path]) -> None:
         """Remove a file or folder of each node."""
-        self._ask({n: self._actor(n).remove.remote(path) for n, path in copies.items()})
+        with self._lock:
+            living = {n: path for n, path in copies.items() if n in self._nodes}
+            self._ask({n: self._actor(n).remove.remote(path) for n, path in living.items()})
 
     def without(self, path: Path, source: Node) -> set[str]:
         """The ids of the nodes that do not have this file or folder of a node."""
-        listings = self._list(path, self._nodes)
+        with self._lock:
+            listings = self._list(path, self._nodes)
         return {n for n, listing in listings.items() if listing != listings[source.id]}
 
     def _list(
@@ -200,7 +213,8 @@ class NodeFiles:
                 chunk, length = source.read.options(num_returns=2).remote(path / name, offset)
                 size = self._ask({"": length})[""]
                 self._ask(writing)
-                writing = {n: a.write.remote(name, chunk) for n, a in targets.items()}
+                living = {n: a for n, a in targets.items() if n in self._actors}
+                writing = {n: a.write.remote(name, chunk) for n, a in living.items()}
                 offset += _CHUNK
         self._ask(writing)
 
@@ -215,20 +229,30 @@ class NodeFiles:
         return self._actors[node_id]
 
     def _ask(self, calls: dict[str, Any]) -> dict[str, Any]:
-        """The results of calls, by node id."""
+        """The results of calls, by node id; nodes whose actor has died are dropped."""
         import ray
         import ray.exceptions
 
-        try:
-            return {n: ray.get(call, timeout=self._deadline_s) for n, call in calls.items()}
-        except ray.exceptions.RayTaskError as error:
-            raise ClusterError(f"files of the job: {error.cause}") from error
-        except ray.exceptions.GetTimeoutError as error:
-            raise ClusterError(
-                f"files of the job were not copied to all nodes within {self._deadline_s:g} s"
-            ) from error
-        except ray.exceptions.RayError as error:
-            raise ClusterError(f"files of the job could not be copied: {error}") from error
+        results: dict[str, Any] = {}
+        for node_id, call in calls.items():
+            try:
+                results[node_id] = ray.get(call, timeout=self._deadline_s)
+            except ray.exceptions.RayTaskError as error:
+                raise ClusterError(f"files of the job: {error.cause}") from error
+            except ray.exceptions.GetTimeoutError as error:
+                raise ClusterError(
+                    f"files of the job were not copied to all nodes within {self._deadline_s:g} s"
+                ) from error
+            except ray.exceptions.RayError as error:
+                if node_id not in self._nodes:
+                    raise ClusterError(f"files of the job could not be copied: {error}") from error
+                node = self._nodes.pop(node_id)
+                self._actors.pop(node_id, None)
+                log.warning(
+                    "%s gets no files of the job any more: %s",
+                    node.address, ray_cluster.short_reason(error),
+                )  # fmt: skip
+        return results
 
     def close(self) -> None:
         """Remove copies that are not kept, and end the actors; may be called twice."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import extras
-from agentrl.errors import ClusterError, ConfigError, WorldError
+from agentrl.errors import ClusterError, ConfigError, WorkerLost
 from agentrl.text import with_short_serials
 
 _CONNECT_S = 10.0
@@ -192,7 +192,7 @@ async def await_result(reference: Any, who: str, deadline_s: float) -> Any:
         deadline_s: for the result.
 
     Raises:
-        WorldError: the actor died, or did not answer in time.
+        WorkerLost: the actor died, or did not answer in time.
         Exception: raised by the call.
     """
     import ray.exceptions
@@ -202,10 +202,10 @@ async def await_result(reference: Any, who: str, deadline_s: float) -> Any:
             return await asyncio.wrap_future(reference.future())
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
-    except ray.exceptions.RayActorError as error:
-        raise WorldError(f"{who} died: {short_reason(error)}") from None
+    except ray.exceptions.RayError as error:  # also if its node or the result is lost
+        raise WorkerLost(f"{who} died: {short_reason(error)}") from None
     except TimeoutError:
-        raise WorldError(f"{who} did not answer within {deadline_s:g} s") from None
+        raise WorkerLost(f"{who} did not answer within {deadline_s:g} s") from None
 
 
 def short_reason(error: Exception) -> str:

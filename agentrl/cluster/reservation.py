@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from agentrl.cluster.node_findings import weights_folder
 from agentrl.cluster.node_report import room
 from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Layout, Node, Slot
-from agentrl.errors import ClusterError
+from agentrl.errors import ClusterError, WorkerLost
 
 
 def find_nodes(launcher: str) -> list[Node]:
@@ -72,7 +72,13 @@ class SharedPath:
     """By node id; nodes that are missing have it under the same path."""
 
     def on(self, node: Node) -> Path:
-        """Its path on a node."""
+        """Its path on a node.
+
+        Raises:
+            WorkerLost: the node did not get it.
+        """
+        if self.copies and node.id not in self.copies:
+            raise WorkerLost(f"{node.address} died before it had {self.path.name}")
         return self.copies.get(node.id, self.path)
 
 
@@ -91,42 +97,81 @@ class Reservation:
     def __init__(self, layout: Layout, deadline_s: float) -> None:
         self.layout = layout
         self._users = Counter(s for s in (*layout.ranks, *layout.engines) if s.gpus)
-        self._bundles = {slot: index for index, slot in enumerate(self._users)}
-        self._group: Any = None
+        self._bundles: dict[Slot, tuple[Any, int]] = {}
+        """Placement group of each slot with GPUs, and its bundle there."""
+        self._groups: list[Any] = []
         self._files: NodeFiles | None = None
         self._weight_folders: dict[str, Path] = {}
         self._deadline_s = deadline_s
-        if self._bundles and all(slot.node.id for slot in self._bundles):
-            self._group = self._reserve(deadline_s)
+        if self._users and all(slot.node.id for slot in self._users):
+            self._reserve([*self._users])
 
-    def _reserve(self, deadline_s: float) -> Any:
+    def _reserve(self, slots: Sequence[Slot]) -> None:
         from ray.util.placement_group import placement_group, remove_placement_group
 
         started = time.monotonic()
         group = placement_group(
-            [{slot.node.resource: len(slot.gpus)} for slot in self._bundles],
-            bundle_label_selector=[{"ray.io/node-id": slot.node.id} for slot in self._bundles],
+            [{slot.node.resource: len(slot.gpus)} for slot in slots],
+            bundle_label_selector=[{"ray.io/node-id": slot.node.id} for slot in slots],
         )
-        if not group.wait(deadline_s):
+        if not group.wait(self._deadline_s):
             remove_placement_group(group)
-            cards = sum(len(slot.gpus) for slot in self._bundles)
+            cards = sum(len(slot.gpus) for slot in slots)
             waited = time.monotonic() - started
             raise ClusterError(
                 f"the cluster did not give this job {cards} GPUs within {waited:.0f} s: other jobs "
                 "use them, or a node is gone (ray status shows both). Wait for them, lower "
                 "rollout.actors and train.ranks, or raise rollout.start_deadline_s"
             )
-        return group
+        self._groups.append(group)
+        self._bundles |= {slot: (group, index) for index, slot in enumerate(slots)}
+
+    def find_again(self, node: Node) -> Node | None:
+        """A node of the layout as it is in the cluster now: after a restart it has another id.
+
+        Returns:
+            The node with its id, or else one with its address; None if there is none.
+        """
+        found = {one.id: one for one in find_nodes("ray") if one.address == node.address}
+        if node.id in found:
+            return node
+        planned = {one.id for one in self.layout.nodes}  # several nodes may share an address
+        return next((one for one in found.values() if one.id not in planned), None)
+
+    def add(self, node: Node) -> None:
+        """Let a node that has come back take part in `share`."""
+        if self._files is not None:
+            self._files.add(node)
+
+    def move_engine(self, number: int, node: Node) -> Slot:
+        """Give an engine whose process or node has died its place on a node of the cluster.
+
+        Args:
+            number: of the engine in the layout.
+            node: as `find_again` returns it.
+
+        Raises:
+            ClusterError: the node's GPUs are in use.
+        """
+        old = self.layout.engines[number]
+        if old.node.id == node.id:
+            return old
+        slot = replace(old, node=node)
+        if slot.gpus:
+            self._users[slot] = 1
+            self._reserve([slot])
+        engines = [slot if k == number else one for k, one in enumerate(self.layout.engines)]
+        self.layout = replace(self.layout, engines=tuple(engines))
+        return slot
 
     def options(self, slot: Slot) -> dict[str, Any]:
         """Options of the Ray actor that uses a slot of the layout."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        if self._group is None or not slot.gpus:
+        if slot not in self._bundles:
             return ray_cluster.on_node(slot.node.id)
-        strategy = PlacementGroupSchedulingStrategy(
-            self._group, placement_group_bundle_index=self._bundles[slot]
-        )
+        group, index = self._bundles[slot]
+        strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
         share = len(slot.gpus) / self._users[slot]
         wanted: dict[str, Any] = {"resources": {slot.node.resource: share}}
         if slot.node.resource == "GPU":
@@ -153,6 +198,9 @@ class Reservation:
             source: the node where it is; None for this process's.
             keep: see `NodeFiles.share`.
             without_weights: share it with these nodes instead, and without its weights.
+
+        Returns:
+            Without nodes that have died.
 
         Raises:
             ClusterError: see `NodeFiles.share`.
@@ -262,8 +310,8 @@ class Reservation:
         files, self._files = self._files, None
         if files is not None:
             files.close()
-        group, self._group = self._group, None
-        if group is not None:
+        groups, self._groups = self._groups, []
+        for group in groups:
             from ray.util.placement_group import remove_placement_group
 
             remove_placement_group(group)

@@ -148,7 +148,10 @@ class RolloutConfig:
     reward_failure: Literal["void", "error"] = "void"
     """If a reward function fails: discard the episode (`void`), or end the job (`error`)."""
     max_refills: int = 8
-    """How many void episodes each actor replaces at most, per step or evaluation."""
+    """How many void episodes are replaced at most per actor, per step or evaluation."""
+    max_worker_restarts: int = 3
+    """How often a rollout process that dies or hangs is started again, with `launcher: ray`; the
+    others play its episodes. If all are gone, the job ends."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
@@ -174,7 +177,7 @@ class RolloutConfig:
                 "below that vLLM samples from a distribution other than the learner's"
             )
         check_at_most("rollout", self, 100, "temperature")
-        check_not_negative("rollout", self, "max_refills")
+        check_not_negative("rollout", self, "max_refills", "max_worker_restarts")
         check_at_most("rollout", self, 10_000_000, "max_context")
         check_at_most("rollout", self, self.max_context - 1, "max_new_tokens")
         check_at_most("rollout", self, MAX_EPISODES, "concurrency")

@@ -1,19 +1,19 @@
 """Collect groups of scored episodes, with many in flight that never wait for each other."""
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from agentrl.errors import RewardError, WorldError
+from agentrl.errors import WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.types import Episode, Outcome, ScoredEpisode, cause
-from agentrl.worker_threads import Workers
+from agentrl.types import ScoredEpisode, cause
 
-Play = Callable[[EpisodeRequest], Awaitable[Episode]]
-"""Plays one requested episode; failures of phone or environment become its outcome."""
+Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
+"""Plays and scores one requested episode; failures of phone or environment make it void."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,91 +74,95 @@ def requests_of_step(
     ]
 
 
-class Collector:
-    """Plays requested episodes with a bounded number in flight.
+class RequestQueue:
+    """Requests for workers that take the next one when they have room.
+
+    A worker continues a group that it has begun, whose prompts its engine may have cached, then
+    begins another one. When all groups have begun, it takes requests of the worker with most left.
 
     Args:
-        play: plays one episode.
-        score: scores an episode; may raise RewardError.
-        concurrency: maximum number of episodes in flight.
-        max_refills: maximum number of void episodes that are replaced, per call.
-        on_episode_end: called with each episode when it ends, including void ones.
+        requests: in the order in which groups are begun.
+    """
+
+    def __init__(self, requests: Sequence[EpisodeRequest]) -> None:
+        self._new: dict[str, deque[tuple[int, EpisodeRequest]]] = {}
+        self._begun: defaultdict[int, dict[str, deque[tuple[int, EpisodeRequest]]]]
+        self._begun = defaultdict(dict)
+        self._count = 0
+        for index, request in enumerate(requests):
+            self.put(index, request)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, index: int, request: EpisodeRequest) -> None:
+        """Add a request; `index` identifies it."""
+        self._new.setdefault(request.group_id, deque()).append((index, request))
+        self._count += 1
+
+    def take(self, worker: int) -> tuple[int, EpisodeRequest]:
+        """The next request for a worker, and its index; there must be one."""
+        groups = self._begun[worker]
+        if not groups and self._new:
+            name = next(iter(self._new))
+            groups[name] = self._new.pop(name)
+        if not groups:
+            groups = max(self._begun.values(), key=lambda g: sum(map(len, g.values())))
+        name = next(iter(groups))
+        entry = groups[name].popleft()
+        if not groups[name]:
+            del groups[name]
+        self._count -= 1
+        return entry
+
+
+class Collector:
+    """Hands requested episodes to slots that play one at a time, and keeps the results.
+
+    Args:
+        requests: what to play.
+        max_refills: maximum number of void episodes that are replaced.
         progress: is updated after each episode.
-        scorers: the scoring threads, one per episode: one that hangs is abandoned and delays no
-            other.
-        score_deadline_s: deadline for scoring one episode.
-        raise_on_reward_error: whether an episode that cannot be scored ends the collection,
-            instead of being void.
         failures: logs why episodes are void; shared by collections that may fail alike.
     """
 
     def __init__(
         self,
-        play: Play,
-        score: Callable[[Episode], ScoredEpisode],
-        concurrency: int,
+        requests: Sequence[EpisodeRequest],
         max_refills: int,
-        on_episode_end: Callable[[EpisodeRequest, ScoredEpisode], None],
         progress: CollectionProgress,
-        scorers: Workers,
-        score_deadline_s: float = 60.0,
-        raise_on_reward_error: bool = False,
         failures: FailureLog | None = None,
     ) -> None:
-        self._play = play
-        self._score = score
-        self._concurrency = concurrency
-        self._max_refills = max_refills
-        self._on_episode_end = on_episode_end
+        self._queue = RequestQueue(requests)
+        self._num_requests = len(requests)
+        self._refills = max_refills
         self._progress = progress
-        self._scorers = scorers
-        self._score_deadline_s = score_deadline_s
-        self._raise_on_reward_error = raise_on_reward_error
         self._failures = failures or FailureLog()
+        self._results: dict[int, ScoredEpisode] = {}
+        self._changed = asyncio.Event()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done as soon as all requests have been played."""
 
-    async def collect(self, requests: Sequence[EpisodeRequest]) -> list[ScoredEpisode]:
-        """Play all requests; void episodes are refilled, up to `max_refills`.
+    async def collect(self, slots: Iterable[Coroutine[Any, Any, None]]) -> list[ScoredEpisode]:
+        """Run slots, such as `play_requests`, that play the requests concurrently.
 
         Returns:
             One scored episode per request, in the order of the requests; void if the refills
             ran out.
 
         Raises:
-            WorldError: more than half of the episodes are void, or no phone is left.
-            RewardError: an episode cannot be scored, with `raise_on_reward_error`.
+            WorldError: more than half of the episodes are void, or a slot raised it.
+            RewardError: a slot raised it.
         """
-        pending = deque(enumerate(requests))
-        results: dict[int, ScoredEpisode] = {}
-        refills = self._max_refills
-
-        async def worker() -> None:
-            nonlocal refills
-            while pending:
-                index, request = pending.popleft()
-                scored, failure = await self._scored(await self._play(request))
-                self._count(scored)
-                self._failures.add(scored.episode)
-                self._on_episode_end(request, scored)
-                if failure is not None and self._raise_on_reward_error:
-                    raise RewardError(
-                        f"{scored.episode.id}: {failure}. With rollout.reward_failure=void the "
-                        "episode would be replaced instead"
-                    )
-                if scored.episode.outcome.void and refills > 0:
-                    refills -= 1
-                    pending.append((index, replace(request, attempt=request.attempt + 1)))
-                else:
-                    results[index] = scored
-
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, len(requests))):
-                    group.create_task(worker())
+                for slot in slots:
+                    group.create_task(slot)
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
             self._failures.log_repeated()
-        episodes = [results[index] for index in range(len(requests))]
+        episodes = [self._results[index] for index in range(self._num_requests)]
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
             # The episodes that survived would be a biased sample.
@@ -168,17 +172,48 @@ class Collector:
             )
         return episodes
 
-    async def _scored(self, episode: Episode) -> tuple[ScoredEpisode, RewardError | None]:
-        try:
-            async with asyncio.timeout(self._score_deadline_s):
-                return await self._scorers.call(self._score, episode), None
-        except RewardError as error:
-            failure = error
-        except TimeoutError:
-            failure = RewardError(
-                f"no reward within rollout.reward_deadline_s={self._score_deadline_s:g} s"
-            )
-        return _without_reward(episode, failure), failure
+    async def play_requests(self, play: Play, worker: int = 0) -> None:
+        """Play one request after the other until all of the collection have ended.
+
+        Args:
+            play: plays, scores and records one episode; if it raises, another slot may play the
+                request.
+            worker: where `play` plays; see `RequestQueue`.
+
+        Raises:
+            Exception: raised by `play`.
+        """
+        while await self._may_take():
+            index, request = self._queue.take(worker)
+            try:
+                scored = await play(request)
+            except BaseException:
+                self._put(index, request)
+                raise
+            self._count(scored)
+            self._failures.add(scored.episode)
+            if scored.episode.outcome.void and self._refills > 0:
+                self._refills -= 1
+                self._put(index, replace(request, attempt=request.attempt + 1))
+            else:
+                self._results[index] = scored
+                if len(self._results) == self._num_requests:
+                    self._changed.set()
+                    self.ended.set_result(None)
+
+    async def _may_take(self) -> bool:
+        """Wait for a request; False at the end of the collection.
+
+        Also when all have been taken: they may come back.
+        """
+        while not (self._queue or self.ended.done()):
+            self._changed.clear()
+            await self._changed.wait()
+        return not self.ended.done()
+
+    def _put(self, index: int, request: EpisodeRequest) -> None:
+        self._queue.put(index, request)
+        self._changed.set()
 
     def _count(self, scored: ScoredEpisode) -> None:
         self._progress.episodes += 1
@@ -187,11 +222,6 @@ class Collector:
         reason = cause(scored.episode.outcome, scored.episode.error)
         if reason is not None:
             self._progress.void[reason] += 1
-
-
-def _without_reward(episode: Episode, error: RewardError) -> ScoredEpisode:
-    void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {error}")
-    return ScoredEpisode(episode=void, components={}, rewards=(0.0,) * len(episode.turns))
 
 
 def _causes(episodes: Sequence[ScoredEpisode]) -> str:

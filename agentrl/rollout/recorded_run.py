@@ -46,6 +46,11 @@ class OpenedRun:
         # Not `ray.get`, which warns in every thread of an actor with coroutines.
         self._receiver.apply.remote(self._id, parcel).future().result(_DELIVERY_S)
 
+    @property
+    def is_spooled(self) -> bool:
+        """Whether recordings are on their way for a moment."""
+        return self._spool is not None
+
     def flush(self) -> None:
         """Wait until everything recorded so far is in the run's folder."""
         if self._spool is not None:
@@ -83,12 +88,17 @@ class RunOnNodes:
 
     def __init__(self, run: Path | None, reservation: Reservation) -> None:
         self._run = None if run is None else run.absolute()
+        self._reservation = reservation
         self._receiver: Any = None
         self._remote: set[str] = set()
+        self.find_nodes()
+
+    def find_nodes(self) -> None:
+        """Find out which nodes see the folder; again after an engine has got another node."""
         if self._run is not None:
-            self._remote = reservation.nodes_without(self._run)
-        if self._remote:
-            self._receiver = self._start_receiver(reservation.layout.nodes[0])
+            self._remote = self._reservation.nodes_without(self._run)
+        if self._remote and self._receiver is None:
+            self._receiver = self._start_receiver(self._reservation.layout.nodes[0])
 
     def _start_receiver(self, here: Node) -> Any:
         import ray

@@ -13,6 +13,7 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import Config
 from agentrl.data.openrlhf import CHATML
 from agentrl.devices import DevicePool
+from agentrl.errors import RewardError, WorkerLost
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import ChatEngine, Engine, Sampling, TokenEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
@@ -34,7 +35,7 @@ from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.load_translator_and_players import history_of, load_player, stop_texts_of
 from agentrl.rollout.make_env import Split, env_config_for, env_registration, eval_keys
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.rollout.shared_phone_pool import SharedPhones, phone_states
 from agentrl.types import Episode, Observation, Prompt, Reply, ScoredEpisode, Turn
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
@@ -89,12 +90,13 @@ class RolloutWorker:
         self._live: LivePhones | None = None
         self.progress = CollectionProgress()
         self._failures = FailureLog()
+        self._policies: dict[tuple[str | None, bool, Split], Policy] = {}
 
-    async def start(self) -> int:
+    async def start(self) -> tuple[int, int]:
         """Open the phones and the recorder; the engine starts when the model first plays.
 
         Returns:
-            The minimum number of concurrent episodes.
+            The maximum and the minimum number of concurrent episodes; see `EnvPool`.
 
         Raises:
             ConfigError: a phone cannot be reached, or see `RewardFunctions`.
@@ -131,7 +133,7 @@ class RolloutWorker:
         pool = getattr(self.env_pool, "pool", None)
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
-        return self.env_pool.min_count
+        return self.env_pool.count, self.env_pool.min_count
 
     async def finish(self) -> None:
         """Close the phones, the environments and the recorder, but not the engine; see `switch`."""
@@ -144,7 +146,7 @@ class RolloutWorker:
         run: Path | None,
         phones: SharedPhones | None = None,
         digest: str | None = None,
-    ) -> int:
+    ) -> tuple[int, int]:
         """Play another environment from now on, with the same engine and weights.
 
         Args:
@@ -163,6 +165,7 @@ class RolloutWorker:
         self._config, self._run, self._phones = config, run, phones
         self._digest = digest
         self.progress, self._failures = CollectionProgress(), FailureLog()
+        self._policies.clear()
         return await self.start()
 
     def resize_of(self, dialect: Dialect) -> Resize:
@@ -178,6 +181,10 @@ class RolloutWorker:
         return self._config.run.frames
 
     num_engines = 1
+
+    def worker_metrics(self) -> dict[str, float]:
+        """See `RolloutWorkerGroup.worker_metrics`."""
+        return {"workers": 1.0, "replaced_workers": 0.0}
 
     async def start_engine(self) -> None:
         """Start the engine, or connect to the server, before the model first plays.
@@ -287,24 +294,53 @@ class RolloutWorker:
             ConfigError: there is no such player, or the engine cannot start.
         """
         self.progress = CollectionProgress()
-        policy = await self.policy(player, greedy, requests[0].split if requests else "train")
+        max_refills = self._config.rollout.max_refills
+        collector = Collector(requests, max_refills, self.progress, self._failures)
+        play = partial(self.play_request, player=player, greedy=greedy)
+        slots = min(self.env_pool.count, len(requests))
+        return await collector.collect(collector.play_requests(play) for _ in range(slots))
 
-        async def play_request(request: EpisodeRequest) -> Episode:
-            return await self._play(request, policy)
+    async def play_request(
+        self, request: EpisodeRequest, player: str | None = None, greedy: bool = False
+    ) -> ScoredEpisode:
+        """Play, score and record one episode.
 
-        collector = Collector(
-            play=play_request,
-            score=self._scorer.score,
-            concurrency=self.env_pool.count,
-            max_refills=self._config.rollout.max_refills,
-            on_episode_end=self._record,
-            progress=self.progress,
-            scorers=self._scorers,
-            score_deadline_s=self._config.rollout.reward_deadline_s,
-            raise_on_reward_error=self._config.rollout.reward_failure == "error",
-            failures=self._failures,
+        Args:
+            request: what to play.
+            player: see `collect`.
+            greedy: see `collect`.
+
+        Returns:
+            The episode; void if it failed or could not be scored.
+
+        Raises:
+            WorldError: no phone is left.
+            WorkerLost: the engine has died.
+            RewardError: it cannot be scored, with `rollout.reward_failure=error`.
+            ConfigError: see `collect`.
+        """
+        key = (player, greedy, request.split)
+        if key not in self._policies:
+            self._policies[key] = await self.policy(*key)
+        rollout = self._config.rollout
+        episode = await self._play(request, self._policies[key])
+        if episode.outcome.void and self.engine is not None and not self.engine.is_alive:
+            raise WorkerLost(f"its engine died: {episode.error}")
+        scored, failure = await score_or_void(
+            self._scorer.score, episode, self._scorers, rollout.reward_deadline_s
         )
-        return await collector.collect(requests)
+        self._record(request, scored)
+        if failure is not None and rollout.reward_failure == "error":
+            raise RewardError(
+                f"{episode.id}: {failure}. With rollout.reward_failure=void the episode would be "
+                "replaced instead"
+            )
+        return scored
+
+    async def flush(self) -> None:
+        """Wait until all recorded frames are on the disk."""
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.flush)
 
     async def play(
         self,

@@ -1,10 +1,11 @@
 """Score an episode with the reward functions that the configuration names."""
 
+import asyncio
 import functools
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ from agentrl.rollout.reward_signatures import (
     is_called_by_name,
     required_columns,
 )
-from agentrl.types import Episode, ScoredEpisode
+from agentrl.types import Episode, Outcome, ScoredEpisode
+from agentrl.worker_threads import Workers
 
 RewardFunction = Callable[..., float | Sequence[float]]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -110,6 +112,35 @@ class RewardFunctions:
         if not all(abs(total) <= _FLOAT32_MAX for total in (*totals, sum(totals))):
             raise RewardError(f"the rewards {totals} add up to {sum(totals)}: too large")
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
+
+
+async def score_or_void(
+    score: Callable[[Episode], ScoredEpisode],
+    episode: Episode,
+    threads: Workers,
+    deadline_s: float,
+) -> tuple[ScoredEpisode, RewardError | None]:
+    """Score an episode in a thread; one that cannot be scored becomes void.
+
+    Args:
+        score: may raise RewardError.
+        episode: to score.
+        threads: one per episode, so that one that hangs is abandoned and delays no other.
+        deadline_s: for the reward functions of one episode.
+
+    Returns:
+        The episode, and why it could not be scored.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await threads.call(score, episode), None
+    except RewardError as error:
+        failure = error
+    except TimeoutError:
+        failure = RewardError(f"no reward within rollout.reward_deadline_s={deadline_s:g} s")
+    void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {failure}")
+    rewards = (0.0,) * len(episode.turns)
+    return ScoredEpisode(episode=void, components={}, rewards=rewards), failure
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -18,6 +18,8 @@ class EngineLink(ABC):
 
     def __init__(self, engines: int, workers_per_engine: int) -> None:
         self.engines, self.workers_per_engine = engines, workers_per_engine
+        self.members: tuple[str, ...] = ()
+        """Identifies the engines, if they may change from one update to the next."""
 
     @property
     def workers(self) -> int:

@@ -37,6 +37,7 @@ class WeightSender:
         self._transport = transport
         self._source = _ChecksummedWeights(model)
         self._link, self._rank, self._host = link, rank, host
+        self.members = link.members
 
     def send(self, *, checked: bool) -> str | None:
         """Send all weights; a collective call.

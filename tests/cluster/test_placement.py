@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 
 import pytest
 import ray
@@ -14,7 +15,7 @@ from agentrl.cli import run
 from agentrl.cluster.placement import Node, plan_layout
 from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config, RolloutConfig, TrainConfig
-from agentrl.errors import ClusterError, ConfigError
+from agentrl.errors import ClusterError, ConfigError, WorkerLost
 
 TOGETHER = ["rank 0, engine 0", "rank 1, engine 1", "rank 2, engine 2", "rank 3, engine 3"]
 
@@ -215,3 +216,38 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
     first, second = capsys.readouterr().out.split(f"({two_raylets[1].id[:8]})\n")
     assert "Ray counts on 4 GPUs" in first
     assert second.startswith("  wrong node                no answer within 40 s\n")
+
+
+@pytest.mark.slow
+def test_an_engine_whose_node_died_gets_gpus_and_files_on_the_one_that_returns(
+    cluster, two_raylets, tmp_path
+):
+    rollout, train = RolloutConfig(actors=2), TrainConfig(ranks=4)
+    reservation = Reservation(plan_layout(two_raylets, rollout, train, 2), 60.0)
+    file = tmp_path / "weights"
+    file.write_text("1")
+    node = two_raylets[1]
+    assert reservation.share(file).on(node) == file
+    (dies,) = cluster.worker_nodes
+    cluster.remove_node(dies, allow_graceful=False)
+    until(lambda: reservation.find_again(node) is None)
+    with pytest.raises(WorkerLost, match="died before it had weights"):
+        reservation.share(file).on(node)
+    cluster.add_node(num_gpus=4, num_cpus=1)
+    until(lambda: reservation.find_again(node) is not None)
+    returned = reservation.find_again(node)
+    assert returned.id != node.id
+    slot = reservation.move_engine(1, returned)
+    assert reservation.share(file).on(slot.node) == file
+    actor = ray.remote(Where).options(**reservation.options(slot)).remote()
+    found, gpus = ray.get(actor.look.remote(), timeout=60)
+    assert found == returned.id
+    assert len(gpus) == 2
+    reservation.release()
+
+
+def until(holds, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.2)

@@ -22,16 +22,19 @@ INFOS = {
 
 
 class Countdown(gymnasium.Env):
-    """Five steps; `fault` says what goes wrong at the third, for seeds divisible by `every`."""
+    """Five steps; `fault` says what goes wrong at the third, for seeds divisible by `every`.
+
+    With those seeds, every step takes `pause_s`.
+    """
 
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Text(64, charset="0123456789 left")
 
-    def __init__(self, fault=None, every=1, length=5, said="", phone="phone-1"):
+    def __init__(self, fault=None, every=1, length=5, said="", phone="phone-1", pause_s=0.0):
         if length < 0:
             raise InvalidArgument("length", length, "at least 0")
         self.fault, self.every, self.length, self.said = fault, every, length, said
-        self.phone = phone
+        self.phone, self.pause_s = phone, pause_s
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -40,6 +43,8 @@ class Countdown(gymnasium.Env):
 
     def step(self, action):
         self.left -= 1
+        if self.pause_s and self.seed_given % self.every == 0:
+            time.sleep(self.pause_s)
         if self.left == self.length - 3 and self.seed_given % self.every == 0:
             self._fail()
         observation, info = self._look()

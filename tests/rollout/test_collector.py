@@ -1,15 +1,23 @@
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentrl.config import RewardConfig
-from agentrl.errors import RewardError, WorldError
-from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
+from agentrl.errors import RewardError, WorkerLost, WorldError
+from agentrl.rollout.collector import (
+    CollectionProgress,
+    Collector,
+    RequestQueue,
+    requests_of_step,
+)
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.scoring import RewardFunctions
-from agentrl.types import Episode, Outcome, Turn, cause
+from agentrl.rollout.scoring import RewardFunctions, score_or_void
+from agentrl.types import Episode, Outcome, ScoredEpisode, Turn, cause
 from agentrl.worker_threads import Workers
 
 
@@ -48,18 +56,23 @@ def episode_of(request, outcome=Outcome.TERMINATED, turns=1):
     )
 
 
-def collector(play, *, concurrency=4, max_refills=4, on_episode_end=lambda t, s: None, score=None):
+def scored_of(request):
+    return ScoredEpisode(episode=episode_of(request), components={}, rewards=(1.0,))
+
+
+async def collect(
+    play, requests, *, concurrency=4, max_refills=4, score=None, deadline_s=60.0, failures=None
+):
+    """Collect with that many slots; also returns the progress."""
+    threads, score = Workers("s"), score or RewardFunctions([]).score
+
+    async def play_and_score(request):
+        return (await score_or_void(score, await play(request), threads, deadline_s))[0]
+
     progress = CollectionProgress()
-    tested = Collector(
-        play,
-        score or RewardFunctions([]).score,
-        concurrency,
-        max_refills,
-        on_episode_end,
-        progress,
-        Workers("s"),
-    )
-    return tested, progress
+    collector = Collector(requests, max_refills, progress, failures)
+    slots = (collector.play_requests(play_and_score) for _ in range(concurrency))
+    return await collector.collect(slots), progress
 
 
 async def test_episodes_return_in_the_order_of_their_requests():
@@ -68,8 +81,7 @@ async def test_episodes_return_in_the_order_of_their_requests():
         return episode_of(request)
 
     requests = requests_of_step("train", 1, [5, 6], 4)
-    tested, progress = collector(play, concurrency=8)
-    episodes = await tested.collect(requests)
+    episodes, progress = await collect(play, requests, concurrency=8)
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
     assert (progress.episodes, progress.turns, progress.tokens) == (8, 8, 16)
 
@@ -91,20 +103,19 @@ async def test_no_more_episodes_are_in_flight_than_allowed_and_none_waits_for_an
         running -= 1
         return episode_of(request)
 
-    tested, _ = collector(play, concurrency=3)
-    await asyncio.wait_for(tested.collect(requests_of_step("train", 1, [5], 10)), 5)
+    await asyncio.wait_for(collect(play, requests_of_step("train", 1, [5], 10), concurrency=3), 5)
     assert peak == 3
 
 
-async def test_void_episode_is_recorded_and_played_again():
+async def test_void_episode_is_played_again():
     seen = []
 
     async def play(request):
+        seen.append(request.id)
         broken = request.member == 1 and request.attempt == 0
         return episode_of(request, Outcome.DEVICE_ERROR if broken else Outcome.TERMINATED)
 
-    tested, progress = collector(play, on_episode_end=lambda t, s: seen.append(s.episode.id))
-    episodes = await tested.collect(requests_of_step("train", 1, [5], 3))
+    episodes, progress = await collect(play, requests_of_step("train", 1, [5], 3))
     assert not any(e.episode.outcome.void for e in episodes)
     assert episodes[1].episode.id.endswith("m01-r1")
     assert len(seen) == len(set(seen)) == 4
@@ -115,8 +126,8 @@ async def test_refills_are_bounded():
     async def play(request):
         return episode_of(request, Outcome.TIMEOUT if request.member == 1 else Outcome.TERMINATED)
 
-    tested, progress = collector(play, max_refills=2)
-    episodes = await tested.collect(requests_of_step("train", 1, [5], 3))
+    requests = requests_of_step("train", 1, [5], 3)
+    episodes, progress = await collect(play, requests, max_refills=2)
     assert [e.episode.outcome.void for e in episodes] == [False, True, False]
     assert progress.episodes == 5
 
@@ -125,9 +136,8 @@ async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause()
     async def play(request):
         return episode_of(request, Outcome.DEVICE_ERROR)
 
-    tested, _ = collector(play, max_refills=0)
     with pytest.raises(WorldError, match=r"3 of 3 episodes are void .*: 3 x DeviceOffline: broken"):
-        await tested.collect(requests_of_step("train", 1, [5], 3))
+        await collect(play, requests_of_step("train", 1, [5], 3), max_refills=0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1.0, 2.0, 3.0]])
@@ -142,8 +152,8 @@ async def test_invalid_reward_voids_the_episode(value):
             episode = replace(episode, reset_info={"value": value})
         return scorer.score(episode)
 
-    tested, _ = collector(play, max_refills=0, score=score)
-    episodes = await tested.collect(requests_of_step("train", 1, [5], 2))
+    requests = requests_of_step("train", 1, [5], 2)
+    episodes, _ = await collect(play, requests, max_refills=0, score=score)
     assert [e.episode.outcome for e in episodes] == [Outcome.ENV_ERROR, Outcome.TERMINATED]
     assert episodes[0].rewards == (0.0, 0.0)
     assert "RewardError" in episodes[0].episode.error
@@ -158,8 +168,7 @@ async def test_identical_failures_are_logged_once_with_their_number(caplog):
             raise RewardError("reward format: no key 'changed'")
         return RewardFunctions([]).score(episode)
 
-    tested, _ = collector(play, max_refills=2, score=score)
-    await tested.collect(requests_of_step("train", 1, [5], 8))
+    await collect(play, requests_of_step("train", 1, [5], 8), max_refills=2, score=score)
     first, more = (record.message for record in caplog.records)
     assert "discarded after 1 turns: RewardError: reward format: no key 'changed'" in first
     assert more.startswith("4 more episodes discarded for the same reason: RewardError: ")
@@ -173,10 +182,8 @@ async def test_a_failure_of_an_earlier_collection_is_only_counted(caplog):
 
     failures = FailureLog()
     for step in (1, 2):
-        await Collector(
-            play, RewardFunctions([]).score, 4, 0, lambda t, s: None, CollectionProgress(),
-            Workers("s"), failures=failures,
-        ).collect(requests_of_step("train", step, [5], 4))  # fmt: skip
+        requests = requests_of_step("train", step, [5], 4)
+        await collect(play, requests, max_refills=0, failures=failures)
     first, more = (record.message for record in caplog.records)
     assert first.endswith("discarded after 1 turns: DeviceOffline: broken")
     assert more == "1 more episode discarded for the same reason: DeviceOffline: broken"
@@ -191,13 +198,59 @@ async def test_reward_that_hangs_voids_only_its_own_episode():
     def score(episode):
         return slow.score(episode) if episode.member == 0 else RewardFunctions([]).score(episode)
 
-    progress = CollectionProgress()
-    tested = Collector(
-        play, score, 2, 0, lambda t, s: None, progress, Workers("s"), score_deadline_s=0.2
+    requests = requests_of_step("train", 1, [5], 3)
+    episodes, _ = await collect(
+        play, requests, concurrency=2, max_refills=0, score=score, deadline_s=0.2
     )
-    episodes = await tested.collect(requests_of_step("train", 1, [5], 3))
     assert [e.episode.outcome.void for e in episodes] == [True, False, False]
     assert "no reward within rollout.reward_deadline_s=0.2 s" in episodes[0].episode.error
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    rooms=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    deaths=st.sets(st.integers(1, 30), max_size=5),
+)
+@settings(deadline=None)
+def test_what_dying_workers_were_playing_is_played_again_and_counts_once(sizes, rooms, deaths):
+    requests = [
+        request
+        for group, size in enumerate(sizes)
+        for request in requests_of_step("train", 1, [group], size, first=group)
+    ]
+    begun = 0
+    ended = []
+
+    async def play(request):
+        nonlocal begun
+        begun += 1
+        dies = begun in deaths
+        await asyncio.sleep(0)
+        if dies:
+            raise WorkerLost("died")
+        ended.append(request.id)
+        return scored_of(request)
+
+    async def slot(collector, worker):
+        while not collector.ended.done():
+            with suppress(WorkerLost):
+                await collector.play_requests(play, worker)
+
+    async def collect_all():
+        collector = Collector(requests, 0, CollectionProgress())
+        slots = [slot(collector, w) for w, room in enumerate(rooms) for _ in range(room)]
+        return await asyncio.wait_for(collector.collect(slots), 10)
+
+    episodes = asyncio.run(collect_all())
+    assert [one.episode.id for one in episodes] == [one.id for one in requests]
+    assert sorted(ended) == sorted(one.id for one in requests)
+
+
+def test_a_worker_continues_its_groups_and_helps_others_at_the_end():
+    queue = RequestQueue(requests_of_step("train", 1, [5, 6, 7], 3))
+    taken = [(worker, queue.take(worker)[1].group) for worker in (0, 1, 0, 0, 0, 0, 0, 0, 1)]
+    assert taken == [(0, 0), (1, 1), (0, 0), (0, 0), (0, 2), (0, 2), (0, 2), (0, 1), (1, 1)]
+    assert not queue
 
 
 @pytest.mark.parametrize(

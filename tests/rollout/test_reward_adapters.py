@@ -8,11 +8,9 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.collector import CollectionProgress, Collector, requests_of_step
+from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_adapters import INPUT_NAMES, BatchReward, inputs_of, score_batch
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.types import Outcome
-from agentrl.worker_threads import Workers
 from tests.rollout.test_collector import episode_of
 
 TICKET = requests_of_step("train", 1, [5], 1)[0]
@@ -270,29 +268,6 @@ def test_batch_size_is_limited_by_the_function():
     assert {score.rewards[-1] for score in scores} == {1.0}
     with pytest.raises(ConfigError, match="in_no_batch: max_batch_size=0 must be a whole number"):
         batch("in_no_batch")
-
-
-async def test_failure_ends_the_job_if_configured():
-    done = []
-
-    async def play(request):
-        return answered(request=request)
-
-    def collector():
-        return Collector(
-            play=play,
-            score=batch("raises").score,
-            concurrency=1,
-            max_refills=0,
-            on_episode_end=lambda request, scored: done.append(scored.episode.outcome),
-            progress=CollectionProgress(),
-            scorers=Workers("s"),
-            raise_on_reward_error=True,
-        )
-
-    with pytest.raises(RewardError, match="reward_failure=void"):
-        await collector().collect([TICKET])
-    assert done == [Outcome.ENV_ERROR]  # and it was recorded before
 
 
 def until(holds, seconds=10.0):

@@ -12,7 +12,7 @@ import pytest
 from agentrl import replay
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
 from agentrl.devices.adb import find_adb
-from agentrl.errors import ConfigError, PoolEmpty
+from agentrl.errors import ConfigError, PoolEmpty, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.training import preflight
@@ -223,3 +223,19 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
         preflight.check_env_setup(config, ["player"])
+
+
+async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):
+    config = Config(env=EnvConfig(id="tests.rollout.games:Countdown-v0"))
+    config.env.translator_kwargs = {"names": ["down", "up"]}
+    config.rewards = [RewardConfig(function="tests.rollout.rewards:raises")]
+    config.rollout.reward_failure = "error"
+    rollouts = RolloutWorker(config, None, tmp_path)
+    await rollouts.start()
+    try:
+        with pytest.raises(RewardError, match="reward_failure=void"):
+            await rollouts.collect(requests_of_step("train", 1, [3], 1), "player")
+    finally:
+        await rollouts.close()
+    (episode,) = replay.open(tmp_path).episodes()  # it was recorded before
+    assert episode.outcome is Outcome.ENV_ERROR

@@ -3,24 +3,28 @@
 import asyncio
 import json
 import os
+import re
 import signal
-import time
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from agentrl import replay
 from agentrl.cluster import ray_cluster
-from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, from_dict, load
-from agentrl.errors import WorldError
+from agentrl.config import (
+    Config,
+    DeadlinesConfig,
+    DevicesConfig,
+    EnvConfig,
+    RolloutConfig,
+    from_dict,
+    load,
+)
+from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_worker_group import (
-    RolloutWorkerGroup,
-    collect_deadline_s,
-    open_rollouts,
-)
+from agentrl.rollout.rollout_worker_group import open_rollouts, play_deadline_s
 
 slow = pytest.mark.slow
 PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
@@ -30,22 +34,31 @@ PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else
 def two_actors(adb_server, tiny_vlm, tmp_path_factory):
     """Rollouts in two actors that share two phones, and the folder of what they record."""
     run = tmp_path_factory.mktemp("run")
-    yield asyncio.run(open_rollouts(number_game(), tiny_vlm, run)), run
+    rollouts = asyncio.run(open_rollouts(number_game(), tiny_vlm, run))
+    yield rollouts, run
+    asyncio.run(rollouts.close())
     ray_cluster.leave_cluster()
 
 
-def countdown(**fault):
-    config = Config()
+def countdown(settings=None, **kwargs):
+    config = Config(rollout=RolloutConfig(**settings or {}))
     config.env = EnvConfig(
         id="tests.rollout.games:Countdown-v0",
-        kwargs=fault,
+        kwargs=kwargs,
         translator_kwargs={"names": ["down", "up"]},
     )
     return in_two_actors(config)
 
 
 def number_game():
-    config = Config(devices=DevicesConfig(source="virtual:2", effect_delay_ms=[0, 0]))
+    config = Config(
+        devices=DevicesConfig(
+            source="virtual:2",
+            effect_delay_ms=[0, 0],
+            lease_s=6,  # until the phone of an actor that has died is free again
+            deadlines=DeadlinesConfig(command_s=5),
+        )
+    )
     config.model.image_size = [84, 140]
     return in_two_actors(config)
 
@@ -56,9 +69,31 @@ def in_two_actors(config):
     return config
 
 
+def recorded(run):
+    """The ids that each actor has recorded, in this order."""
+    files = [run / "episodes" / f"index-rollout{number}.jsonl" for number in (0, 1)]
+    return [
+        [json.loads(line)["id"] for line in file.read_text().splitlines()] if file.exists() else []
+        for file in files
+    ]
+
+
+async def collect_and(rollouts, requests, player, act):
+    """Collect, and do something after the first episodes."""
+    collecting = asyncio.create_task(rollouts.collect(requests, player))
+    async with asyncio.timeout(PATIENCE_S):
+        while (await rollouts.get_progress()).episodes in (0, len(requests)):
+            assert not collecting.done(), collecting.result()
+            await asyncio.sleep(0.02)
+    act()
+    async with asyncio.timeout(PATIENCE_S):
+        return await collecting
+
+
 async def processes_of(rollouts):
     """Of each actor, last who keeps the phones: its own process, then its children's."""
-    actors = [*rollouts._actors, *(phones.actor for phones in rollouts._phones.values())]
+    phones = rollouts._starter.phones.values()
+    actors = [*(m.actor for m in rollouts._members), *(pool.actor for pool in phones)]
     own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in actors]
     return [[pid, *children_of(pid)] for pid in own]
 
@@ -94,10 +129,10 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
     assert [e.episode.seed for e in episodes] == [t.seed for t in requests]
     assert (await rollouts.get_progress()).episodes == len(requests)
+    of_actor = recorded(run)
+    assert sorted(of_actor[0] + of_actor[1]) == sorted(t.id for t in requests)
     for number in (0, 1):
-        index = run / "episodes" / f"index-rollout{number}.jsonl"
-        played = {json.loads(line)["id"] for line in index.read_text().splitlines()}
-        assert played == {t.id for t in requests if t.group % 2 == number}
+        assert {t.id for t in requests if t.group == number} <= {*of_actor[number]}
 
 
 @slow
@@ -120,80 +155,112 @@ async def test_actors_switch_to_an_environment_without_phones_and_back(two_actor
 
 @slow
 @pytest.mark.adb
-async def test_killed_actor_ends_the_collection_at_once_and_leaves_no_process(two_actors):
-    rollouts, _ = two_actors
+async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors, caplog):
+    rollouts, run = two_actors
     processes = await processes_of(rollouts)
     assert [len(of_one) for of_one in processes] == [1, 1, 2], "the phones are one process"
-    requests = requests_of_step("train", 2, range(50), 8)
-    before = (await rollouts.get_progress()).episodes
-    collecting = asyncio.create_task(rollouts.collect(requests, "expert"))
+    requests = requests_of_step("train", 2, range(4), 3)
+    episodes = await collect_and(
+        rollouts, requests, "expert", lambda: os.kill(processes[1][0], signal.SIGKILL)
+    )
+    assert [e.episode.id for e in episodes] == [t.id for t in requests]
+    assert not any(e.episode.outcome.void for e in episodes)
+    await ended(processes[1])
+    played = [row.id for row in replay.open(run).episodes() if row.step == 2]
+    assert sorted(played) == sorted(t.id for t in requests)
+    assert re.search(r"rollout worker 1 on [\d.]+ is lost: rollout worker 1 died", caplog.text)
     async with asyncio.timeout(PATIENCE_S):
-        while (await rollouts.get_progress()).episodes <= before:
-            await asyncio.sleep(0.05)
-    os.kill(processes[1][0], signal.SIGKILL)
-    with pytest.raises(WorldError, match="rollout actor 1 died") as caught:
-        async with asyncio.timeout(PATIENCE_S):
-            await collecting
-    assert len(str(caught.value).splitlines()) == 1
-    async with asyncio.timeout(PATIENCE_S):
-        await rollouts.close()
+        await rollouts._members[1].replacement
+    assert rollouts.worker_metrics() == {"workers": 2.0, "replaced_workers": 1.0}
+    requests = requests_of_step("train", 3, range(4), 2)
+    await rollouts.collect(requests, "expert")
+    assert {t.id for t in requests if t.group == 1} <= {*recorded(run)[1]}
+
+
+@slow
+async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, tmp_path):
+    rollouts, _ = two_actors
+    await rollouts.switch(countdown({"concurrency": 2}, pause_s=0.4, every=10), tmp_path)
+    requests = requests_of_step("train", 2, [10, 1, 2], 4)
+    await rollouts.collect(requests, "player")
+    of_actor = [{t.group for t in requests if t.id in ids} for ids in recorded(tmp_path)]
+    # With equal shares, the first actor would play all slow episodes, two seconds each.
+    assert of_actor == [{0}, {0, 1, 2}]
+
+
+@slow
+async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, tmp_path):
+    rollouts, _ = two_actors
+    await rollouts.switch(countdown({"max_worker_restarts": 2}, pause_s=0.02), tmp_path)
+    requests = requests_of_step("train", 1, range(25), 4)
+    processes = await processes_of(rollouts)
+
+    def kill_both():
+        for own, *_ in processes:
+            os.kill(own, signal.SIGKILL)
+
+    episodes = await collect_and(rollouts, requests, "player", kill_both)
+    assert [e.episode.id for e in episodes] == [t.id for t in requests]
+    await asyncio.gather(*(m.replacement for m in rollouts._members))
+    await rollouts.switch(countdown({"max_worker_restarts": 0}, pause_s=0.02), tmp_path)
+    processes = await processes_of(rollouts)
+    with pytest.raises(WorkerLost, match=r"no rollout worker is left to play: .*0 on .* died") as e:
+        await collect_and(rollouts, requests, "player", kill_both)
+    assert len(str(e.value).splitlines()) == 1
     await ended(chain.from_iterable(processes))
 
 
 @slow
-def test_a_user_s_class_is_found_inside_an_actor(tmp_path):
+def test_a_user_s_class_is_found_inside_an_actor(two_actors, tmp_path):
     (tmp_path / "logger_of_actors.py").write_text(
         "from agentrl.training.monitoring.logger import Logger\n\n\n"
         "class Mine(Logger):\n    def log(self, stage, step, metrics):\n        pass\n"
     )
     (tmp_path / "job.yaml").write_text("logging: ['logger_of_actors.py:Mine']\n")
     tree = load(tmp_path / "job.yaml").to_dict()
-    ray_cluster.join_cluster()
-    try:
-        import ray
+    ray = ray_cluster.join_cluster()
 
-        @ray.remote
-        class Actor:
-            def resolve(self, tree):
-                config = from_dict(tree)
-                return LOGGER.resolve(config.logging[0]).__name__, os.getpid()
+    @ray.remote
+    class Actor:
+        def resolve(self, tree):
+            config = from_dict(tree)
+            return LOGGER.resolve(config.logging[0]).__name__, os.getpid()
 
-        name, pid = ray.get(Actor.remote().resolve.remote(tree), timeout=PATIENCE_S)
-    finally:
-        ray_cluster.leave_cluster()
+    name, pid = ray.get(Actor.remote().resolve.remote(tree), timeout=PATIENCE_S)
     assert name == "Mine"
     assert pid != os.getpid()
 
 
 @slow
-async def test_hanging_actor_is_abandoned_at_its_deadline_and_leaves_no_process(tiny_vlm, tmp_path):
-    rollouts = await open_rollouts(countdown(), tiny_vlm, tmp_path)
+async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
+    two_actors, tiny_vlm, tmp_path
+):
+    config = countdown({"engine": "hf", "max_new_tokens": 2, "concurrency": 2})
+    config.env.max_turns = 2
+    rollouts = await open_rollouts(config, tiny_vlm, tmp_path)
+    await rollouts.start_engine()
+    weights = tiny_vlm / "model.safetensors"
+    await rollouts.load_weights(weights, 1)
     processes = await processes_of(rollouts)
-    hasty = replace(
-        countdown().rollout,
-        start_deadline_s=0.5, deadline_s=0.5, reward_deadline_s=0.5, max_refills=0,
-    )  # fmt: skip
-    impatient = RolloutWorkerGroup(
-        rollouts._actors, hasty, PATIENCE_S, {}, rollouts._reservation, rollouts._run,
-        owns_reservation=False, files=None, folder=None,
-    )  # fmt: skip
     os.kill(processes[1][0], signal.SIGSTOP)
-    started = time.monotonic()
-    with pytest.raises(WorldError, match=r"rollout actor 1 did not answer within 1\.5 s"):
-        await impatient.collect(requests_of_step("train", 1, [5, 6], 1), "player")
-    assert 1.5 <= time.monotonic() - started < PATIENCE_S
-    await impatient.close()
-    ray_cluster.leave_cluster()
+    patience_s, rollouts._start_s = rollouts._start_s, 10.0  # for an actor that plays already
+    await rollouts.load_weights(weights, 2)
+    rollouts._start_s = patience_s
+    assert rollouts.worker_metrics() == {"workers": 1.0, "replaced_workers": 0.0}
+    await ended(processes[1])
+    async with asyncio.timeout(2 * PATIENCE_S):
+        await rollouts._members[1].replacement
+    requests = requests_of_step("train", 2, range(2), 2)
+    episodes = await rollouts.collect(requests)
+    versions = {v for e in episodes for turn in e.episode.turns for v in turn.reply_versions}
+    assert versions == {2}
+    assert {t.id for t in requests if t.group == 1} & {*recorded(tmp_path)[1]}
+    processes = await processes_of(rollouts)
+    await rollouts.close()
     await ended(chain.from_iterable(processes))
 
 
-def test_deadline_of_a_collection_depends_on_concurrency():
+def test_deadline_of_an_episode_allows_for_those_that_hold_its_phone():
     settings = RolloutConfig()
-    alone, together = (collect_deadline_s(100, n, settings) for n in (1, 32))
-    assert together == 600 + (4 + 8) * (600 + 60)  # start; four waves, eight refills; scoring
-    assert together < 2.5 * 3600 < alone
-
-
-def test_deadline_of_a_collection_allows_all_refills_for_one_request():
-    settings = RolloutConfig(max_refills=3, deadline_s=10, reward_deadline_s=0, start_deadline_s=0)
-    assert collect_deadline_s(4, 4, settings) >= (1 + 3) * 10
+    assert play_deadline_s(8, 8, settings) == 600 + (600 + 60)  # start; episode and scoring
+    assert play_deadline_s(8, 3, settings) == 600 + 3 * (600 + 60)

@@ -11,8 +11,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import rollout_worker_group
-from agentrl.rollout.job_files import JobFiles
-from agentrl.rollout.recorded_run import RunOnNodes
+from agentrl.rollout.rollout_actor import ActorStarter
 from agentrl.rollout.shared_phone_pool import SharedPool
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
@@ -60,12 +59,9 @@ async def shared(adb_server):
     )
     reservation = rollout_worker_group.reserve(config, learns=False)
     ray = ray_cluster.join_cluster()
-    on_nodes = RunOnNodes(None, reservation)
-    (phones,) = (
-        await rollout_worker_group._shared_phones(
-            config, JobFiles(config, reservation), on_nodes, reservation.layout
-        )
-    ).values()
+    starter = ActorStarter(config, None, None, 0, reservation)
+    await starter.open()
+    (phones,) = starter.phones.values()
     actors = [ray.remote(holder_class()).remote(phones) for _ in range(2)]
     pool = SharedPool(phones)
     try:
@@ -74,8 +70,7 @@ async def shared(adb_server):
         pool.close()
         for actor in actors:
             ray.kill(actor)
-        await rollout_worker_group._close_and_kill(phones.actor, "the owner", PATIENCE_S)
-        on_nodes.close()
+        await starter.close()
         reservation.release()
         ray_cluster.leave_cluster()
 

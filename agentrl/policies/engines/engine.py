@@ -222,6 +222,11 @@ class Engine(ABC):
             EngineError: it did not start.
         """
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether a started engine can still answer; False if its processes have died."""
+        return True
+
     @abstractmethod
     async def close(self) -> None:
         """End all processes and release all devices; may be called twice."""

@@ -236,6 +236,11 @@ class SGLangEngine(TokenEngine):
     def _meta_model(self) -> nn.Module:
         return load_on_meta(self._path)
 
+    @property
+    def is_alive(self) -> bool:
+        """See `Engine.is_alive`."""
+        return self._server is None or self._server.is_alive
+
     async def close(self) -> None:
         """Disconnect, and end the server if it was started here; may be called twice."""
         client, self._client = self._client, None

@@ -182,6 +182,11 @@ class SGLangServer:
         errors = [line for line in lines if _ERROR.match(line)]
         return quoted(" / ".join(errors[-1:] or lines[-3:]), 600)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server's process runs."""
+        return self._process.poll() is None
+
     def close(self) -> None:
         """End the server with all of its processes; may be called twice."""
         with contextlib.suppress(ProcessLookupError):

@@ -422,6 +422,11 @@ class VLLMEngine(TokenEngine):
         await self._engine.reset_prefix_cache(reset_running_requests=True)
         await self._engine.reset_encoder_cache()
 
+    @property
+    def is_alive(self) -> bool:
+        """See `Engine.is_alive`."""
+        return self._engine is not None and not self._engine.errored
+
     async def close(self) -> None:
         """End the engine's processes."""
         engine, self._engine = self._engine, None

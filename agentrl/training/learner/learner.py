@@ -384,11 +384,15 @@ class Learner:
 
         Args:
             transport: names a streamed transport; the same in every call.
-            link: calls the engines; the same in every call.
+            link: calls the engines. If some of them have changed since the last call, all are
+                connected again.
 
         Returns:
             Their checksum if `train.check_weights` is set, else None; see `join_digests`.
         """
+        if self._sender is not None and self._sender.members != link.members:
+            self._sender.close()
+            self._sender = None
         if self._sender is None:
             end: StreamedTransport = TRANSPORT.resolve(transport)()
             self._sender = WeightSender(

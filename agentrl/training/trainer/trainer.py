@@ -455,6 +455,7 @@ class Trainer:
                 **{f"train/{k}": v for k, v in mean_metrics(episodes).items()},
                 **{f"learner/{k}": v for k, v in learned.items()},
                 **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
+                **{f"rollout/{k}": v for k, v in self._rollouts.worker_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
                 "rollout/state_match_fraction": built["state_match_fraction"],
                 "rollout/dropped_groups": float(played.dropped),

@@ -1,0 +1,368 @@
+"""Rollout workers in Ray actors, and what they need on their nodes."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from agentrl import env
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Node
+from agentrl.cluster.reservation import Reservation, SharedPath
+from agentrl.config import Config
+from agentrl.errors import WorkerLost
+from agentrl.rollout.borrowed_engines import BorrowedEngines
+from agentrl.rollout.job_files import JobFiles, JobOnNode
+from agentrl.rollout.phone_hosts import PhoneHost, find_phone_hosts
+from agentrl.rollout.recorded_run import OpenedRun, RecordedRun, RunOnNodes
+from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.rollout.shared_phone_pool import PhonePoolActor, SharedPhones
+from agentrl.types import ScoredEpisode
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 30.0
+"""For an actor to close its engine and phones; then it is killed together with them."""
+_PHONE_POOL = "the shared phone pool"
+
+
+class RolloutActor:
+    """`RolloutWorker` in its own process.
+
+    Args:
+        name: of its log.
+        job: the configuration.
+        folder: see `RolloutWorker`.
+        run: the run's folder.
+        share: see `RolloutWorker`.
+        phones: see `RolloutWorker`.
+        version: see `RolloutWorker`.
+        engines: other actors, with whose engines it plays; None if it has its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        job: JobOnNode,
+        folder: Path | None,
+        run: RecordedRun | None,
+        share: tuple[int, int],
+        phones: SharedPhones | None = None,
+        version: int = 0,
+        engines: Sequence[Any] | None = None,
+    ) -> None:
+        self._name = name
+        self._run: OpenedRun | None = None
+        settings, here = self._open(job, run)
+        self._borrowed: BorrowedEngines | None = None
+        if engines is not None:
+            deadlines = settings.rollout.deadline_s, settings.rollout.start_deadline_s
+            self._borrowed = BorrowedEngines(engines, *deadlines)
+        self._rollouts = RolloutWorker(
+            settings, folder, here, share, phones, version, self._borrowed, job.digest
+        )
+
+    def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[Config, Path | None]:
+        """The configuration and the folder to record into, which gets this process's output."""
+        if self._run is not None:
+            self._run.close()
+        self._run = None if run is None else run.open()
+        here = None if self._run is None else self._run.folder
+        if here is not None:
+            ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(job.tree))
+        return job.open(), here
+
+    async def switch(
+        self, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
+    ) -> tuple[int, int]:
+        """See RolloutWorker.switch."""
+        return await self._rollouts.switch(*self._open(job, run), phones, job.digest)
+
+    def reopen(self, job: JobOnNode, run: RecordedRun | None) -> None:
+        """Log into another run from now on; other actors play it, with the engine of this one."""
+        self._open(job, run)
+
+    async def borrow(self, engines: Sequence[Any]) -> None:
+        """Play with the engines of these actors from now on."""
+        assert self._borrowed is not None, "it has no engine of its own"
+        self._borrowed.use(engines)
+
+    async def finish(self) -> None:
+        """See RolloutWorker.finish."""
+        await self._rollouts.finish()
+        if self._run is not None:
+            await asyncio.to_thread(self._run.flush)
+
+    async def play_request(
+        self, request: EpisodeRequest, player: str | None, greedy: bool
+    ) -> ScoredEpisode:
+        """See RolloutWorker.play_request; the episode has arrived in the run's folder."""
+        scored = await self._rollouts.play_request(request, player, greedy)
+        if self._run is not None and self._run.is_spooled:  # it would be lost with this node
+            await self._rollouts.flush()
+            await asyncio.to_thread(self._run.flush)
+        return scored
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """One of the methods of `RolloutWorker`."""
+        return await getattr(self._rollouts, method)(*arguments)
+
+    async def close(self) -> None:
+        """See RolloutWorker.close."""
+        await self._rollouts.close()
+        if self._run is not None:
+            await asyncio.to_thread(self._run.close)
+
+
+class ActorStarter:
+    """Starts the rollout actors of a job, also in place of some that have died.
+
+    Args:
+        config: the job.
+        folder: model folder; None if only scripted players or a server's model play.
+        run: the run's folder; None records nothing.
+        version: version of the weights in `folder`, in training steps.
+        reservation: where the actors run.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: Path | None,
+        run: Path | None,
+        version: int,
+        reservation: Reservation,
+    ) -> None:
+        self.reservation = reservation
+        self._config, self._folder, self._version = config, folder, version
+        self._run_path = run
+        self._run: RunOnNodes | None = None
+        self._hosts: list[PhoneHost] = []
+        self._is_apart = False
+        self.phones: dict[str, SharedPhones] = {}
+        """By node id; empty if the only actor has phones itself, or if none are needed."""
+        self._start_s = config.rollout.start_deadline_s
+
+    async def open(self) -> None:
+        """Prepare the nodes: the run's folder and the phones; see `find_phone_hosts`.
+
+        Raises:
+            ConfigError: a phone cannot be reached.
+        """
+        config, layout = self._config, self.reservation.layout
+        self._run = await asyncio.to_thread(RunOnNodes, self._run_path, self.reservation)
+        self._files = await asyncio.to_thread(JobFiles, config, self.reservation)
+        self._moving = asyncio.Lock()
+        self._hosts, self._is_apart = [], False
+        one_has_them = len(layout.engines) == 1 and not config.devices.hosts
+        if one_has_them or env.find_env(config.env.id).app is None:
+            return
+        self._hosts = await asyncio.to_thread(
+            find_phone_hosts, config.devices, layout, self._start_s
+        )
+        engines = {slot.node.id for slot in layout.engines}
+        self._is_apart = {host.node.id for host in self._hosts} != engines
+        try:
+            await asyncio.gather(*map(self._start_phones, self._hosts))
+        except BaseException:
+            await self.close_phones()
+            raise
+
+    @property
+    def players(self) -> list[Node]:
+        """The nodes with phones if they are not exactly those with engines."""
+        return [host.node for host in self._hosts] if self._is_apart else []
+
+    async def share(self, path: Path, source: Node | None = None, *, keep: bool) -> SharedPath:
+        """See Reservation.share."""
+        return await asyncio.to_thread(self.reservation.share, path, source, keep=keep)
+
+    async def start(self, number: int) -> tuple[Any, tuple[int, int]]:
+        """Start the actor of an engine.
+
+        Args:
+            number: of the engine in the layout.
+
+        Returns:
+            Its handle, and the result of `RolloutWorker.start`; no room if others play.
+
+        Raises:
+            ConfigError: see RolloutWorker.start.
+            ClusterError: it did not get the model.
+            WorkerLost: it died, or did not start in time.
+        """
+        assert self._run is not None, "it is open"
+        assert self._folder is not None, "an engine has a model"
+        slots, apart = self.reservation.layout.engines, self._is_apart
+        slot = slots[number]
+        folders = await self.share(self._folder, keep=True)
+        return await self._start(
+            self.reservation.options(slot), not apart,
+            f"{'engine' if apart else 'rollout'}{number}", self._files.on(slot.node),
+            folders.on(slot.node), self._run.on(slot.node), (number, len(slots)),
+            None if apart else self.phones.get(slot.node.id), self._version,
+        )  # fmt: skip
+
+    async def start_player(
+        self, number: int, engines: Sequence[Any]
+    ) -> tuple[Any, tuple[int, int]]:
+        """Start an actor that plays on a node with phones, with the engines of other actors.
+
+        Args:
+            number: of the node in `players`.
+            engines: their handles; none if no model of this machine plays.
+
+        Returns:
+            See `start`.
+
+        Raises:
+            ConfigError: see `start`.
+            ClusterError: see `start`.
+            WorkerLost: see `start`.
+        """
+        assert self._run is not None, "it is open"
+        nodes, folder = self.players, None
+        node = nodes[number]
+        if self._folder is not None:  # for the tokenizer and the sizes of images
+            folder = (
+                await asyncio.to_thread(
+                    self.reservation.share, self._folder, keep=True, without_weights=nodes
+                )
+            ).on(node)
+        return await self._start(
+            ray_cluster.on_node(node.id), True,
+            f"rollout{number}", self._files.on(node), folder, self._run.on(node),
+            (number, len(nodes)), self.phones[node.id], self._version,
+            None if folder is None else engines,
+        )  # fmt: skip
+
+    async def _start(
+        self, options: dict[str, Any], plays: bool, name: str, *arguments: Any
+    ) -> tuple[Any, tuple[int, int]]:
+        import ray
+
+        calls = 1000 + self._config.rollout.concurrency
+        remote = ray.remote(RolloutActor).options(**options, max_concurrency=calls)
+        actor = remote.remote(name, *arguments)
+        try:
+            call = actor.call.remote("start" if plays else "get_progress")
+            room = await ray_cluster.await_result(call, name, self._start_s)
+        except BaseException:
+            ray.kill(actor)
+            raise
+        return actor, room if plays else (0, 0)
+
+    async def prepare(self, node: Node, old: Node, engine: int | None) -> None:
+        """Prepare a node for an actor in place of one that has died.
+
+        Args:
+            node: see `Reservation.move_engine`.
+            old: its node until now.
+            engine: number of the engine in the layout; None if the actor has none.
+
+        Raises:
+            ClusterError: the node's GPUs are in use.
+            ConfigError: a phone cannot be reached.
+            WorkerLost: the phones did not start.
+        """
+        assert self._run is not None, "it is open"
+        async with self._moving:
+            await asyncio.to_thread(self.reservation.add, node)
+            if engine is not None:
+                await asyncio.to_thread(self.reservation.move_engine, engine, node)
+            if node.id != old.id:
+                await asyncio.to_thread(self._run.find_nodes)
+                self._files = await asyncio.to_thread(JobFiles, self._config, self.reservation)
+                self._hosts = [
+                    replace(host, node=node) if host.node.id == old.id else host
+                    for host in self._hosts
+                ]
+            for host in self._hosts:
+                if host.node.id == node.id and not await self._has_phones(node):
+                    await self._start_phones(host)
+
+    async def _has_phones(self, node: Node) -> bool:
+        """Whether the phone pool of a node answers."""
+        if (phones := self.phones.get(node.id)) is None:
+            return False
+        try:
+            ping = phones.actor.renew.remote([])
+            await ray_cluster.await_result(ping, _PHONE_POOL, self._start_s)
+        except WorkerLost:
+            await close_and_kill(self.phones.pop(node.id).actor, _PHONE_POOL, 0.0)
+            return False
+        return True
+
+    async def _start_phones(self, host: PhoneHost) -> None:
+        """Start the phone pool that the workers of a node share."""
+        import ray
+
+        assert self._run is not None, "it is open"
+        node, number = host.node, self._hosts.index(host)
+        is_named = len(self._hosts) > 1 or bool(self._config.devices.hosts)
+        name = host.name if is_named else None
+        job = self._files.on(node)
+        job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})
+        options = ray_cluster.on_node(node.id)
+        remote = ray.remote(PhonePoolActor).options(**options, max_concurrency=1000)
+        actor = remote.remote(job, self._run.on(node), number, name)
+        try:
+            count, grows = await ray_cluster.await_result(
+                actor.start.remote(), f"the phone pool of {host.name}", self._start_s
+            )
+        except BaseException:
+            await close_and_kill(actor, _PHONE_POOL, self._close_s)
+            raise
+        self.phones[node.id] = SharedPhones(
+            actor=actor, count=count, grows=grows, settings=host.settings, host=name
+        )
+
+    async def switch(self, config: Config, run: Path | None) -> None:
+        """Prepare the nodes for another environment; the phones are closed already."""
+        if self._run is not None:
+            self._run.close()
+        self._config, self._run_path = config, run
+        await self.open()
+
+    def switched(self, number: int) -> tuple[Any, ...]:
+        """The arguments of `RolloutActor.switch`."""
+        return *self.reopened(number), self.phones.get(self._node(number).id)
+
+    def reopened(self, number: int) -> tuple[Any, ...]:
+        """The arguments of `RolloutActor.reopen`."""
+        assert self._run is not None, "it is open"
+        return self._files.on(self._node(number)), self._run.on(self._node(number))
+
+    def _node(self, number: int) -> Node:
+        return self.reservation.layout.engines[number].node
+
+    async def close_phones(self) -> None:
+        """Close the phones of all nodes."""
+        pools, self.phones = self.phones, {}
+        for phones in pools.values():
+            await close_and_kill(phones.actor, _PHONE_POOL, self._close_s)
+
+    async def close(self) -> None:
+        """Close the phones and the recordings, after the actors."""
+        await self.close_phones()
+        if self._run is not None:
+            self._run.close()
+
+    @property
+    def _close_s(self) -> float:
+        return min(CLOSE_S, self._start_s)
+
+
+async def close_and_kill(actor: Any, who: str, deadline_s: float = CLOSE_S) -> None:
+    """Close an actor if it does so in time; it is killed either way."""
+    import ray
+
+    try:
+        await ray_cluster.await_result(actor.close.remote(), who, deadline_s)
+    except Exception as error:
+        log.warning("closing %s: %s", who, error)
+    finally:
+        ray.kill(actor)
