@@ -16,7 +16,7 @@ from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.load_translator_and_players import ResizeOf
 from agentrl.rollout.make_env import Split, env_config_for, env_registration, with_allowed_apps
-from agentrl.rollout.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
+from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.types import Episode, Image, Outcome
 from agentrl.virtual_phone.phones_spec import AppSpec
 

@@ -18,7 +18,7 @@ from agentrl.errors import AgentRLError, ClusterError, EngineError, WorkerLost
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.phone_hosts import nodes_of_hosts
+from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
 from agentrl.rollout.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
 from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest

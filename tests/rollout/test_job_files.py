@@ -12,8 +12,8 @@ from agentrl import registry
 from agentrl.cluster import node_files
 from agentrl.cluster.node_files import FilesOfNode
 from agentrl.config import Config, EnvConfig, RewardConfig, RunConfig
-from agentrl.rollout import job_files
-from agentrl.rollout.job_files import JobOnNode, local_folders
+from agentrl.rollout.nodes import job_files
+from agentrl.rollout.nodes.job_files import JobOnNode, local_folders
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ FIND = """
 import json, sys
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.registry import load
-from agentrl.rollout.job_files import JobOnNode
+from agentrl.rollout.nodes.job_files import JobOnNode
 from pathlib import Path
 
 tree, folder, root, absolute = json.loads(sys.argv[1])

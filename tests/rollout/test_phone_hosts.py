@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agentrl.cluster.placement import Layout, Node, Slot
 from agentrl.config import DevicesConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.phone_hosts import (
+from agentrl.rollout.nodes.phone_hosts import (
     claim_serials,
     find_phone_hosts,
     nodes_of_hosts,

@@ -11,8 +11,8 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout import rollout_worker_group
+from agentrl.rollout.nodes.shared_phone_pool import SharedPool
 from agentrl.rollout.rollout_actor import ActorStarter
-from agentrl.rollout.shared_phone_pool import SharedPool
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
 LEASE_S = 3.0

@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.job_files import user_files
+from agentrl.rollout.nodes.job_files import user_files
 from agentrl.training.run_folder import RunFolder, RunState
 from tests.replay.aging import age
 from tests.viewer import runs

@@ -17,7 +17,7 @@ from playwright.sync_api import (
 from agentrl import replay
 from agentrl.devices import DevicePool, open_device, open_source
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.shared_phone_pool import phone_states
+from agentrl.rollout.nodes.shared_phone_pool import phone_states
 from agentrl.viewer.viewer_server import ViewerServer
 from tests.browser import start_chromium
 from tests.conftest import PROBE

@@ -20,8 +20,8 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
-from agentrl.rollout.job_files import JobFiles, JobOnNode
-from agentrl.rollout.recorded_run import RecordedRun, RunOnNodes
+from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
+from agentrl.rollout.nodes.recorded_run import RecordedRun, RunOnNodes
 from agentrl.training.learner.learner import Learner
 
 _SIOCGIFADDR = 0x8915

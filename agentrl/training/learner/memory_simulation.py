@@ -271,7 +271,7 @@ class _KeptOnCpu:
         return torch.empty(shape, dtype=dtype)
 
 
-class _RealIndices(TorchDispatchMode):
+class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lets tensors of integers have values, as the positions of images are computed from them.
 
     Everything that is computed from tensors without values has none, too. Until weights are
@@ -279,7 +279,7 @@ class _RealIndices(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._allocates_weights = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -21,8 +21,8 @@ from agentrl.policies.models.model_source import is_on_hub, model_origin, resolv
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.job_files import user_files
 from agentrl.rollout.make_env import baseline_players
+from agentrl.rollout.nodes.job_files import user_files
 from agentrl.rollout.rollout_worker_group import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store

@@ -69,20 +69,11 @@ def _run_to_the_end(arguments):
 
 @pytest.fixture(scope="module")
 def whole_run(adb_server, tmp_path_factory):
-    """A run on phones as slow as real ones."""
+    """A run on phones as slow as real ones that was killed after its first step, and resumed."""
     folder = tmp_path_factory.mktemp("runs")
     settings = [*SMALL, f"run.dir={folder}", "run.name=phones", "warm_start.cache=null"]
     settings += ["eval.baselines=[random, expert]", "env.kwargs.rounds=2"]
     settings += ["devices.effect_delay_ms=[50, 300]"]
-    _run_to_the_end(command("number_game", *settings))
-    return folder / "phones"
-
-
-@pytest.fixture(scope="module")
-def killed_and_resumed(adb_server, tmp_path_factory):
-    """A run that was killed after its first step, and resumed."""
-    folder = tmp_path_factory.mktemp("runs")
-    settings = [*SMALL, f"run.dir={folder}", "run.name=phones", "warm_start.cache=null"]
     run = folder / "phones"
     _kill_after_the_first_step(command("number_game", *settings), run, folder / "said")
     shutil.copytree(run / "checkpoints" / "step-00001", folder / "when-killed" / "step-00001")
@@ -91,8 +82,8 @@ def killed_and_resumed(adb_server, tmp_path_factory):
 
 
 @pytest.mark.timeout(600)
-def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
-    run = killed_and_resumed
+def test_killed_run_resumes_with_the_next_seeds(whole_run):
+    run = whole_run
     config = configuration.load(run / "config.yaml")
     summary = json.loads((run / "summary.json").read_text())
     assert summary["steps"] == 2
@@ -106,9 +97,9 @@ def test_killed_run_resumes_with_the_next_seeds(killed_and_resumed):
 
 
 @pytest.mark.timeout(600)
-def test_killed_run_resumes_with_its_weights_and_optimizer(killed_and_resumed):
+def test_killed_run_resumes_with_its_weights_and_optimizer(whole_run):
     """The step after the kill, learned again here from what was recorded, ends where it did."""
-    run = killed_and_resumed
+    run = whole_run
     config = configuration.load(run / "config.yaml")
     learner = Learner(config, run / "start")
     checkpoint_store.load(run.parent / "when-killed" / "step-00001", learner)
@@ -182,8 +173,8 @@ def test_delayed_effects_are_waited_for(whole_run):
 
 
 @pytest.mark.timeout(300)
-def test_final_model_of_a_run_is_evaluated(killed_and_resumed):
-    run = killed_and_resumed
+def test_final_model_of_a_run_is_evaluated(whole_run):
+    run = whole_run
     done = subprocess.run(
         [sys.executable, "-m", "agentrl", "eval", run, "--episodes=2", "--greedy", "--json"],
         capture_output=True, text=True, timeout=240,

@@ -16,7 +16,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.errors import ConfigError
-from agentrl.rollout.shared_phone_pool import open_settings
+from agentrl.rollout.nodes.shared_phone_pool import open_settings
 from agentrl.text import is_loopback, pluralize
 
 _T = TypeVar("_T")

@@ -21,8 +21,8 @@ from agentrl.devices.pool import Borrower, DevicePool
 from agentrl.devices.pool.lease import LeasableDevice, LeasedDevice, LeaseEnd, LeaseGrant
 from agentrl.errors import LeaseLost
 from agentrl.replay.live_phones import LivePhone, LivePhones
-from agentrl.rollout.job_files import JobOnNode
-from agentrl.rollout.recorded_run import RecordedRun
+from agentrl.rollout.nodes.job_files import JobOnNode
+from agentrl.rollout.nodes.recorded_run import RecordedRun
 
 log = logging.getLogger(__name__)
 _ANSWER_S = 30.0
