@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentrl import cli
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.models import adapter_for
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.learner import memory_simulation
+from agentrl.training.learner import memory_simulation, qlora
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.memory_simulation import RankMemory, simulate
 from agentrl.training.learner.parallel.sharding import local_shard
@@ -20,6 +21,7 @@ CASES = {
     "compact": {"master_dtype": "bfloat16"},
     "reference": {"kl": True},
     "lora": {"lora": LoraConfig(rank=4)},
+    "qlora": {"lora": LoraConfig(rank=4, base="nf4")},
 }
 LAYERS = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64, "vision_hidden": 32}
 
@@ -50,7 +52,11 @@ def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[
 
         state = models.optimizer.state_tensors()
         parameters = list(models.policy.module.parameters())
-        found["weights"] = size(parameters)
+        found["weights"] = size(p for p in parameters if p.dtype != torch.uint8)
+        tensors = models.policy.state_tensors()
+        found["replicated"] = size(
+            t for n, t in tensors.items() if t.dtype == torch.uint8 or qlora.is_scale(n)
+        )
         found["gradients"] = size(p for p in parameters if p.requires_grad)
         found["moments"] = size(t for n, t in state.items() if "exp_avg" in n)
         found["remainders"] = size(models.policy.remainders.values())
@@ -98,6 +104,7 @@ def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path, monke
 
 def test_inputs_of_layers_wait_in_cpu_memory(tiny_vlm):
     config = settings("compact")
+    config.model.freeze_vision = True  # its backward pass would be the peak of so small a model
     kept = simulate(config, tiny_vlm, 1)
     config.train.activation_offload = True
     moved = simulate(config, tiny_vlm, 1)

@@ -29,7 +29,7 @@ from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import load_headers
 from agentrl.training.batching import collate, prefix_tree
-from agentrl.training.learner import activation_offload
+from agentrl.training.learner import activation_offload, lora_adapters, qlora
 from agentrl.training.learner.compact_adamw import REMAINDER
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.optimizer import Optimizer
@@ -94,7 +94,8 @@ def simulate(config: Config, folder: Path, world_size: int) -> RankMemory:
     layers are equal only a few are run, and each of the others counts as much as one of these.
 
     Args:
-        config: the job's. That weights or moments are offloaded is left to the caller.
+        config: the job's. That weights or moments are offloaded is left to the caller. With
+            `model.lora.base=nf4`, passes are those over bfloat16 weights, which take more.
         folder: what `adapter_for` reads; weights are not needed.
         world_size: number of ranks.
 
@@ -154,6 +155,7 @@ def _measure(config: Config, folder: Path, world_size: int) -> _Measured:
     changed = deepcopy(config)
     changed.train.offload = changed.train.activation_offload = False
     changed.optim.offload_moments = False
+    changed.model.lora.base = "float"  # bitsandbytes quantizes only weights that have values
     if accelerators.count() and config.model.attention != "eager":
         changed.model.attention = "sdpa"
     parallelism = Parallelism(sequence=train.sequence_parallel, replicas=train.replicas)
@@ -196,7 +198,8 @@ def _run(models: LearnerModels, config: Config) -> _Measured:
         loss = scores.logprobs.sum() + scores.entropy.sum()
         loss.backward()
     end_phase()
-    return _Measured(static=_static(models) | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
+    static = _static(models, config.model.lora.base == "nf4")
+    return _Measured(static=static | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
 
 
 def _is_tower(name: str, model_adapter: ModelAdapter) -> bool:
@@ -221,16 +224,16 @@ def _sum(peak: Mapping[str, float]) -> float:
     return sum(peak.values())
 
 
-def _static(models: LearnerModels) -> dict[str, float]:
+def _static(models: LearnerModels, in_4_bits: bool) -> dict[str, float]:
     policy = models.policy
+    state = policy.state_tensors()
+    base = [n for n in state if in_4_bits and lora_adapters.is_base_weight(n)]
     others = [m for m in (models.critic, models.implicit_reward) if m is not None]
     trained = [p for p in policy.module.parameters() if p.requires_grad]
     reference = models.reference
     return {
-        "weights": _bytes(t for t in policy.state_tensors().values() if isinstance(t, DTensor)),
-        "replicated": _bytes(
-            t for t in policy.state_tensors().values() if not isinstance(t, DTensor)
-        ),
+        "weights": _bytes(t for n, t in state.items() if n not in base),
+        "replicated": float(sum(qlora.num_bytes(state[name].numel()) for name in base)),
         "remainders": _bytes(policy.remainders.values()),
         "moments": _moments(models.optimizer),
         "gradients": _bytes(trained),

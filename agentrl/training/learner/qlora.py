@@ -76,6 +76,11 @@ def quantize_into(layer: Any, full: Tensor, device: torch.device) -> None:
     layer.weight = weight.to(device)
 
 
+def num_bytes(weights: int) -> int:
+    """The size of so many quantized weights, with their float32 scales."""
+    return weights // 2 + 4 * math.ceil(weights / _BLOCK)
+
+
 def quant_state(parameter: nn.Parameter) -> Any:
     """The quantization state of a 4-bit weight; None for any other parameter."""
     return getattr(parameter, "quant_state", None)
