@@ -149,9 +149,10 @@ def test_state_in_cpu_memory_is_not_moved_to_the_mesh_of_a_gpu():
     moment, codes = torch.zeros(2, 3), torch.zeros(2, 256, dtype=torch.uint8)
     assert state_dtensor(moment, like).to_local().data_ptr() == moment.data_ptr()
     assert state_dtensor(codes, like).shape == (2, 256)
-    aside = DTensor(shard, DTensorSpec(mesh, (Shard(1),), meta), requires_grad=False)
-    with pytest.raises(ConfigError, match="must be sharded by rows"):
-        state_dtensor(codes, aside)
+    mesh = DeviceMesh("cuda", [0, 1], _init_backend=False, _rank=0)
+    meta = TensorMeta(torch.Size((2, 6)), (6, 1), torch.float32)
+    columns = DTensor(shard, DTensorSpec(mesh, (Shard(1),), meta), requires_grad=False)
+    assert state_dtensor(codes, columns).shape == (2, 512)
 
 
 @pytest.mark.parametrize(
