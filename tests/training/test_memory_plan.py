@@ -95,6 +95,7 @@ def test_two_ranks_hold_what_the_plan_counts(tiny_vlm, tmp_path):
         check(simulate(settings(case), tiny_vlm, 2), expected)
 
 
+@pytest.mark.slow
 def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path, monkeypatch):
     folder = tiny_model.build(tmp_path / "deep", 0, layers=8, vision_depth=1, **LAYERS)
     few = simulate(settings("compact"), folder, 1)

@@ -110,15 +110,15 @@ def simulate(config: Config, folder: Path, world_size: int) -> RankMemory:
     total, (few, more) = len(shapes), _FEW_LAYERS
     if any(own != shapes[0] for own in shapes):
         more = total
+    simulation = _Simulation(config, world_size)
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-
-        def measure(layers: int) -> _Measured:
-            return _measure(config, _with_layers(folder, Path(scratch), layers), world_size)
-
         if more >= total:
-            found = _measure(config, folder, world_size)
+            found = simulation.measure(folder)
             return RankMemory(**found.static, **max(found.peaks, key=_sum))
-        first, second = measure(few), measure(more)
+        first, second = (
+            simulation.measure(_with_layers(folder, Path(scratch), layers))
+            for layers in (few, more)
+        )
     steps = (total - more) / (more - few)
 
     def extrapolated(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
@@ -150,56 +150,110 @@ def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
     return found
 
 
-def _measure(config: Config, folder: Path, world_size: int) -> _Measured:
-    train = config.train
-    changed = deepcopy(config)
-    changed.train.offload = changed.train.activation_offload = False
-    changed.optim.offload_moments = False
-    changed.model.lora.base = "float"  # bitsandbytes quantizes only weights that have values
-    if accelerators.count() and config.model.attention != "eager":
-        changed.model.attention = "sdpa"
-    parallelism = Parallelism(sequence=train.sequence_parallel, replicas=train.replicas)
-    rank = process_group.simulated(world_size, parallelism)
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True), _RealIndices():
-            models = LearnerModels(changed, folder, rank, _open_without_weights)
-            return _run(models, config)
-    finally:
-        rank.leave()
+class _Simulation:
+    """Runs a pass of a job's rank 0 over models with few layers."""
 
+    def __init__(self, config: Config, world_size: int) -> None:
+        self._config, self._world_size = config, world_size
 
-def _run(models: LearnerModels, config: Config) -> _Measured:
-    module, kept = models.policy.module, _KeptOnCpu()
-    if config.train.activation_offload:
-        activation_offload.enable(module.policy, kept.hooks)
-    for parameter in module.parameters():
-        if parameter.requires_grad:  # as after an earlier pass
-            parameter.grad = torch.zeros_like(parameter)
-    batch = _full_micro_batch(config, models.model_adapter)
-    tracker = FSDPMemTracker(module)
-    peaks: list[dict[str, float]] = []
+    def measure(self, folder: Path) -> _Measured:
+        config, train = self._config, self._config.train
+        changed = deepcopy(config)
+        changed.train.offload = changed.train.activation_offload = False
+        changed.optim.offload_moments = False
+        changed.model.lora.base = "float"  # bitsandbytes quantizes only weights that have values
+        if accelerators.count() and config.model.attention != "eager":
+            changed.model.attention = "sdpa"
+        parallelism = Parallelism(sequence=train.sequence_parallel, replicas=train.replicas)
+        rank = process_group.simulated(self._world_size, parallelism)
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True), _RealIndices():
+                models = LearnerModels(changed, folder, rank, _open_without_weights)
+                return self._run(models)
+        finally:
+            rank.leave()
 
-    def end_phase(*_: Any) -> None:
-        peaks.append(_peak(tracker))
-        tracker._peak_mem_snap = now = tracker.get_tracker_snapshot()
-        tracker._peak_mem = {device: sizes["Total"] for device, sizes in now.items()}
+    def _run(self, models: LearnerModels) -> _Measured:
+        config = self._config
+        module, kept = models.policy.module, _KeptOnCpu()
+        if config.train.activation_offload:
+            activation_offload.enable(module.policy, kept.hooks)
+        for parameter in module.parameters():
+            if parameter.requires_grad:  # as after an earlier pass
+                parameter.grad = torch.zeros_like(parameter)
+        batch = self._full_micro_batch(models.model_adapter)
+        tracker = FSDPMemTracker(module)
+        peaks: list[dict[str, float]] = []
 
-    def encoded(_: nn.Module, __: Any, output: Any) -> None:
+        def end_phase(*_: Any) -> None:
+            peaks.append(_peak(tracker))
+            tracker._peak_mem_snap = now = tracker.get_tracker_snapshot()
+            tracker._peak_mem = {device: sizes["Total"] for device, sizes in now.items()}
+
+        def encoded(_: nn.Module, __: Any, output: Any) -> None:
+            end_phase()
+            found = tree_leaves(dict(output) if isinstance(output, dict) else output)
+            if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
+                tensors[0].register_hook(end_phase)  # type: ignore[no-untyped-call]
+
+        for name, tower in module.named_modules():
+            if _is_tower(name, models.model_adapter):
+                tower.register_forward_hook(encoded)
+        with tracker:
+            scores = module(
+                batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0
+            )
+            loss = scores.logprobs.sum() + scores.entropy.sum()
+            loss.backward()
         end_phase()
-        found = tree_leaves(dict(output) if isinstance(output, dict) else output)
-        if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
-            tensors[0].register_hook(end_phase)  # type: ignore[no-untyped-call]
+        static = _static(models, config.model.lora.base == "nf4")
+        return _Measured(static=static | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
 
-    for name, tower in module.named_modules():
-        if _is_tower(name, models.model_adapter):
-            tower.register_forward_hook(encoded)
-    with tracker:
-        scores = module(batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0)
-        loss = scores.logprobs.sum() + scores.entropy.sum()
-        loss.backward()
-    end_phase()
-    static = _static(models, config.model.lora.base == "nf4")
-    return _Measured(static=static | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
+    def _full_micro_batch(self, model_adapter: ModelAdapter) -> Batch:
+        """A micro-batch of `train.micro_batch_tokens`, with pictures if the model sees any."""
+        config = self._config
+        length = min(config.rollout.max_context, config.train.micro_batch_tokens)
+        count = config.train.micro_batch_tokens // length
+        with _disable_current_modes():
+            sequences = [self._sequence(model_adapter, length, index) for index in range(count)]
+            rows = [[prefix_tree.single_sequence(index, length)] for index in range(count)]
+            return collate.build_batch(sequences, rows, model_adapter)
+
+    def _sequence(self, model_adapter: ModelAdapter, length: int, number: int) -> TokenSequence:
+        config = self._config
+        reply = min(config.rollout.max_new_tokens, length // 2)
+        ids, sampled, turns = [0] * min(_PROMPT, length // 4), list[int](), list[int]()
+        images: list[Any] = []
+        while True:
+            image, markup = None, tuple[int, ...]()
+            if model_adapter.image_token_id is not None:
+                # Equal images would be encoded once.
+                screen = np.full((*_SCREEN, 3), (31 * number + len(images)) % 256, np.uint8)
+                size = config.model.image_size
+                target = None if size is None else (size[0], size[1])
+                image = model_adapter.scale(screen, target, config.model.max_pixels)
+                markup = model_adapter.image_markup(image)
+            if turns and len(ids) + len(markup) + reply > length:
+                break
+            if image is not None and len(ids) + len(markup) + reply <= length:
+                ids += markup
+                images.append(image)
+            sampled += range(len(ids), len(ids) + reply)
+            turns += [len(images)] * reply
+            ids += [0] * reply
+        ids += [0] * (length - len(ids))
+        ids = ids[:length]
+        sampled = [position for position in sampled if position < length]
+        n = len(sampled)
+        return TokenSequence(
+            token_ids=tuple(ids),
+            sampled_positions=tuple(sampled),
+            logprobs=(0.0,) * n,
+            versions=(0,) * n,
+            turns=tuple(turns[:n]),
+            images=tuple(images),
+            episode=number,
+        )
 
 
 def _is_tower(name: str, model_adapter: ModelAdapter) -> bool:
@@ -316,51 +370,3 @@ def _open_without_weights(
         headers = dict(load_on_meta(path).named_parameters())
         model = load_headers(path, headers, dtype=dtype, attention=attention)
     return model, ((n, torch.empty_like(p, device="cpu")) for n, p in headers.items())
-
-
-def _full_micro_batch(config: Config, model_adapter: ModelAdapter) -> Batch:
-    """A micro-batch of `train.micro_batch_tokens`, with pictures if the model sees any."""
-    length = min(config.rollout.max_context, config.train.micro_batch_tokens)
-    count = config.train.micro_batch_tokens // length
-    with _disable_current_modes():
-        sequences = [_sequence(config, model_adapter, length, index) for index in range(count)]
-        rows = [[prefix_tree.single_sequence(index, length)] for index in range(count)]
-        return collate.build_batch(sequences, rows, model_adapter)
-
-
-def _sequence(
-    config: Config, model_adapter: ModelAdapter, length: int, number: int
-) -> TokenSequence:
-    reply = min(config.rollout.max_new_tokens, length // 2)
-    ids, sampled, turns = [0] * min(_PROMPT, length // 4), list[int](), list[int]()
-    images: list[Any] = []
-    while True:
-        image, markup = None, tuple[int, ...]()
-        if model_adapter.image_token_id is not None:
-            # Equal images would be encoded once.
-            screen = np.full((*_SCREEN, 3), (31 * number + len(images)) % 256, np.uint8)
-            size = config.model.image_size
-            target = None if size is None else (size[0], size[1])
-            image = model_adapter.scale(screen, target, config.model.max_pixels)
-            markup = model_adapter.image_markup(image)
-        if turns and len(ids) + len(markup) + reply > length:
-            break
-        if image is not None and len(ids) + len(markup) + reply <= length:
-            ids += markup
-            images.append(image)
-        sampled += range(len(ids), len(ids) + reply)
-        turns += [len(images)] * reply
-        ids += [0] * reply
-    ids += [0] * (length - len(ids))
-    ids = ids[:length]
-    sampled = [position for position in sampled if position < length]
-    n = len(sampled)
-    return TokenSequence(
-        token_ids=tuple(ids),
-        sampled_positions=tuple(sampled),
-        logprobs=(0.0,) * n,
-        versions=(0,) * n,
-        turns=tuple(turns[:n]),
-        images=tuple(images),
-        episode=number,
-    )
