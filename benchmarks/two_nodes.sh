@@ -55,6 +55,8 @@ $NODE_2 sh -ec "$own_folders; for device in lo node-2; do ip link set \$device u
 export HOME=/tmp/home RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN
+# On busy cores Ray's nodes start late, and its workers, which are nice, hardly get to run.
+export RAY_raylet_start_wait_time_s=200 RAY_worker_niceness=0
 unset RAY_TMPDIR
 options="--num-cpus 1 --object-store-memory 400000000 --disable-usage-stats"
 cd /tmp/job

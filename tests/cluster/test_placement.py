@@ -237,6 +237,7 @@ def test_an_engine_whose_node_died_gets_gpus_and_files_on_the_one_that_returns(
     until(lambda: reservation.find_again(node) is not None)
     returned = reservation.find_again(node)
     assert returned.id != node.id
+    reservation.add(returned)
     slot = reservation.move_engine(1, returned)
     assert reservation.share(file).on(slot.node) == file
     actor = ray.remote(Where).options(**reservation.options(slot)).remote()

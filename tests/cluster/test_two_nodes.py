@@ -26,7 +26,7 @@ def can_isolate():
 JOB = """
 mkdir out
 mine='rewards=[{function: "mine/my_rewards.py:bonus", kwargs: {table: mine/data/bonus.json}}]'
-agentrl cluster > out/cluster
+agentrl cluster --deadline 300 > out/cluster
 agentrl train number_game run.dir=out run.name=run rollout.engine=hf devices.source=virtual:4 \
   warm_start=null train.steps=1 rollout.groups=2 rollout.group_size=2 rollout.concurrency=4 \
   train.ranks=2 env.max_turns=3 rollout.start_deadline_s=300 \
