@@ -8,12 +8,13 @@ import torch
 
 from agentrl import cli
 from agentrl.config import Config, LoraConfig
-from agentrl.policies.models import adapter_for
+from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import memory_simulation, qlora
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.memory_simulation import RankMemory, simulate
 from agentrl.training.learner.parallel.sharding import local_shard
+from tests.policies import families
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
 
@@ -84,6 +85,18 @@ def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
     expected = allocated(settings(case), tiny_vlm)
     found = simulate(settings(case), tiny_vlm, 1)
     check(found, expected)
+    assert found.activations > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_vl_moe"])
+def test_models_that_mask_images_in_layers_are_counted(family, tiny_vlm, tmp_path):
+    folder = families.build(family, tiny_vlm, tmp_path / family)
+    config = settings("compact")
+    config.model.image_size = (128, 64)
+    found = simulate(config, folder, 1)
+    size = 2.0 * sum(p.numel() for p in load_on_meta(folder).parameters())
+    check(found, {"weights": size, "remainders": size, "gradients": size})
     assert found.activations > 0
 
 

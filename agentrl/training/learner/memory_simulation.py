@@ -46,6 +46,7 @@ _FEW_LAYERS = (4, 6)
 """Decoder layers of the models that are run; more are extrapolated, as each adds the same."""
 _GATHERED = ("Unsharded Param", "All Gather")
 _REDUCED = ("Unsharded Grad", "Reduce Scatter")
+_INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
 _STATIC = ("Sharded Param", "Sharded Grad", "Total")
 
 
@@ -345,6 +346,8 @@ class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            if func in _INDEXING:
+                args = (args[0], _positions(args[1]), *args[2:])
             return func(*args, **kwargs)
         is_meta = any(tensor.is_meta for tensor in tensors)
         device = torch.device(kwargs.get("device") or ("meta" if is_meta else "cpu"))
@@ -360,6 +363,18 @@ class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         with _disable_current_modes():
             return func(*args, **kwargs)
+
+
+def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Indices in which masks that have values are positions, so that results have a size."""
+    found: list[Tensor | None] = []
+    for index in indices:
+        if index is None or isinstance(index, FakeTensor) or index.dtype != torch.bool:
+            found.append(index)
+        else:
+            with _disable_current_modes():
+                found += index.nonzero(as_tuple=True)
+    return found
 
 
 def _open_without_weights(
