@@ -21,6 +21,8 @@ from agentrl.text import did_you_mean
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """What OmegaConf raises for a tree that does not fit the sections."""
+RUN_PROMPT = "prompt.jinja"
+"""A run's own copy of its prompt template, in its folder."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -88,6 +90,8 @@ def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> 
     if _belongs_to_run(path):
         _make_importable(OmegaConf.select(tree, "run.search_path") or search_path)
         tree = _upgraded(tree)
+        if (prompt := path.parent / RUN_PROMPT).is_file():  # wherever the run was moved to
+            OmegaConf.update(tree, "env.prompt", str(prompt.absolute()))
     return _merged(tree, overrides, path, search_path)
 
 

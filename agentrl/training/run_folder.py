@@ -16,6 +16,7 @@ import yaml
 
 from agentrl import config as configuration
 from agentrl.config import Config, EnvConfig, RunConfig
+from agentrl.config.loading import RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
@@ -208,7 +209,7 @@ class RunFolder:
         """The same settings with a private copy of their prompt template."""
         if environment.prompt is None:
             return environment
-        template, own = find_template(environment.prompt), self.path.absolute() / "prompt.jinja"
+        template, own = find_template(environment.prompt), self.path.absolute() / RUN_PROMPT
         if not own.exists() or not own.samefile(template):
             shutil.copy(template, own)
         return replace(environment, prompt=str(own))

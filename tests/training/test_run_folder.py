@@ -57,6 +57,18 @@ def test_edited_files_of_the_user_are_found(
     assert [step for step, _ in state.files[str(file)]] == [0, 2]
 
 
+def test_a_run_that_was_moved_uses_its_own_prompt(tmp_path: Path) -> None:
+    template, run = tmp_path / "mine.jinja", tmp_path / "run"
+    template.write_text("{{ instructions }}")
+    (run / "episodes").mkdir(parents=True)
+    config = Config()
+    config.env.prompt = str(template)
+    RunFolder(run).save_config(config)
+    template.unlink()
+    moved = run.rename(tmp_path / "moved")
+    assert configuration.load(moved / "config.yaml").env.prompt == str(moved / "prompt.jinja")
+
+
 @pytest.mark.parametrize("name", [".", "checkpoints"])
 def test_a_run_that_is_not_writable_is_an_error_before_it_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
