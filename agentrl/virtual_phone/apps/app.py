@@ -82,7 +82,10 @@ class App(Protocol):
         """Press a key such as `KEYCODE_BACK`; returns True if the app used it."""
 
     def render(self, width: int, height: int) -> Image:
-        """Render the app's area, uint8[height, width, 3]; a pure function of the state."""
+        """Render the app's area, uint8[height, width, 3]; a pure function of the state.
+
+        Frames keep the array: do not draw into one that has been returned.
+        """
 
     def state(self) -> Mapping[str, Any]:
         """The true state as plain JSON values; the phone publishes it for the shell to read."""
