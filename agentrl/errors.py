@@ -31,8 +31,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -169,8 +168,7 @@ class RewardError(WorldError):
     """A reward function raised, or returned something that is not a reward."""
 
 
-@contextmanager
-def boundary(error: type[AgentRLError], what: str | Callable[[], str]) -> Iterator[None]:
+class boundary:
     """Convert any exception of foreign code into one typed error; our own errors pass unchanged.
 
     Args:
@@ -180,15 +178,22 @@ def boundary(error: type[AgentRLError], what: str | Callable[[], str]) -> Iterat
     Raises:
         AgentRLError: of the type given, with the foreign exception as its cause.
     """
-    try:
-        yield
-    except AgentRLError:
-        raise
-    except BaseException as cause:
-        if must_propagate(cause):
-            raise
-        name = what() if callable(what) else what
-        raise error(f"{name}: {describe_error(cause)}") from cause
+
+    __slots__ = ("_error", "_what")
+
+    def __init__(self, error: type[AgentRLError], what: str | Callable[[], str]) -> None:
+        self._error, self._what = error, what
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, cause: BaseException | None, trace: object
+    ) -> None:
+        if cause is None or isinstance(cause, AgentRLError) or must_propagate(cause):
+            return
+        name = self._what() if callable(self._what) else self._what
+        raise self._error(f"{name}: {describe_error(cause)}") from cause
 
 
 def must_propagate(cause: BaseException) -> bool:

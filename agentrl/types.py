@@ -23,6 +23,11 @@ IMAGE = "<image>"
 """Placeholder of an image in the text of a message."""
 
 
+def is_final(image: Image) -> bool:
+    """Whether an image cannot change: it is read-only and no view of another array."""
+    return not image.flags.writeable and image.base is None
+
+
 def without_placeholders(message: str) -> str:
     """The text of a message without its image placeholders."""
     return message.replace(IMAGE, "").strip()

@@ -1,9 +1,11 @@
 """A phone behind an adb server, with any driver."""
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from agentrl.actions.screen_actions import (
     DRAG_S,
@@ -28,7 +30,7 @@ from agentrl.devices.adb.app_commands import (
     read_state_command,
     start_command,
 )
-from agentrl.devices.adb.shell_script import Command
+from agentrl.devices.adb.shell_script import BytesResult, Command, text_result
 from agentrl.devices.capture import Capture
 from agentrl.devices.capture.capture_method import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap import RawCapture
@@ -104,16 +106,55 @@ class AdbPhone(ConnectedPhone):
 
     def screenshot(self) -> Image:
         """What the screen shows, uint8[H, W, 3], read-only."""
+        return self._capture_then()[0]
+
+    def screenshot_and_front(self) -> tuple[Image, str | None]:
+        """As `screenshot`, and the package in front right after it."""
+        picture, results = self._capture_then(WINDOW)
+        return picture, parse_front_package(results[0].output) if results else None
+
+    def _capture_then(self, *commands: Command) -> tuple[Image, list[CommandResult]]:
+        """A capture, and the results of further commands if it is a command as well."""
         deadline = Deadline(self.deadlines.frame_s)
         with self._lock:
             try:
-                picture = self.capture.frame(deadline)
+                picture, rest = None, list[BytesResult]()
+                if (found := self._outputs_with_capture((), commands, deadline)) is not None:
+                    (printed, _), *rest = found
+                    picture = self.capture.parse(printed)
+                if picture is None:
+                    picture, rest = self.capture.frame(deadline), []
             except CaptureError:
                 self.transport.check_online()
                 raise
             self._size.check(picture, deadline)
         picture.flags.writeable = False
-        return picture
+        return picture, list(map(text_result, rest))
+
+    def _run_then_capture(
+        self, commands: Sequence[Command], deadline: Deadline
+    ) -> tuple[list[CommandResult], Image | None]:
+        """Run our own commands, then capture if that is a command as well and succeeds."""
+        picture = None
+        with self._lock:
+            found = self._outputs_with_capture(commands, (), deadline)
+            if found is None:
+                return self.run_internal(commands, deadline), None
+            if len(found) > len(commands):
+                with contextlib.suppress(CaptureError):  # the next capture says what is wrong
+                    picture = self.capture.parse(found.pop()[0])
+                    if picture is not None:
+                        self._size.check(picture, deadline)
+        return list(map(text_result, found)), picture
+
+    def _outputs_with_capture(
+        self, before: Sequence[Command], after: Sequence[Command], deadline: Deadline
+    ) -> list[BytesResult] | None:
+        """What the persistent shell prints; None if the capture takes a service of its own."""
+        command = self.capture.command
+        if command is None or self.internal_shell is not self.persistent_shell:
+            return None
+        return self.persistent_shell.outputs((*before, command, *after), deadline)
 
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), each in [0, 1] of the screen."""
@@ -205,13 +246,15 @@ class AdbPhone(ConnectedPhone):
         # Checked on the phone, right before the touch: between two calls anything can come up.
         gates = [] if only_in is None else [front_check(only_in)]
         commands = self._commands(action, deadline)
-        first, *rest = self.run_internal((look, *gates, *commands, look, WINDOW), deadline)
+        script = (look, *gates, *commands, look, WINDOW)
+        (first, *rest), screen = self._run_then_capture(script, deadline)
         if only_in is not None and rest.pop(0).code:
             raise self._not_in_front(only_in)
         *done, last, window = rest
         for command, result in zip(commands, done, strict=True):
             self.checked(command, result)
-        return Look(state=parse_counted_state(first)), self._seen(last, window)
+        after = self._seen(last, window)
+        return Look(state=parse_counted_state(first)), replace(after, screen=screen)
 
     def close(self) -> None:
         """Restore the input method, close the connections and what was started with the phone."""

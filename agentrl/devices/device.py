@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agentrl.actions.screen_actions import (
@@ -53,12 +53,15 @@ class CommandResult:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Look:
-    """What is known about a phone at one moment without a screenshot."""
+    """What is known about a phone at one moment."""
 
     state: AppState | None = None
     """What the app in question publishes; None if nothing."""
     front: str | None = None
     """The package in front; None if the phone reports none, or was not asked."""
+    screen: Image | None = field(default=None, compare=False)
+    """What the screen shows right after that, uint8[H, W, 3], read-only; None if capturing it takes
+    a call of its own."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -89,6 +92,12 @@ class Device(Protocol):
 
         It is never older than the call: everything on the screen at that time is in it. An
         unchanged screen may be the same array again.
+        """
+
+    def screenshot_and_front(self) -> tuple[Image, str | None]:
+        """As `screenshot`, and the package in front right after it.
+
+        None if the phone reports none, or if asking it takes a call of its own (`focus`).
         """
 
     def tap(self, x: float, y: float) -> None:

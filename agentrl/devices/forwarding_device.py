@@ -33,6 +33,9 @@ class ForwardingDevice:
     def screenshot(self) -> Image:
         return self._call(self._device.screenshot)
 
+    def screenshot_and_front(self) -> tuple[Image, str | None]:
+        return self._call(self._device.screenshot_and_front)
+
     def tap(self, x: float, y: float) -> None:
         self._call(lambda: self._device.tap(x, y))
 

@@ -65,6 +65,10 @@ class PagedDevice(ForwardingDevice):
             if self._browser.shows(capture, status) or asked_s >= end:
                 return capture
 
+    def screenshot_and_front(self) -> tuple[Image, str | None]:
+        """As `screenshot`; what is in front depends on the page."""
+        return self.screenshot(), None
+
     def tap(self, x: float, y: float) -> None:
         """Tap at (x, y), in [0, 1] of the screen.
 

@@ -30,6 +30,8 @@ def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
     kind = type(value)
     if value is None or kind in _JSON_SCALARS:  # the common types first: this runs every turn
         return value
+    if kind is float and math.isfinite(value):
+        return value
     if kind is dict:
         return _plain_mapping(value, max_depth)
     if kind in _JSON_LISTS:

@@ -63,8 +63,13 @@ class ActionResult:
     """The result of the step; None if no action was taken."""
 
 
+_BUILTIN = frozenset((bool, int, float, str, type(None)))
+
+
 def to_builtin(value: Any) -> Any:
     """The same value with numpy types converted to Python's, so that JSON can express it."""
+    if type(value) in _BUILTIN:  # most of an info: this runs every turn
+        return value
     if isinstance(value, Mapping):
         return {str(k): to_builtin(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

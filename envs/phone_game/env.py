@@ -98,7 +98,6 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self.facts: Facts = {}
         """The true state behind the last screen."""
         self._changed = True
-        self._observed: Image | None = None
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:
@@ -132,7 +131,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         shown = self._session.launch({"seed": str(drawn), **self.extras()}, self.is_first_screen)
         self._keep(shown)
         self._changed = True
-        return self._observation(shown.frame), self._info()
+        return shown.frame, self._info()
 
     def step(self, action: Action) -> tuple[Image, float, bool, bool, Info]:
         """Act, wait until the screen has settled, and read the new state from the game."""
@@ -147,19 +146,12 @@ class GameEnv(gymnasium.Env[Image, Action]):
         else:
             stayed = self.call(int(action))
         # After leaving, another app is in front: keep showing the game's last screen.
-        screen = self._observation(self._session.screen)
+        screen = self._session.screen
         if not stayed:
             reward = float(self.exit_reward(before))
             return screen, reward, True, False, {**self._info(), "left": True}
         reward = float(self.reward(before, self.facts))
         return screen, reward, bool(self.facts["done"]), False, self._info()
-
-    def _observation(self, screen: Image) -> Image:
-        """A screen in memory of its own: captures of an unchanged screen share theirs."""
-        if screen is self._observed:
-            return screen.copy()
-        self._observed = screen
-        return screen
 
     def render(self) -> Image | None:
         """The last settled screen, with `render_mode="rgb_array"`."""

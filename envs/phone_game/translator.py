@@ -51,6 +51,7 @@ class GameTranslator:
         self.mode = mode
         self.instruct = instruct
         self.level: LevelSettings = self.game.level.checked(**settings)
+        self._settings = asdict(self.level)
         self.calls = NamedCalls(self.game.calls, style)
         self._gestures = (Tap, Swipe) if self.game.swipes else (Tap,)
         self._own_dialect = Tool() if style == "tool" else Tag()
@@ -102,7 +103,7 @@ class GameTranslator:
         Raises:
             ConfigError: the game's level differs from the translator's.
         """
-        for name, expected in asdict(self.level).items():
+        for name, expected in self._settings.items():
             if info.get(name, expected) != expected:
                 raise ConfigError(
                     f"env.translator_kwargs: {name} is {expected!r}, but {info[name]!r} in the "

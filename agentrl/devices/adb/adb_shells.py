@@ -8,12 +8,21 @@ from typing import Protocol
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
-from agentrl.devices.adb.shell_script import Command, ShellScript, new_mark, quote_command
+from agentrl.devices.adb.shell_script import (
+    BytesResult,
+    Command,
+    ShellScript,
+    new_mark,
+    quote_command,
+    text_result,
+)
 from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT = range(4)
+_LARGE = 4096
+"""Bytes of a packet that is passed on as it arrives."""
 
 
 class CommandShell(Protocol):
@@ -41,7 +50,7 @@ class OneShotShell:
         service = f"shell,v2,raw:{script.text}"
         with self._transport.opened(service, deadline, _named(commands)) as link:
             if _read(packets(link), script) is _End.SCRIPT:
-                return _results(self._transport, script)
+                return list(map(text_result, _outputs(self._transport, script)))
         raise _ended(self._transport, script)
 
 
@@ -66,14 +75,21 @@ class PersistentShell:
         """See CommandShell.run."""
         if not commands:
             return []
+        outputs = self.outputs(commands, deadline)
+        if outputs is None:
+            return self._per_call.run(commands, deadline)
+        return list(map(text_result, outputs))
+
+    def outputs(self, commands: Sequence[Command], deadline: Deadline) -> list[BytesResult] | None:
+        """As `run`; None if only a shell of their own can run the commands."""
         script = _script(self._transport, commands, prompted=True, mark=self._mark)
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
-            return self._per_call.run(commands, deadline)
+            return None
         try:
             if self._talk(script, commands, deadline):
                 if script.lost:
                     self._drop()
-                return _results(self._transport, script)
+                return _outputs(self._transport, script)
             self._drop()
         finally:
             self._lock.release()
@@ -124,24 +140,29 @@ class PersistentShell:
 def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
     """Packets of the shell v2 protocol: id and data.
 
-    Packets that have arrived together and have the same id are joined.
+    Packets that have arrived together and have the same id are joined; large ones come in pieces.
     """
-    buffer = bytearray()
+    pending, large, num_left = b"", _STDIN, 0
     while chunk := link.receive():
-        buffer += chunk
-        at, last, parts = 0, _STDIN, list[memoryview]()
-        view = memoryview(bytes(buffer))
-        while len(view) - at >= _V2.size:
-            id, length = _V2.unpack_from(view, at)
+        if num_left:
+            yield large, chunk[:num_left]
+            chunk, num_left = chunk[num_left:], max(0, num_left - len(chunk))
+            if num_left:
+                continue
+        data = pending + chunk
+        at, last, parts = 0, _STDIN, list[bytes]()
+        while len(data) - at >= _V2.size:
+            id, length = _V2.unpack_from(data, at)
             end = at + _V2.size + length
-            if len(view) < end:
+            if len(data) < end and length < _LARGE:
                 break
             if id != last and parts:
                 yield last, b"".join(parts)
                 parts = []
-            parts.append(view[at + _V2.size : end])
+            parts.append(data[at + _V2.size : end])
             at, last = end, id
-        del buffer[:at]
+        pending = data[at:]
+        large, num_left = last, max(0, at - len(data))
         if parts:
             yield last, b"".join(parts)
 
@@ -178,9 +199,9 @@ def _script(
         raise DeviceError(f"{transport.serial}: {error}") from error
 
 
-def _results(transport: DeviceTransport, script: ShellScript) -> list[CommandResult]:
+def _outputs(transport: DeviceTransport, script: ShellScript) -> list[BytesResult]:
     try:
-        return script.results()
+        return script.outputs()
     except LeaseLost as error:
         raise LeaseLost(f"{transport.serial}: lease {transport.token}: {error}") from None
 
@@ -193,7 +214,7 @@ def _ended(transport: DeviceTransport, script: ShellScript) -> DeviceError:
     """The error for a shell that ended before its script."""
     try:
         transport.check_online()
-        script.results()
+        script.outputs()
     except DeviceError as error:
         named = str(error).startswith(transport.serial)
         return error if named else DeviceError(f"{transport.serial}: {error}")

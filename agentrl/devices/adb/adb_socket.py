@@ -141,6 +141,13 @@ class AdbSocket(ABC):
         self.raw_socket.settimeout(self.deadline.left_s())
         return bytes(self.raw_socket.recv(1 << 16))
 
+    def read_all(self) -> bytes:
+        """Read until the other side closes."""
+        data = bytearray()
+        while chunk := self.receive():
+            data += chunk
+        return bytes(data)
+
     def wait(self, seconds: float) -> bool:
         """Wait up to `seconds` for data or the end of the connection; whether one came."""
         return bool(select.select([self.raw_socket], [], [], seconds)[0])

@@ -9,6 +9,8 @@ from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
+BytesResult = tuple[bytes, int]
+"""Output of a command, which may be no text, and its exit code."""
 
 
 class Snippet(str):
@@ -64,6 +66,11 @@ def _fence(token: int, mark: str) -> str:
     return f'read held <{LEASE_FILE} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
 
 
+def text_result(result: BytesResult) -> CommandResult:
+    """A result as text."""
+    return CommandResult(output=result[0].decode("utf-8", "replace"), code=result[1])
+
+
 def new_mark() -> str:
     """A random marker. Scripts of one shell may share it, as they run one after the other."""
     return f"=={secrets.token_hex(8)}=="
@@ -101,16 +108,16 @@ class ShellScript:
         begin += [] if token is None else [_fence(token, mark)]
         text = ""
         for command in reversed(commands):
-            run = f"{quote_command(command)} </dev/null 2>&1"
+            run = quote_command(command)
             if isinstance(command, Gate):
                 text = f"{run} && {{ echo {mark}0{'; ' * bool(text)}{text}; }} || echo {mark}no"
             else:
                 text = f"{run}; echo {mark}$?{'; ' * bool(text)}{text}"
-        self.text = "; ".join([*begin, *([text] if text else [])])
+        self.text = "; ".join([*begin, *([f"{{ {text}; }} </dev/null 2>&1"] if text else [])])
         self._mark = mark.encode()
         self._count = len(commands)
         self._output = bytearray()
-        self._results: list[CommandResult] = []
+        self._results: list[BytesResult] = []
         self.lost = False
         """Whether the phone is not leased under the token; the shell has then ended."""
         self._stopped = False
@@ -129,18 +136,21 @@ class ShellScript:
                 self.lost = True
                 return True
             if self.begun:
-                text = self._output[:at].decode("utf-8", "replace")
                 self._stopped = code[1] == b"no"
-                self._results.append(
-                    CommandResult(output=text, code=1 if self._stopped else int(code[1]))
-                )
+                with memoryview(self._output) as view:
+                    output = bytes(view[:at])
+                self._results.append((output, 1 if self._stopped else int(code[1])))
             self.begun = True
             del self._output[: code.end()]
             start = 0
         return self._stopped or len(self._results) >= self._count
 
     def results(self) -> list[CommandResult]:
-        """One result per command, up to a gate that failed.
+        """One result per command, up to a gate that failed; see `outputs`."""
+        return list(map(text_result, self.outputs()))
+
+    def outputs(self) -> list[BytesResult]:
+        """Output and exit code of each command, up to a gate that failed.
 
         Raises:
             LeaseLost: the phone is not leased under the token; no command was run.

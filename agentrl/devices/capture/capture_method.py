@@ -11,6 +11,7 @@ import xxhash
 
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
+from agentrl.devices.adb.shell_script import Snippet
 from agentrl.errors import CaptureError, DeviceError
 from agentrl.types import Image
 
@@ -52,6 +53,22 @@ class Capture(ABC):
             CaptureError: the picture is incomplete or black.
             DeviceError: the phone failed otherwise.
         """
+
+    @property
+    def command(self) -> Snippet | None:
+        """A command of the phone's shell whose output is a picture, for `parse`; None for `frame`.
+
+        Only where the output is small: in a persistent shell it needs no connection of its own.
+        """
+        return None
+
+    def parse(self, output: bytes) -> Image | None:
+        """As `frame`, from what `command` printed; None if only `frame` can say what that means.
+
+        Raises:
+            CaptureError: the picture is incomplete or black.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release what is kept between frames; the next call starts again."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport
+from agentrl.devices.adb.shell_script import Snippet
 from agentrl.devices.capture.capture_method import (
     Capture,
     LastPicture,
@@ -22,7 +23,13 @@ from agentrl.devices.capture.capture_method import (
 )
 from agentrl.errors import CaptureError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen_frame import BOX, CHANGES, CHANGES_HEADER, KNOWN_SCREEN
+from agentrl.virtual_phone.system.screen_frame import (
+    BOX,
+    CHANGES,
+    CHANGES_HEADER,
+    KNOWN_SCREEN,
+    SENT,
+)
 
 _SHORT_HEADER = 12
 _LONG_HEADER = 16
@@ -41,13 +48,25 @@ class RawCapture(Capture):
         self._last = LastPicture()
         self._token = ""
         """Of the last picture, by the phone, if it was sent as changes."""
+        self._is_of_shell = False
+        """Whether a shell has sent it."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
         # Phones with two screens write a warning before the frame.
         service = f"exec:{KNOWN_SCREEN}={self._token or 'none'} screencap 2>/dev/null"
+        self._is_of_shell = False
         with self._transport.opened(service, deadline, "screencap") as link:
             return self.read(link)
+
+    @property
+    def command(self) -> Snippet | None:
+        """See Capture.command: None until the phone has sent changes."""
+        if not self._token:
+            return None
+        # Always the same text where possible, which the shell has parsed already.
+        known = SENT if self._is_of_shell else self._token
+        return Snippet(f"{KNOWN_SCREEN}={known} screencap 2>/dev/null")
 
     def close(self) -> None:
         """See Capture.close."""
@@ -66,7 +85,7 @@ class RawCapture(Capture):
         width, height, form = struct.unpack_from("<3I", self._buffer)
         check_sides(serial, width, height, bytes(self._buffer[:_SHORT_HEADER]))
         if form == CHANGES:
-            return self._read_changes(link, width, height)
+            return self._changed(width, height, memoryview(link.read_all()))
         if form not in (_RGBA_8888, _RGBX_8888):
             raise CaptureError(f"{serial}: screencap returned pixel format {form}, not RGBA")
         pixels = width * height * 4
@@ -85,19 +104,35 @@ class RawCapture(Capture):
         self._token = ""
         return self._last.update(view[: _SHORT_HEADER + got], convert)
 
-    def _read_changes(self, link: AdbSocket, width: int, height: int) -> Image:
+    def parse(self, output: bytes) -> Image | None:
+        """See Capture.parse."""
+        if len(output) < _SHORT_HEADER:
+            return None
+        width, height, form = struct.unpack_from("<3I", output)
+        if form != CHANGES:
+            return None
+        picture = self._changed(width, height, memoryview(output)[_SHORT_HEADER:])
+        self._is_of_shell = True
+        return picture
+
+    def _changed(self, width: int, height: int, data: memoryview) -> Image:
         """The last picture with the changes that a virtual phone sends; itself if there are none.
+
+        Args:
+            width: of the screen, in pixels.
+            height: of the screen, in pixels.
+            data: what follows the short header.
 
         Raises:
             CaptureError: they are incomplete, or of another picture, or the result is black.
         """
         serial, shape = self._transport.serial, (height, width, 3)
-        header = link.read(4 + CHANGES_HEADER.size)  # after the color space
-        if len(header) < 4 + CHANGES_HEADER.size:
-            raise no_frame(serial, header)
-        token, base, count = CHANGES_HEADER.unpack_from(header, 4)
-        table = link.read(min(count, height + 1) * BOX.size)
-        boxes = list(BOX.iter_unpack(table[: len(table) // BOX.size * BOX.size]))
+        start = 4 + CHANGES_HEADER.size  # after the color space
+        if len(data) < start:
+            raise no_frame(serial, bytes(data))
+        token, base, count = CHANGES_HEADER.unpack_from(data, 4)
+        at = start + min(count, (len(data) - start) // BOX.size) * BOX.size
+        boxes = list(BOX.iter_unpack(data[start:at]))
         old = self._last.picture if base.hex() == self._token else None
         sizes = [(bottom - top, right - left, 3) for left, top, right, bottom in boxes]
         fit = all(x < right <= width and y < bottom <= height for x, y, right, bottom in boxes)
@@ -105,16 +140,13 @@ class RawCapture(Capture):
         if len(boxes) != count or not fit or not is_known:
             raise CaptureError(f"{serial}: screencap sent {count} changes of an unknown picture")
         pixels = sum(map(math.prod, sizes))
-        self._reserve(pixels)
-        got = link.read_into(memoryview(self._buffer)[:pixels])
-        if got < pixels:
-            raise cut_off(serial, width, height, got, pixels)
+        if len(data) - at < pixels:
+            raise cut_off(serial, width, height, len(data) - at, pixels)
         picture = np.zeros(shape, np.uint8) if old is None else old
         if boxes:
             picture = picture.copy()
-            at = 0
             for (left, top, right, bottom), size in zip(boxes, sizes, strict=True):
-                changed = np.frombuffer(self._buffer, np.uint8, math.prod(size), at)
+                changed = np.frombuffer(data, np.uint8, math.prod(size), at)
                 picture[top:bottom, left:right] = changed.reshape(size)
                 at += changed.size
             picture.flags.writeable = False
@@ -137,13 +169,9 @@ class PngCapture(Capture):
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
-        data = bytearray()
-        with self._transport.opened(
-            "exec:screencap -p 2>/dev/null", deadline, "screencap -p"
-        ) as link:
-            while chunk := link.receive():
-                data += chunk
-        png = bytes(data)
+        service = "exec:screencap -p 2>/dev/null"
+        with self._transport.opened(service, deadline, "screencap -p") as link:
+            png = link.read_all()
         return self._last.update(png, lambda: decode_png(png, self._transport.serial))
 
     def close(self) -> None:

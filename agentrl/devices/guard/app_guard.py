@@ -196,7 +196,8 @@ class AppGuard:
             counts = self._state is not None and self._device.look(self.package).state is not None
             handled, seconds = False if counts else None, time.monotonic() - sent_s
         else:
-            window, handled = self._foreign_window(), settled.handled
+            is_in_front = settled.front_at_end in self._allowed
+            window, handled = None if is_in_front else self._foreign_window(), settled.handled
             seconds = _time_to_front_s(settled, time.monotonic() - sent_s, self._allowed)
             if window is None and handled is False and settled.front is not None:
                 # It took the touch and went away again: the screen may still be the other app's.

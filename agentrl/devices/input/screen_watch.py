@@ -25,6 +25,7 @@ class ScreenWatch:
         *,
         comparison: ScreenComparison,
         min_captures: int = 2,
+        asks_front: bool = False,
     ) -> None:
         """Start the clock.
 
@@ -34,6 +35,7 @@ class ScreenWatch:
             settle_s: overall deadline.
             comparison: decides whether two captures are equal.
             min_captures: minimum number of captures.
+            asks_front: whether to ask for the package in front with captures that may be the last.
         """
         self.device = device
         self.before = before
@@ -42,7 +44,12 @@ class ScreenWatch:
         self.effect_s: float | None = None
         """From the start to the first capture that differs from `before`; None if none does."""
         self._same = comparison.matches
+        self.next_capture: Image | None = None
+        """A capture that has been made already, since the start."""
+        self.front: str | None = None
+        """The package in front right after the last capture, if that is known."""
         self._min_captures = min_captures
+        self._asks_front = asks_front
         self._start = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
@@ -117,7 +124,14 @@ class ScreenWatch:
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
     def _try(self) -> Image | None:
+        self.front = None
+        if self.next_capture is not None:
+            frame, self.next_capture = self.next_capture, None
+            return frame
         try:
+            if self._asks_front and self.captures >= self._min_captures:
+                frame, self.front = self.device.screenshot_and_front()
+                return frame
             return self.device.screenshot()
         except CaptureError as error:
             if self.elapsed_s() >= self.settle_s:

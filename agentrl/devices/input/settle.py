@@ -45,6 +45,8 @@ class Settled:
     effect_s: float | None
     """From the action to the first capture that differs from the screen before; None if none."""
     captures: int
+    front_at_end: str | None
+    """The package in front right after the last capture; None if that is not known."""
 
 
 def act_and_settle(
@@ -92,9 +94,15 @@ def act_and_settle(
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
     comparison = ScreenComparison(mask_top, ignore)
     watch = ScreenWatch(
-        device, before, waits_s + settle_s, comparison=comparison, min_captures=min_captures
+        device,
+        before,
+        waits_s + settle_s,
+        comparison=comparison,
+        min_captures=1 if moving else min_captures,
+        asks_front=package is not None,
     )
     done = _send_action(watch, action, package, before_state, only_in)
+    watch.next_capture = done.screen
     if moving and not done.left:
         frame = watch.capture()
     else:
@@ -118,6 +126,8 @@ class _Handled:
     handled: bool | None = None
     left: bool = False
     """Whether another package came to the front before the app handled the action."""
+    screen: Image | None = None
+    """What the screen showed after the app handled it, if it was captured already."""
 
 
 def _send_action(
@@ -155,7 +165,12 @@ def _send_action(
     changed = _differs(known, now.state)
     front_s = watch.elapsed_s()
     return _Handled(
-        state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
+        state=now.state,
+        front=now.front,
+        front_s=front_s,
+        handled=True,
+        changed=changed,
+        screen=now.screen,
     )
 
 
@@ -212,4 +227,5 @@ def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
         seconds=watch.elapsed_s(),
         effect_s=watch.effect_s,
         captures=watch.captures,
+        front_at_end=watch.front,
     )

@@ -6,7 +6,8 @@ is encoded as plain text, so that no text of a game or a model can pass for a sp
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,12 @@ class ChatEncoder:
             names |= self.chat_format.protected
             self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
             self._closing = self.ids(self.chat_format.closing())
+            # Messages of one image and the same text, which many environments have in every turn.
+            self._question_ids = lru_cache(maxsize=256)(
+                lambda role, parts: self.ids(
+                    self._with_margins(self.chat_format.following(role, parts))
+                )
+            )
 
     def single_tokens(self, texts: Iterable[str]) -> tuple[int, ...]:
         """The ids of those texts that are one token of the model, such as `</tool_call>`."""
@@ -85,7 +92,7 @@ class ChatEncoder:
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Width and height at which the model sees an image of this width and height."""
         blank = np.zeros((size[1], size[0], 3), np.uint8)
-        seen = self.model_adapter.scale(blank, self._image_size, self._max_pixels)
+        seen = self.scale(blank)
         return seen.shape[1], seen.shape[0]
 
     def text_ids(self, text: str) -> tuple[int, ...]:
@@ -114,15 +121,25 @@ class ChatEncoder:
         text = str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
         return self.chat_format.reply_prefix + text
 
-    def content(self, message: Message) -> tuple[tuple[Piece, ...], tuple[Image, ...]]:
+    def scale(self, image: Image) -> Image:
+        """An image as the model sees it."""
+        return self.model_adapter.scale(image, self._image_size, self._max_pixels)
+
+    def content(
+        self, message: Message, scale: Callable[[Image], Image] | None = None
+    ) -> tuple[tuple[Piece, ...], tuple[Image, ...]]:
         """The parts of a message, and its images as the model sees them.
+
+        Args:
+            message: with its images.
+            scale: in place of `scale`, such as one that remembers images.
 
         Raises:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
         first, *texts = message.split_at_images()
         adapter = self.model_adapter
-        scaled = tuple(adapter.scale(i, self._image_size, self._max_pixels) for i in message.images)
+        scaled = tuple(map(scale or self.scale, message.images))
         parts: list[Piece] = [first]
         for image, text in zip(scaled, texts, strict=True):
             parts += (adapter.image_markup(image), text)
@@ -158,7 +175,7 @@ class ChatEncoder:
         """
         if parts is None and (opening := self.chat_format.opening()):
             return self.ids(opening)
-        return self.ids(self._with_margins(self.chat_format.following(role, parts or ())))
+        return self._question_ids(role, tuple(parts or ()))
 
     def _with_margins(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """The pieces with the text that the model's processor adds around images."""

@@ -9,7 +9,7 @@ from agentrl.errors import ActionError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.chat_format import Piece
 from agentrl.text import tag_content
-from agentrl.types import IMAGE, Image, Message, Prompt
+from agentrl.types import IMAGE, Image, Message, Prompt, is_final
 
 MEMORY = "memory"
 MAX_MEMORY_CHARS = 1000
@@ -138,6 +138,8 @@ class Conversation:
         self._turns: list[_Turn] = []
         self._prompt = Prompt(token_ids=(), images=())
         """The last one."""
+        self._last_scaled: tuple[Image, Image] | None = None
+        """The last image that cannot change, and the same as the model sees it."""
         self._has_images_at_edges = False
         """Whether image tokens of two messages may follow each other."""
 
@@ -188,13 +190,21 @@ class Conversation:
         if key not in turn.encoded:
             parts: tuple[Piece, ...] | None = None
             if shown is not None:
-                parts, images = self._encoder.content(shown)
+                parts, images = self._encoder.content(shown, self._scaled)
                 if images:
                     turn.message = replace(turn.message, images=images)
             ids = self._ids(turn.message.role, parts, is_first=is_first)
             self._check(ids, turn.message.images if shown is not None and shown.images else ())
             turn.encoded[key] = ids
         return turn.encoded[key]
+
+    def _scaled(self, image: Image) -> Image:
+        """An image as the model sees it; of an unchanged screen, the same array again."""
+        if not is_final(image):
+            return self._encoder.scale(image)
+        if self._last_scaled is None or self._last_scaled[0] is not image:
+            self._last_scaled = image, self._encoder.scale(image)
+        return self._last_scaled[1]
 
     def _ids(
         self, role: str, parts: tuple[Piece, ...] | None, *, is_first: bool

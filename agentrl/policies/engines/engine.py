@@ -331,6 +331,10 @@ def check_reply(reply: Reply, vocab_size: int) -> None:
         raise EngineError(
             f"the engine's reply has {len(tokens)} tokens and {len(reply.versions)} versions"
         )
+    if not tokens or (
+        min(tokens) >= 0 and max(tokens) < vocab_size and all(map(math.isfinite, logprobs))
+    ):
+        return
     for token, logprob in zip(tokens, logprobs, strict=True):
         if not 0 <= token < vocab_size or not math.isfinite(logprob):
             raise EngineError(

@@ -4,13 +4,14 @@ import logging
 import math
 import threading
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
 from agentrl.replay.frames.banded_png import BandedImage, cut_into_bands
 from agentrl.replay.frames.frame_pack import PackWriter
 from agentrl.replay.run_layout import pack_file
-from agentrl.types import Image
+from agentrl.types import Image, is_final
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class FrameStore:
 
     def __init__(self, run: Path, writer: str = "main", *, waiting: int = 512 << 20) -> None:
         self._path = pack_file(run, writer)
+        self._names: dict[int, tuple[weakref.ref[Image], str]] = {}
+        """Ids of images that cannot change, by `id()`: unchanged screens are the same array."""
         self._known: dict[str, float] = {}
         """Monotonic time at which each frame id was last queued."""
         self._changed = threading.Condition()
@@ -53,14 +56,18 @@ class FrameStore:
     def add(self, image: Image) -> str:
         """Queue one image and return its id, even if the image is dropped.
 
-        Costs a hash (0.2 ms at 720x1280), plus a copy if the image is new and still writable.
+        Costs a hash (0.2 ms at 720x1280) unless the same read-only array has come before, plus a
+        copy if the image is new and still writable.
 
         Raises:
             ValueError: the image is not uint8[H, W, 3].
             OSError: an earlier image could not be written.
         """
-        cut = cut_into_bands(image)
-        name = cut.id
+        cut = None
+        if (name := self._name_of(image)) is None:
+            cut = cut_into_bands(image)
+            name = cut.id
+            self._remember(image, name)
         self._raise_failure()
         assert self._thread.is_alive(), "this store is closed"
         with self._changed:
@@ -76,8 +83,8 @@ class FrameStore:
                 return name
             self._room -= image.nbytes
             self._known[name] = time.monotonic()
-        pixels = cut.pixels
-        if pixels is image and (image.flags.writeable or image.base is not None):
+        cut = cut or cut_into_bands(image)
+        if cut.pixels is image and not is_final(image):
             cut = replace(cut, pixels=image.copy())
         with self._changed:
             self._waiting.append(cut)
@@ -86,6 +93,16 @@ class FrameStore:
             if len(self._waiting) == 1 or self._hurried:
                 self._changed.notify_all()
         return name
+
+    def _name_of(self, image: Image) -> str | None:
+        """The id of an image that has come before, as the same array; None if it is not known."""
+        known = self._names.get(id(image))
+        return known[1] if known and known[0]() is image and is_final(image) else None
+
+    def _remember(self, image: Image, name: str) -> None:
+        if is_final(image):
+            key, names = id(image), self._names
+            names[key] = weakref.ref(image, lambda _: names.pop(key, None)), name
 
     def _warn_dropped(self) -> None:
         if time.monotonic() - self._warned_at > _WARN_EVERY_S:

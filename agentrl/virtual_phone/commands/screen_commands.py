@@ -8,9 +8,11 @@ from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
-from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN
+from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT
 from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
+_SENT_SCREEN = "AGENTRL_SENT_SCREEN"
+"""Variable in which a shell keeps the token of the last frame that it has sent."""
 _MAX_S = 180.0
 _BIT_RATE = 20_000_000
 _SIDES = range(16, 4097)
@@ -23,10 +25,16 @@ def screencap(ctx: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
     options, files = split_options(ctx, "d")
     is_png = "p" in options or any(file.endswith(".png") for file in files)
-    known = "" if files else ctx.environment.get(KNOWN_SCREEN, "")
+    known = "" if files or is_png else ctx.environment.get(KNOWN_SCREEN, "")
+    if known == SENT:
+        if ctx.phone.faults.slow_services:  # they affect the client once it opens a service
+            return 1
+        known = ctx.environment.get(_SENT_SCREEN, "none")
     image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)
     if image is None:
         return ctx.fail("Capturing failed.")
+    if known and ctx.phone.sent_frame is not None:
+        ctx.environment[_SENT_SCREEN] = ctx.phone.sent_frame.token.hex()
     if files:
         ctx.phone.files.write(ctx.path(files[0]), bytes(image))
     else:

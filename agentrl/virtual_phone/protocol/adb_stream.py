@@ -31,8 +31,8 @@ class StreamConnection(Protocol):
     def send(self, command: int, arg0: int, arg1: int, *payload: Buffer) -> None:
         """Send one packet; the payload may be given in several pieces."""
 
-    def soon(self, act: Callable[[], None]) -> None:
-        """Schedule a callback for the next iteration of the event loop."""
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Schedule a callback; 0 seconds are the next iteration of the event loop."""
 
     def open(self, service: str) -> "Stream":
         """Open a service on the client's side, such as a reversed port."""
@@ -59,6 +59,9 @@ class Stream:
         self.task: asyncio.Task[None] | None = None
         self.ends_with_client = True
         """Whether the client closing cancels the task; if not, it may read what is buffered."""
+        self.gather_s = 0.0
+        """Output that follows within these seconds goes into one packet, unless the service ends
+        or waits for input meanwhile."""
         self._out: deque[Buffer] = deque()
         self._num_waiting = 0
         self._waiting_for_ack = not remote
@@ -75,6 +78,7 @@ class Stream:
         while not self._in:
             if self.closed:
                 return b""
+            self._pump()
             await self._data_arrived.wait()
         data = self._in.popleft()
         self.connection.held -= len(data)
@@ -85,13 +89,14 @@ class Stream:
     def write(self, data: Buffer) -> None:
         """Queue bytes without copying them; the buffer must not change afterwards.
 
-        Everything written before the event loop runs again goes into one packet, because each
-        packet costs a round trip. Unbounded writers must await `drain` in between.
+        Everything written before the event loop runs again, or within `gather_s`, goes into one
+        packet, because each packet costs a round trip. Unbounded writers must await `drain` in
+        between.
         """
         if self.closed or not len(data):
             return
         if not self._out:
-            self.connection.soon(self._pump)
+            self.connection.later(self.gather_s, self._pump)
         self._out.append(data)
         self._num_waiting += len(data)
         self.connection.held += len(data)

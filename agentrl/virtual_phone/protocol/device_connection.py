@@ -5,6 +5,7 @@ not accept at once, which is most of a frame.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
@@ -63,34 +64,48 @@ class SendQueue:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._pieces: deque[Buffer] = deque()
+        self._is_scheduled = self._has_writer = False
+        """Whether the queue will be sent without further action; at once, or by a writer."""
 
     def __len__(self) -> int:
         """Number of queued pieces."""
         return len(self._pieces)
 
     def put(self, *pieces: Buffer) -> None:
-        """Queue pieces; they are sent immediately if the queue was empty."""
-        idle = not self._pieces
+        """Queue pieces; those of one iteration of the event loop are sent together."""
         self._pieces.extend(pieces)
-        if idle:
-            self._flush()
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Drop the queue; the socket stays open."""
+        """Send what the socket accepts and drop the rest; the socket stays open."""
         self._loop.remove_writer(self._sock)
+        with contextlib.suppress(OSError):
+            self._send()
         self._pieces.clear()
+        self._is_scheduled = True
+
+    def _send(self) -> None:
+        while self._pieces:
+            self._drop(self._sock.sendmsg(list(islice(self._pieces, _PIECES_AT_ONCE))))
 
     def _flush(self) -> None:
+        if self._sock.fileno() < 0:  # closed meanwhile
+            return
         try:
-            while self._pieces:
-                self._drop(self._sock.sendmsg(list(islice(self._pieces, _PIECES_AT_ONCE))))
+            self._send()
         except BlockingIOError:
-            self._loop.add_writer(self._sock, self._flush)
+            if not self._has_writer:
+                self._loop.add_writer(self._sock, self._flush)
+                self._has_writer = True
             return
         except OSError:
             self._on_broken()
             return
-        self._loop.remove_writer(self._sock)
+        if self._has_writer:
+            self._loop.remove_writer(self._sock)
+        self._is_scheduled = self._has_writer = False
         self._on_empty()
 
     def _drop(self, num_sent: int) -> None:
@@ -176,9 +191,12 @@ class DeviceConnection:
             self._loop.remove_reader(self._sock)
             self._is_reading = False
 
-    def soon(self, act: Callable[[], None]) -> None:
-        """Schedule a callback for the next iteration of the event loop."""
-        self._loop.call_soon(act)
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Schedule a callback; 0 seconds are the next iteration of the event loop."""
+        if seconds:
+            self._loop.call_later(seconds, act)
+        else:
+            self._loop.call_soon(act)
 
     def open(self, service: str) -> Stream:
         """Open a service on the client's side, such as a reversed port."""

@@ -11,6 +11,8 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 _MAX_LINE_LENGTH = 1 << 20
+_GATHER_S = 0.002
+"""For a script's outputs to share a packet."""
 _SMALL = 4096
 """Bytes that cost less to copy than to send as a piece of their own."""
 
@@ -23,6 +25,7 @@ async def serve_v1(phone: VirtualPhone, stream: Stream, script: str) -> None:
 
 async def serve_v2(phone: VirtualPhone, stream: Stream, script: str) -> None:
     """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
+    stream.gather_s = _GATHER_S
 
     def packet(id: int, data: bytes | memoryview) -> None:
         header = _V2.pack(id, len(data))

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
-from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects
+from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects, never_full
 from agentrl.virtual_phone.shell.shell_parser import parse
 from agentrl.virtual_phone.shell.syntax_tree import (
     MAX_NESTING,
@@ -33,6 +34,8 @@ _ENVIRONMENT = {
     "USER": "shell",
 }
 _BROKEN_PIPE = 141
+_FILTERS = frozenset(("grep", "head", "wc"))
+"""Commands that end as soon as their input does."""
 _COMMANDS_PER_TURN = 32
 """Commands after which other phones get their turn."""
 
@@ -201,13 +204,19 @@ class ShellInterpreter:
         if len(pipeline.commands) == 1:
             code = await self._run_command(pipeline.commands[0], self.io)
         else:
-            code = await self._run_together(pipeline.commands)
+            code = await self._run_together(pipeline)
         return int(not code) if pipeline.negated else code
 
-    async def _run_together(self, commands: list[ShellCommand]) -> int:
+    async def _run_together(self, pipeline: Pipeline) -> int:
         """Run the commands of a pipe concurrently."""
+        commands = pipeline.commands
         pipes = [Pipe() for _ in commands[1:]]
         ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
+        if self._never_waits(pipeline):  # one after the other: tasks cost more than most commands
+            code = 0
+            for stage in ends:
+                code = await self._stage(*stage, is_alone=True)
+            return code
         tasks = [asyncio.create_task(self._stage(*stage)) for stage in ends]
         try:
             return (await asyncio.gather(*tasks))[-1]
@@ -215,14 +224,48 @@ class ShellInterpreter:
             for task in tasks:
                 task.cancel()
 
-    async def _stage(self, command: ShellCommand, source: Pipe | None, sink: Pipe | None) -> int:
-        """Run one command of a pipe; when it ends, the command before it gets a broken pipe."""
+    def _never_waits(self, pipeline: Pipeline) -> bool:
+        """Whether the commands of a pipe surely wait for nothing but each other."""
+        if pipeline.never_waits is None:
+            pipeline.never_waits = not pipeline.background and all(
+                self._returns_at_once(command, is_first=not number)
+                for number, command in enumerate(pipeline.commands)
+            )
+        return pipeline.never_waits
+
+    def _returns_at_once(self, command: ShellCommand, *, is_first: bool) -> bool:
+        if command.group is not None and is_first and not command.redirects:
+            return all(map(self._never_waits, command.group))
+        parts = [part for word in command.words for part in word]
+        if not parts or command.redirects or any(part.kind != "text" for part in parts):
+            return False
+        name = parts[0].text
+        known = self.commands.get(name)
+        is_function = known is not None and not inspect.iscoroutinefunction(known)
+        return is_function or (name in _FILTERS and not is_first)
+
+    async def _stage(
+        self,
+        command: ShellCommand,
+        source: Pipe | None,
+        sink: Pipe | None,
+        *,
+        is_alone: bool = False,
+    ) -> int:
+        """Run one command of a pipe; when it ends, the command before it gets a broken pipe.
+
+        Args:
+            command: to run.
+            source: its input; None for that of the shell.
+            sink: its output; None for that of the shell.
+            is_alone: whether nothing reads the output before the command has ended.
+        """
         outer = self.io
         io = CommandIO(
             out=outer.out if sink is None else sink.write,
             err=outer.err,
             read=outer.read if source is None else source.read,
-            drain=outer.drain if sink is None else sink.drain,
+            drain=never_full if is_alone else outer.drain if sink is None else sink.drain,
         )
         try:
             return await self.inner(io)._run_command(command, io)
@@ -265,7 +308,8 @@ class ShellInterpreter:
         if command.group is not None and command.is_subshell:
             return await self.inner(io).run_parsed(command.group)
         if command.group is not None:
-            return await replace(self, io=io)._run_list(command.group)
+            shell = self if io is self.io else replace(self, io=io)
+            return await shell._run_list(command.group)
         if not words:
             return 0
         name = words[0].rpartition("/")[2]

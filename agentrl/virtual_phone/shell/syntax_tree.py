@@ -56,6 +56,8 @@ class Pipeline:
     commands: list[ShellCommand]
     negated: bool = False
     background: bool = False
+    never_waits: bool | None = None
+    """Whether the commands wait for nothing but each other, once that has been found out."""
 
 
 Script = Sequence[Pipeline]

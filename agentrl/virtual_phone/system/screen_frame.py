@@ -19,8 +19,10 @@ CHANGES = 0
 no such format."""
 SRGB = 1
 KNOWN_SCREEN = "AGENTRL_KNOWN_SCREEN"
-"""Variable by which a client of `screencap` asks for changes: the token of its last frame, or
-`none`. Real phones ignore it."""
+"""Variable by which a client of `screencap` asks for changes: the token of its last frame, `none`,
+or `SENT`. Real phones ignore it."""
+SENT = "sent"
+"""In place of a token: the last frame that the same shell has sent."""
 _HEADER = struct.Struct("<4I")
 HEADER_BYTES = _HEADER.size
 CHANGES_HEADER = struct.Struct("<16s16sI")

@@ -33,6 +33,16 @@ def test_packets_are_parsed_however_the_bytes_are_split(length: int) -> None:
     assert list(packets(PiecewiseLink(sent[:-1], length))) == whole[:2]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("length", [3, 4096, 5000, 100_000])
+def test_a_large_packet_comes_in_pieces_that_make_up_its_data(length: int) -> None:
+    large = bytes(range(256)) * 40
+    sent = b"\2\1\0\0\0a\1" + struct.pack("<I", len(large)) + large + b"\1\1\0\0\0b\3\1\0\0\0\7"
+    found = list(packets(PiecewiseLink(sent, length)))  # type: ignore[arg-type]
+    assert found[0] == (2, b"a")
+    assert found[-1] == (3, b"\7")
+    assert b"".join(data for id, data in found if id == 1) == large + b"b"
+
+
 def written(script: ShellScript, *outputs: str) -> str:
     """What a shell writes that runs a script: each command's output and its exit code."""
     mark = script.text.split()[1].removesuffix("0;")
@@ -53,7 +63,7 @@ def test_only_commands_with_an_exit_code_have_a_result(length: int) -> None:
 
 def test_without_a_prompt_all_output_belongs_to_the_commands() -> None:
     script = ShellScript([("a",)], prompted=False)
-    mark = script.text.split()[-1].removesuffix("$?")
+    mark = script.text.partition("echo ")[2].partition("$?")[0]
     assert script.add(f"$ a\n{mark}3\n".encode())
     assert script.results() == [CommandResult(output="$ a\n", code=3)]
 
@@ -83,7 +93,7 @@ def run(phone: AdbPhone, *commands: tuple[str, ...], seconds: float = 20) -> lis
 
 def test_long_output_is_searched_only_once() -> None:
     script = ShellScript([("a",)], prompted=False)
-    mark = script.text.split()[-1].removesuffix("$?")
+    mark = script.text.partition("echo ")[2].partition("$?")[0]
     start = time.monotonic()
     for _ in range(2000):
         script.add(b"y\n" * 25_000)

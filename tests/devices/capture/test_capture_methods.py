@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from agentrl.devices import Device, open_device
+from agentrl.devices import Device, Tap, act_and_settle, open_device
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import h264_stream
 from agentrl.devices.capture.capture_method import images_match
@@ -54,6 +54,40 @@ def test_an_unchanged_screen_is_not_converted_again(phone: AdbPhone, capture: st
     phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
     with pytest.raises(CaptureError):
         phone.screenshot()
+
+
+def test_a_turn_on_a_phone_that_sends_changes_opens_no_connection(
+    phone: AdbPhone, virtual_serial: str, opened: Callable[..., AdbPhone],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    before, other = phone.screenshot(), opened(virtual_serial)
+    phone.use(capture="png")
+    other_view = phone.screenshot()
+    phone.use(capture="raw")
+    assert np.array_equal(before, other_view)
+    phone.screenshot()
+    phone.screenshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(phone.transport, "open", None)
+        for number in range(3):
+            settled = act_and_settle(phone, Tap(0.5, 0.25), before=before, package=PACKAGE)
+            assert settled.changed, number
+            assert settled.front_at_end == PACKAGE
+            before = settled.frame
+    other.use(capture="png")
+    assert np.array_equal(before, other.screenshot())
+
+
+def test_several_clients_of_a_phone_that_sends_changes_see_the_same(
+    phone: AdbPhone, virtual_serial: str, opened: Callable[..., AdbPhone]
+) -> None:
+    others = [opened(virtual_serial) for _ in range(2)]
+    others[0].use(capture="png")
+    for number in range(6):
+        phone.tap(0.5, 0.25 + 0.1 * (number % 3))
+        views = [device.screenshot() for device in (phone, *others)]
+        assert all(np.array_equal(view, views[0]) for view in views[1:])
+        phone.persistent_shell.close()  # a new shell has sent nothing yet
 
 
 def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone) -> None:
@@ -105,6 +139,8 @@ def test_a_rotated_phone_is_captured_rotated(
 
 class OtherSize:
     """A capture that gives pictures of some size."""
+
+    command = None
 
     def __init__(self, width: int, height: int) -> None:
         self._picture = np.full((height, width, 3), 9, np.uint8)

@@ -204,6 +204,9 @@ class FlickeringDevice:
         self.looks += 1
         return np.full((64, 64, 3), self.looks * 16 % 256, np.uint8)
 
+    def screenshot_and_front(self) -> tuple[Image, str | None]:
+        return self.screenshot(), None
+
 
 def test_leaving_the_app_counts_even_if_the_screen_never_rests() -> None:
     before = np.zeros((64, 64, 3), np.uint8)

@@ -2,6 +2,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
 from agentrl.policies.tiny import tiny_tokenizer
-from agentrl.types import Message
+from agentrl.types import Image, Message
 from tests.policies.pictures import picture, screen
 
 QWEN_TEMPLATE = (
@@ -132,6 +133,24 @@ def test_images_and_placeholders_must_match(encoder: ChatEncoder) -> None:
         Conversation(encoder, "").observe(
             Message(role="user", text="<image><image>", images=(picture(0),))
         )
+
+
+def test_an_unchanged_screen_is_scaled_once_and_a_reused_buffer_every_time(tiny_vlm: Path) -> None:
+    encoder = ChatEncoder(tiny_vlm, image_size=[56, 84])
+    talk, shown = Conversation(encoder, ""), picture(1)
+    seen: list[Image] = []
+    for number in range(6):
+        if number == 2:
+            shown.flags.writeable = False
+        if number == 4:
+            shown.flags.writeable = True
+            shown[:] = picture(2)
+        prompt = talk.observe(Message(role="user", text="<image>", images=(shown,)))
+        talk.answer([1])
+        seen.append(prompt.images[-1])
+        assert np.array_equal(seen[-1], encoder.scale(shown))
+    assert seen[3] is seen[2]
+    assert len(set(map(id, seen))) == 5
 
 
 def test_images_are_scaled_to_the_given_size(tiny_vlm: Path) -> None:

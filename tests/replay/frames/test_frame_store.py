@@ -44,6 +44,19 @@ def test_a_frame_comes_back_pixel_by_pixel_and_is_stored_once(tmp_path: Path) ->
     assert packs.frame_ids(tmp_path) == [name]
 
 
+def test_the_id_is_that_of_the_pixels_whatever_the_array_was_before(tmp_path: Path) -> None:
+    with closing(FrameStore(tmp_path)) as store:
+        base = screen(0)
+        view = base[:]
+        view.flags.writeable = False  # but its base is not
+        for number in range(40):
+            base[:] = screen(number)
+            final = screen(number)  # often where an earlier one was
+            final.flags.writeable = False
+            expected = cut_into_bands(base).id
+            assert [store.add(image) for image in (base, view, final, final)] == [expected] * 4
+
+
 @pytest.mark.parametrize("deflate", ["isal", "zlib"])
 @pytest.mark.parametrize("shape", [(1, 1, 3), (3, 5, 3), (64, 36, 3), (129, 7, 3)])
 def test_any_image_survives_as_a_png(

@@ -16,6 +16,19 @@ async def test_opening_an_unknown_service_is_refused() -> None:
         assert (refusal.command, refusal.arg0, refusal.arg1) == (CLSE, 0, 5)
 
 
+async def test_outputs_of_a_script_share_a_packet_but_wait_for_no_slow_command() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell,v2,raw:echo a; echo b | grep b; sleep 0.3; echo c | cat\0")
+        remote, payloads, times = (await wire.next()).arg0, list[bytes](), list[float]()
+        while (packet := await wire.next()).command == WRTE:
+            payloads.append(packet.payload.replace(b"\1\2\0\0\0", b""))
+            times.append(asyncio.get_running_loop().time())
+            wire.send(OKAY, 5, remote)
+        assert payloads == [b"a\nb\n", b"c\n\3\1\0\0\0\0"]
+        assert times[1] - times[0] > 0.2
+
+
 async def test_nothing_can_be_opened_before_the_handshake() -> None:
     async with serving() as phone:
         wire = await PacketClient.to(phone.port, greet=False)
