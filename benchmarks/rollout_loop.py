@@ -38,6 +38,7 @@ from agentrl import config as configuration
 from agentrl.config import Config, ModelConfig
 from agentrl.devices.adb.adb_server import find_adb
 from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.screen_regions import ScreenComparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
@@ -209,6 +210,9 @@ class PartTimer:
         ("phone: commands", AdbPhone, "window"),
         ("phone: commands", AdbPhone, "launch"),
         ("phone: captures", AdbPhone, "screenshot"),
+        ("phone: captures", AdbPhone, "screenshot_and_front"),
+        ("phone: captures", RawCapture, "frame"),
+        ("phone: captures", RawCapture, "parse"),
         ("phone: comparing", ScreenComparison, "matches"),
         ("message", EnvRunner, "_message"),
         ("prompt: ids", Conversation, "observe"),
@@ -224,7 +228,8 @@ class PartTimer:
         self.calls: defaultdict[str, int] = defaultdict(int)
         self._nested = threading.local()
         for part, owner, name in self.PARTS:
-            setattr(owner, name, self._timed(part, getattr(owner, name)))
+            if (function := getattr(owner, name, None)) is not None:  # not in every checkout
+                setattr(owner, name, self._timed(part, function))
 
     def clear(self) -> None:
         """Start again."""
@@ -242,7 +247,7 @@ class PartTimer:
             finally:
                 took = time.thread_time() - started
                 self.seconds[part] += took - self._nested.seconds
-                self.calls[part] += 1
+                self.calls[function.__qualname__] += 1
                 self._nested.seconds = outer + took
 
         return timed
@@ -276,7 +281,7 @@ async def play(case: Case, model: Path) -> Result:
         act_s=sum(turn.timings["act"] for turn in turns) / len(turns),
         cpu_s={name: after[name] - before[name] for name in after},
         parts_s=dict(timer.seconds),
-        captures=timer.calls["phone: captures"],
+        captures=timer.calls["RawCapture.frame"] + timer.calls["RawCapture.parse"],
     )
 
 
