@@ -209,6 +209,9 @@ class EnvRunner:
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
                 self._env = self._make(self._config, mode, **self._device_kwargs)
+                if hasattr(self._env.unwrapped, "shares_observations"):
+                    # Each array is hashed and scaled once.
+                    self._env.unwrapped.shares_observations = True
                 if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
                     attach_env(self._env)
             if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:

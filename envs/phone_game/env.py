@@ -98,6 +98,9 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self.facts: Facts = {}
         """The true state behind the last screen."""
         self._changed = True
+        self._observed: Image | None = None
+        self.shares_observations = False
+        """Whether observations of an unchanged screen may be one array, against Gymnasium's rules."""
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:
@@ -131,7 +134,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         shown = self._session.launch({"seed": str(drawn), **self.extras()}, self.is_first_screen)
         self._keep(shown)
         self._changed = True
-        return shown.frame, self._info()
+        return self._observation(shown.frame), self._info()
 
     def step(self, action: Action) -> tuple[Image, float, bool, bool, Info]:
         """Act, wait until the screen has settled, and read the new state from the game."""
@@ -146,12 +149,18 @@ class GameEnv(gymnasium.Env[Image, Action]):
         else:
             stayed = self.call(int(action))
         # After leaving, another app is in front: keep showing the game's last screen.
-        screen = self._session.screen
+        screen = self._observation(self._session.screen)
         if not stayed:
             reward = float(self.exit_reward(before))
             return screen, reward, True, False, {**self._info(), "left": True}
         reward = float(self.reward(before, self.facts))
         return screen, reward, bool(self.facts["done"]), False, self._info()
+
+    def _observation(self, screen: Image) -> Image:
+        if screen is self._observed and not self.shares_observations:
+            return screen.copy()
+        self._observed = screen
+        return screen
 
     def render(self) -> Image | None:
         """The last settled screen, with `render_mode="rgb_array"`."""
