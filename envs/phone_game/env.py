@@ -100,7 +100,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self._changed = True
         self._observed: Image | None = None
         self.shares_observations = False
-        """Whether observations of an unchanged screen may be one array, against Gymnasium's rules."""
+        """Whether those of an unchanged screen may be one array, against Gymnasium's contract."""
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:
