@@ -282,7 +282,7 @@ class Work:
     @classmethod
     def of(cls, learner: Learner, samples: Sequence[TrainingSample]) -> "Work":
         """FLOPs by the formula above."""
-        scorer, model_adapter = learner._policy.module, learner._model_adapter
+        scorer, model_adapter = learner._policy.module, learner._models.model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
         vision = sum(
@@ -292,7 +292,9 @@ class Work:
         width = text.num_hidden_layers * text.hidden_size
         head = text.vocab_size * text.hidden_size
         tokens = pairs = places = patches = 0
-        for rows in pack_micro_batches(samples, learner._packing, model_adapter.image_token_id):
+        for rows in pack_micro_batches(
+            samples, learner._batcher.packing, model_adapter.image_token_id
+        ):
             seen: dict[int, int] = {}
             for tree in (tree for row in rows for tree in row):
                 tokens += tree.length

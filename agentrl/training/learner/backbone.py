@@ -154,7 +154,7 @@ class Backbone(nn.Module):
         Where the tower is gathered apart, they also wait to gather it: a blank image is encoded.
         """
         parts = [p.sum() for p in self.vision() if p.requires_grad and not isinstance(p, DTensor)]
-        if any(isinstance(tower, FSDPModule) for tower in self._towers()):
+        if any(isinstance(tower, FSDPModule) for tower in self.towers()):
             blank = self.model_adapter.scale(np.zeros((32, 32, 3), np.uint8), None, 1024)
             pixels = self.model_adapter.compact_pixels([blank])
             pixels = {name: value.to(device) for name, value in pixels.items()}
@@ -174,12 +174,12 @@ class Backbone(nn.Module):
         The output head is not one of them: it is used chunk by chunk, in both passes, and so is an
         embedding that is tied to it.
         """
-        yield from self._towers()
+        yield from self.towers()
         embedding, head = self.policy.get_input_embeddings(), self.policy.get_output_embeddings()
         if getattr(head, "weight", None) is not embedding.weight:
             yield embedding
 
-    def _towers(self) -> Iterator[nn.Module]:
+    def towers(self) -> Iterator[nn.Module]:
         """The outermost modules of vision that have parameters."""
         is_vision = self.model_adapter.is_vision
         for name, module in self.policy.named_modules():

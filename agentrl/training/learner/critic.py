@@ -4,7 +4,6 @@ Shapes: N sampled tokens of the batch, S samples.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,10 @@ from torch import Tensor, nn
 from agentrl.config import CriticConfig
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.collate import token_targets
-from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner_metrics import MetricAccumulator
-from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
+from agentrl.training.learner.micro_batches import MicroBatch, MicroBatcher
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenSequence, TrainingSample
 
@@ -72,9 +69,7 @@ class Critic:
         model: the sharded critic.
         optimizer: optimizer of the critic alone.
         config: of `algorithm.critic`.
-        packing: how samples are laid out in micro-batches.
-        model_adapter: adapter of the model family.
-        rank: process group and device of this rank.
+        batcher: gives this rank its micro-batches.
     """
 
     def __init__(
@@ -82,21 +77,16 @@ class Critic:
         model: ShardedModel[ValueModel],
         optimizer: Optimizer,
         config: CriticConfig,
-        packing: Packing,
-        model_adapter: ModelAdapter,
-        rank: Rank,
+        batcher: MicroBatcher,
     ) -> None:
-        self._model, self.optimizer = model, optimizer
-        self._config, self._packing = config, packing
-        self._model_adapter, self._rank = model_adapter, rank
+        self.model, self.optimizer = model, optimizer
+        self._config, self._batcher = config, batcher
 
     def score_tokens(
         self, sequences: Sequence[TokenSequence]
     ) -> tuple[list[tuple[float, ...]], list[float]]:
         """The values before each sampled token, and after the last token of each sequence."""
-        return score_per_token(
-            self._model.forward_only, sequences, self._packing, self._model_adapter, self._rank
-        )
+        return self._batcher.score(self.model.forward_only, sequences)
 
     def step(
         self, samples: Sequence[tuple[TrainingSample, float]], metrics: MetricAccumulator
@@ -110,29 +100,14 @@ class Critic:
         Returns:
             Loss and gradient norm.
         """
-        total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
-            inputs = token_targets(micro.samples, self._rank.device)
+
+        def losses(micro: MicroBatch[TrainingSample]) -> Tensor:
+            inputs = token_targets(micro.samples, self._batcher.rank.device)
             assert inputs.values is not None, "score_tokens computed them"
             assert inputs.returns is not None, "the algorithm's advantages have returns"
-            values, _ = self._model.module(micro.batch)
-            loss = micro.loss(value_loss(values, inputs.values, inputs.returns, self._config.clip))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * micro.counts_in_metrics
+            values: Tensor = self.model.module(micro.batch)[0]
             error = (values.detach() - inputs.returns).square()
             metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
-        return self.optimizer.step(self._config.lr, total)
+            return value_loss(values, inputs.values, inputs.returns, self._config.clip)
 
-    def copy_from(self, policy: ShardedModel[Any]) -> None:
-        """Copy the policy's backbone; the value head keeps its zeros."""
-        self._model.copy_from(policy)
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        """All tensors of its state by name, sharing their memory."""
-        return {
-            **{f"model/{name}": tensor for name, tensor in self._model.state_tensors().items()},
-            **{
-                f"optimizer/{name}": tensor
-                for name, tensor in self.optimizer.state_tensors().items()
-            },
-        }
+        return self.optimizer.step(self._config.lr, self._batcher.backward(samples, losses))

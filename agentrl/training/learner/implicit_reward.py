@@ -3,18 +3,14 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import ImplicitRewardConfig
-from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import score_per_token, shard_microbatches
+from agentrl.training.learner.micro_batches import MicroBatcher
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
-from agentrl.types import Batch, TokenSequence
+from agentrl.types import TokenSequence
 
 
 def bce_gradients(
@@ -45,9 +41,7 @@ class ImplicitReward:
         model: the sharded reward model.
         optimizer: optimizer of the reward model alone.
         config: of `algorithm.implicit_reward`.
-        packing: how samples are laid out in micro-batches.
-        model_adapter: adapter of the model family.
-        rank: process group and device of this rank.
+        batcher: gives this rank its micro-batches.
         temperature: sampling temperature.
     """
 
@@ -56,24 +50,11 @@ class ImplicitReward:
         model: ShardedModel[LogprobModel],
         optimizer: Optimizer,
         config: ImplicitRewardConfig,
-        packing: Packing,
-        model_adapter: ModelAdapter,
-        rank: Rank,
+        batcher: MicroBatcher,
         temperature: float,
     ) -> None:
-        self._model, self.optimizer, self._config = model, optimizer, config
-        self._packing, self._model_adapter, self._rank = packing, model_adapter, rank
-        self._temperature = temperature
-
-    def score_tokens(self, sequences: Sequence[TokenSequence]) -> list[tuple[float, ...]]:
-        """Log-probabilities of each sequence's sampled tokens."""
-
-        def forward(batch: Batch) -> tuple[Tensor, None]:
-            return self._model.forward_only(batch, self._temperature).logprobs, None
-
-        return score_per_token(forward, sequences, self._packing, self._model_adapter, self._rank)[
-            0
-        ]
+        self.model, self.optimizer, self._config = model, optimizer, config
+        self._batcher, self._temperature = batcher, temperature
 
     def step(self, samples: Sequence[tuple[TokenSequence, float]]) -> tuple[float, float]:
         """One optimizer step on the cross-entropy of outcomes.
@@ -85,23 +66,7 @@ class ImplicitReward:
             A surrogate loss, which has the gradient of the cross-entropy but not its value, and
             the gradient norm.
         """
-        total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
-            loss = micro.loss(self._model.module(micro.batch, self._temperature).logprobs)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * micro.counts_in_metrics
+        total = self._batcher.backward(
+            samples, lambda micro: self.model.module(micro.batch, self._temperature).logprobs
+        )
         return self.optimizer.step(self._config.lr, total)
-
-    def copy_from(self, policy: ShardedModel[LogprobModel]) -> None:
-        """Copy the policy's weights."""
-        self._model.copy_from(policy)
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        """All tensors of its state by name, sharing their memory."""
-        return {
-            **{f"model/{name}": tensor for name, tensor in self._model.state_tensors().items()},
-            **{
-                f"optimizer/{name}": tensor
-                for name, tensor in self.optimizer.state_tensors().items()
-            },
-        }

@@ -24,12 +24,7 @@ from agentrl.training.learner import learner_state
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import (
-    MicroBatch,
-    loss_weights,
-    score_per_token,
-    shard_microbatches,
-)
+from agentrl.training.learner.micro_batches import MicroBatch, loss_weights
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.training.learner.parallel.process_group import Parallelism, join
@@ -79,9 +74,8 @@ class Learner:
         )
         self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
         self._models = LearnerModels(config, folder, self._rank)
-        self._policy, self._model_adapter = self._models.policy, self._models.model_adapter
+        self._policy, self._batcher = self._models.policy, self._models.batcher
         self._algorithm = self._models.algorithm
-        self._packing = self._models.packing
         self._skips_in_a_row = 0
         self._sender: WeightSender | None = None
         self._saving: sharded_checkpoint.BackgroundWrite | None = None
@@ -112,7 +106,7 @@ class Learner:
         if models.reference is not None:
             reference = self._logprobs(models.reference, sequences)
         if models.implicit_reward is not None:
-            implicit = models.implicit_reward.score_tokens(sequences)
+            implicit = self._logprobs(models.implicit_reward.model, sequences)
         return [
             TokenScores(
                 old_logprobs=old[index],
@@ -130,9 +124,7 @@ class Learner:
         def forward(batch: Batch) -> tuple[Tensor, None]:
             return model.forward_only(batch, self._config.rollout.temperature).logprobs, None
 
-        return score_per_token(forward, sequences, self._packing, self._model_adapter, self._rank)[
-            0
-        ]
+        return self._batcher.score(forward, sequences)[0]
 
     def update(
         self,
@@ -177,20 +169,7 @@ class Learner:
         if self._config.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         self._implicit_step(samples, metrics)
-        num_steps = self._steps_per_pass(samples)
-        of_policy = loss_weights(samples, settings.aggregate, self._max_episode_tokens())
-        of_critic = loss_weights(samples, "token_mean")
-        critic = self._algorithm.requires.critic
-        for order in orders if samples else ():
-            for part in order.tensor_split(num_steps):
-                indices = [i for i in part.tolist() if samples[i].num_sampled]
-                if critic is not None:
-                    self._critic_step(
-                        [(samples[i], of_critic[i] * num_steps) for i in indices], metrics
-                    )
-                if critic is None or self.version >= critic.warmup_steps:
-                    chosen = [(samples[i], of_policy[i] * num_steps) for i in indices]
-                    self._policy_step(chosen, metrics, coefficient)
+        self._train_on(samples, orders, metrics, coefficient)
         self.version += 1
         result = compared | metrics.means()
         result["tokens"] = float(sum(sample.num_sampled for sample in samples))
@@ -215,14 +194,32 @@ class Learner:
         """
         if self._config.train.mode == "async":
             samples = [s for s in samples if set(s.versions) <= {self.version}]
-        return measure_mismatch(
-            samples,
-            self._policy,
-            self._model_adapter,
-            self._rank,
-            temperature=self._config.rollout.temperature,
-            packing=self._packing,
-        )
+        temperature = self._config.rollout.temperature
+        return measure_mismatch(samples, self._policy, self._batcher, temperature=temperature)
+
+    def _train_on(
+        self,
+        samples: Sequence[TrainingSample],
+        orders: Sequence[Tensor],
+        metrics: MetricAccumulator,
+        kl_coefficient: float,
+    ) -> None:
+        """The optimizer steps of critic and policy: a pass over the samples in each order."""
+        num_steps = self._steps_per_pass(samples)
+        aggregate = self._config.algorithm.aggregate
+        of_policy = loss_weights(samples, aggregate, self._max_episode_tokens())
+        of_critic = loss_weights(samples, "token_mean")
+        critic = self._algorithm.requires.critic
+        for order in orders if samples else ():
+            for part in order.tensor_split(num_steps):
+                indices = [i for i in part.tolist() if samples[i].num_sampled]
+                if critic is not None:
+                    self._critic_step(
+                        [(samples[i], of_critic[i] * num_steps) for i in indices], metrics
+                    )
+                if critic is None or self.version >= critic.warmup_steps:
+                    chosen = [(samples[i], of_policy[i] * num_steps) for i in indices]
+                    self._policy_step(chosen, metrics, kl_coefficient)
 
     def _steps_per_pass(self, samples: Sequence[TrainingSample]) -> int:
         """Number of optimizer steps, so that each has `algorithm.minibatch` nonzero samples."""
@@ -258,11 +255,9 @@ class Learner:
             samples = [(sample, weight) for sample, weight in samples if sample.has_advantage]
         if not samples:
             return
-        total = torch.zeros((), device=self._rank.device)
-        for micro in shard_microbatches(samples, self._packing, self._model_adapter, self._rank):
-            loss = micro.loss(self._token_losses(micro, metrics, kl_coefficient))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * micro.counts_in_metrics
+        total = self._batcher.backward(
+            samples, lambda micro: self._token_losses(micro, metrics, kl_coefficient)
+        )
         past = min(1.0, self.version / max(1, self._config.train.steps - 1))
         lr = learning_rate(self._config.optim, past, self._models.optimizer_steps)
         self._check_finite(metrics.add_step(lr, *self._models.optimizer.step(lr, total)))

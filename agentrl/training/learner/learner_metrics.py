@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.core.kl import k3, log_ratio
-from agentrl.policies.models import ModelAdapter
-from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
+from agentrl.training.learner.micro_batches import MicroBatcher, with_loss_weights
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import TokenSequence
@@ -103,11 +101,9 @@ class MetricAccumulator:
 def measure_mismatch(
     samples: Sequence[TokenSequence],
     model: ShardedModel[LogprobModel],
-    model_adapter: ModelAdapter,
-    rank: Rank,
+    batcher: MicroBatcher,
     *,
     temperature: float,
-    packing: Packing,
 ) -> dict[str, float]:
     """Compare the engine's log-probabilities with the learner's, before the update.
 
@@ -118,21 +114,18 @@ def measure_mismatch(
     Args:
         samples: shuffled, the same on every rank.
         model: with the weights that the engine has.
-        model_adapter: adapter of the model family.
-        rank: process group and device of this rank.
+        batcher: gives this rank its micro-batches.
         temperature: the engine's sampling temperature.
-        packing: how samples are laid out in micro-batches.
 
     Returns:
         mismatch_k1, mismatch_k3: means over the compared tokens; mismatch_max: the largest
         difference; mismatch_tokens: number of compared tokens; entropy: its mean, in nats. Empty
         if no tokens were sampled.
     """
+    rank = batcher.rank
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
-    for micro in shard_microbatches(
-        with_loss_weights(_first(samples), "token_mean"), packing, model_adapter, rank
-    ):
+    for micro in batcher.shard(with_loss_weights(_first(samples), "token_mean")):
         logprobs, entropy, _ = model.forward_only(micro.batch, temperature)
         engine = micro.batch.logprobs
         ratio = log_ratio(engine, logprobs)

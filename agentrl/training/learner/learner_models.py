@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from agentrl.algorithms.core.algorithm import load_algorithm
@@ -26,7 +25,7 @@ from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
 from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import shard_microbatches, with_loss_weights
+from agentrl.training.learner.micro_batches import MicroBatch, MicroBatcher, with_loss_weights
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ModelOpener, S, ShardedModel
@@ -59,7 +58,7 @@ class LearnerModels:
         self.algorithm = load_algorithm(config.algorithm)
         self._folder = folder
         self.policy = self._sharded(LogprobModel)
-        self.packing = Packing(
+        packing = Packing(
             max_tokens=config.train.micro_batch_tokens,
             attention_break_even=self.policy.attention_break_even,
             share_prefixes=config.train.share_prefixes,
@@ -68,6 +67,7 @@ class LearnerModels:
             read_last_tokens=False,
             image_token_cost=self.policy.image_token_cost,
         )
+        self.batcher = MicroBatcher(packing=packing, model_adapter=self.model_adapter, rank=rank)
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
         self.supervised: SupervisedUpdate | None = None
@@ -89,14 +89,15 @@ class LearnerModels:
         if self.reference is not None and "reference" not in self.initialized:
             self.reference.copy_merged(self.policy)
             self.initialized.add("reference")
-        copies: dict[str, Critic | ImplicitReward | None] = {
-            "critic": self.critic,
-            "implicit": self.implicit_reward,
-        }
-        for name, copy in copies.items():
-            if copy is not None and name not in self.initialized:
-                copy.copy_from(self.policy)
+        for name, copy in self.trained_copies().items():
+            if name not in self.initialized:
+                copy.model.copy_from(self.policy)  # a critic's value head keeps its zeros
                 self.initialized.add(name)
+
+    def trained_copies(self) -> dict[str, Critic | ImplicitReward]:
+        """The models that copy the policy and have optimizers of their own, by name."""
+        copies = {"critic": self.critic, "implicit": self.implicit_reward}
+        return {name: copy for name, copy in copies.items() if copy is not None}
 
     def begin_supervised(self, config: WarmStartConfig) -> None:
         """Start supervised training, with its own optimizer.
@@ -120,21 +121,14 @@ class LearnerModels:
     def _make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
         config, model = self.config, self._sharded(LogprobModel)
-        return ImplicitReward(
-            model,
-            self._optimizer_of(model, config.optim),
-            settings,
-            self.packing,
-            self.model_adapter,
-            self.rank,
-            config.rollout.temperature,
-        )
+        optimizer = self._optimizer_of(model, config.optim)
+        return ImplicitReward(model, optimizer, settings, self.batcher, config.rollout.temperature)
 
     def _make_critic(self, settings: CriticConfig) -> Critic:
         model = self._sharded(ValueModel)
         optimizer = self._optimizer_of(model, self.config.optim)
-        packing = replace(self.packing, read_last_tokens=True)
-        return Critic(model, optimizer, settings, packing, self.model_adapter, self.rank)
+        packing = replace(self.batcher.packing, read_last_tokens=True)
+        return Critic(model, optimizer, settings, replace(self.batcher, packing=packing))
 
     def _sharded(self, wrap: type[S], *, frozen: bool = False) -> ShardedModel[S]:
         """The starting model, wrapped in a class that scores its tokens."""
@@ -168,29 +162,25 @@ class LearnerModels:
     def optimizers(self) -> dict[str, Optimizer]:
         """The optimizers whose state is saved, by the part of the state that they belong to."""
         found = {"policy": self.optimizer}
-        for part, holder in (
-            ("supervised", self.supervised),
-            ("critic", self.critic),
-            ("implicit", self.implicit_reward if "implicit" in self.initialized else None),
-        ):
-            if holder is not None:
-                found[part] = holder.optimizer
-        return found
+        if self.supervised is not None:
+            found["supervised"] = self.supervised.optimizer
+        copies = self.trained_copies().items()
+        return found | {n: copy.optimizer for n, copy in copies if n in self.initialized}
 
     def state_tensors(self) -> dict[str, Tensor]:
         """All tensors of the state by name, sharing their memory.
 
-        A reference or implicit reward model that has not copied the policy yet has none.
+        A model that has not copied the policy yet has none.
         """
         parts = {"policy": self.policy.state_tensors(), "optimizer": self.optimizer.state_tensors()}
         if self.supervised is not None:
             parts["supervised"] = self.supervised.optimizer.state_tensors()
         if self.reference is not None and "reference" in self.initialized:
             parts["reference"] = self.reference.state_tensors()
-        if self.critic is not None:
-            parts["critic"] = self.critic.state_tensors()
-        if self.implicit_reward is not None and "implicit" in self.initialized:
-            parts["implicit"] = self.implicit_reward.state_tensors()
+        for name, copy in self.trained_copies().items():
+            if name in self.initialized:
+                parts[f"{name}/model"] = copy.model.state_tensors()
+                parts[f"{name}/optimizer"] = copy.optimizer.state_tensors()
         return {
             f"{part}/{name}": tensor for part, own in parts.items() for name, tensor in own.items()
         }
@@ -223,18 +213,14 @@ class SupervisedUpdate:
         started = time.perf_counter()
         models = self._models
         metrics = MetricAccumulator(models.rank)
-        total = torch.zeros((), device=models.rank.device)
-        for micro in shard_microbatches(
-            with_loss_weights(sequences, "token_mean"),
-            models.packing,
-            models.model_adapter,
-            models.rank,
-        ):
+
+        def losses(micro: MicroBatch[TokenSequence]) -> Tensor:
+            logprobs: Tensor
             logprobs, entropy, hits = models.policy.module(micro.batch, 1.0)
-            loss = micro.loss(-logprobs)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() * micro.counts_in_metrics
             metrics.add({"token_accuracy": hits, "entropy": entropy}, micro.counts_in_metrics)
+            return -logprobs
+
+        total = models.batcher.backward(with_loss_weights(sequences, "token_mean"), losses)
         metrics.add_step(lr, *self.optimizer.step(lr, total))
         result = metrics.means()
         result["tokens"] = result.pop("count")

@@ -197,9 +197,8 @@ class _Simulation:
             if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
                 tensors[0].register_hook(end_phase)  # type: ignore[no-untyped-call]
 
-        for name, tower in module.named_modules():
-            if _is_tower(name, models.model_adapter):
-                tower.register_forward_hook(encoded)
+        for tower in module.towers():
+            tower.register_forward_hook(encoded)
         with tracker:
             scores = module(
                 batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0
@@ -257,11 +256,6 @@ class _Simulation:
         )
 
 
-def _is_tower(name: str, model_adapter: ModelAdapter) -> bool:
-    """True for the outermost modules of vision."""
-    return model_adapter.is_vision(name) and not model_adapter.is_vision(name.rpartition(".")[0])
-
-
 def _peak(tracker: FSDPMemTracker) -> dict[str, float]:
     """Bytes at the peak so far, without shards, by the fields of `RankMemory`."""
     (found,) = tracker.get_tracker_snapshot("peak").values()
@@ -283,7 +277,7 @@ def _static(models: LearnerModels, in_4_bits: bool) -> dict[str, float]:
     policy = models.policy
     state = policy.state_tensors()
     base = [n for n in state if in_4_bits and lora_adapters.is_base_weight(n)]
-    others = [m for m in (models.critic, models.implicit_reward) if m is not None]
+    others = [p for copy in models.trained_copies().values() for p in (copy.model, copy.optimizer)]
     trained = [p for p in policy.module.parameters() if p.requires_grad]
     reference = models.reference
     return {

@@ -62,90 +62,106 @@ def with_loss_weights(samples: Sequence[S], aggregate: str) -> list[tuple[S, flo
     ]
 
 
-def shard_microbatches(
-    samples: Sequence[tuple[S, float]], packing: Packing, model_adapter: ModelAdapter, rank: Rank
-) -> Iterator[MicroBatch[S]]:
-    """This rank's micro-batches of samples that every rank has.
+@dataclass(slots=True, kw_only=True, frozen=True)
+class MicroBatcher:
+    """Divides samples into micro-batches, and these among the ranks."""
 
-    All ranks make the same number of passes, as they synchronize in each, and the micro-batches of
-    a pass cost about the same; see `pack_for_ranks`. A rank with nothing left repeats the last,
-    cheapest micro-batch and counts it as 0. Ranks that share rows make the same passes.
+    packing: Packing
+    """How samples are laid out."""
+    model_adapter: ModelAdapter
+    rank: Rank
 
-    Args:
-        samples: with their loss weights; the same on every rank.
-        packing: how they are laid out.
-        model_adapter: adapter of the model family.
-        rank: process group and device of this rank.
-    """
-    prepared = _prepare(samples, packing, model_adapter, rank)
-    if rank.device.type == "cpu":  # preparing would compete with computing for the cores
-        yield from prepared
-        return
-    for micro in prefetch(prepared):
-        yield replace(micro, batch=collate.upload(micro.batch, rank.device))
+    def shard(self, samples: Sequence[tuple[S, float]]) -> Iterator[MicroBatch[S]]:
+        """This rank's micro-batches of samples that every rank has.
 
+        All ranks make the same number of passes, as they synchronize in each, and the micro-batches
+        of a pass cost about the same; see `pack_for_ranks`. A rank with nothing left repeats the
+        last, cheapest micro-batch and counts it as 0. Ranks that share rows make the same passes.
 
-def _prepare(
-    samples: Sequence[tuple[S, float]], packing: Packing, model_adapter: ModelAdapter, rank: Rank
-) -> Iterator[MicroBatch[S]]:
-    """The micro-batches in memory that the rank's device can read."""
-    plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
-    packed = pack_for_ranks(plain, packing, model_adapter.image_token_id, rank.groups)
-    for start in range(0, len(packed), rank.groups):
-        mine = start + rank.group
-        is_real = 1.0 if mine < len(packed) else 0.0
-        rows = packed[min(mine, len(packed) - 1)]
-        indices = collate.sequence_order(rows)
-        batch = collate.build_batch(plain, rows, model_adapter, weights=weights)
-        yield MicroBatch(
-            batch=batch if rank.device.type == "cpu" else collate.pin(batch, rank.device),
-            indices=indices,
-            samples=[plain[index] for index in indices],
-            is_real=is_real,
-            counts_in_metrics=is_real if rank.is_group_leader else 0.0,
+        Args:
+            samples: with their loss weights; the same on every rank.
+        """
+        prepared, device = self._prepare(samples), self.rank.device
+        if device.type == "cpu":  # preparing would compete with computing for the cores
+            yield from prepared
+            return
+        for micro in prefetch(prepared):
+            yield replace(micro, batch=collate.upload(micro.batch, device))
+
+    def _prepare(self, samples: Sequence[tuple[S, float]]) -> Iterator[MicroBatch[S]]:
+        """The micro-batches in memory that the rank's device can read."""
+        rank, adapter = self.rank, self.model_adapter
+        plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
+        packed = pack_for_ranks(plain, self.packing, adapter.image_token_id, rank.groups)
+        for start in range(0, len(packed), rank.groups):
+            mine = start + rank.group
+            is_real = 1.0 if mine < len(packed) else 0.0
+            rows = packed[min(mine, len(packed) - 1)]
+            indices = collate.sequence_order(rows)
+            batch = collate.build_batch(plain, rows, adapter, weights=weights)
+            yield MicroBatch(
+                batch=batch if rank.device.type == "cpu" else collate.pin(batch, rank.device),
+                indices=indices,
+                samples=[plain[index] for index in indices],
+                is_real=is_real,
+                counts_in_metrics=is_real if rank.is_group_leader else 0.0,
+            )
+
+    def backward(
+        self,
+        samples: Sequence[tuple[S, float]],
+        token_losses: Callable[[MicroBatch[S]], Tensor],
+    ) -> Tensor:
+        """Add the gradient of the loss, in a forward and a backward pass per micro-batch.
+
+        Args:
+            samples: see `shard`.
+            token_losses: [N] the losses of a micro-batch's sampled tokens.
+
+        Returns:
+            This rank's part of the loss.
+        """
+        total = torch.zeros((), device=self.rank.device)
+        for micro in self.shard(samples):
+            loss = micro.loss(token_losses(micro))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach() * micro.counts_in_metrics
+        return total
+
+    def score(
+        self,
+        forward: Callable[[Batch], tuple[Tensor, Tensor | None]],
+        sequences: Sequence[TokenSequence],
+    ) -> tuple[list[tuple[float, ...]], list[float]]:
+        """Compute one number per sampled token and, optionally, one per sequence.
+
+        A collective call; every rank computes its micro-batches and gets all results.
+
+        Args:
+            forward: [N] numbers of a batch's sampled tokens, and [S] of its sequences or None;
+                without gradient.
+            sequences: S, the same on every rank, each with n sampled tokens.
+
+        Returns:
+            [S][n], and [S].
+        """
+        device = self.rank.device
+        counts = [sequence.num_sampled for sequence in sequences]
+        offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
+        tokens = torch.zeros(offsets[-1], device=device)
+        totals = torch.zeros(len(sequences), device=device)
+        for micro in self.shard(with_loss_weights(sequences, "token_sum")):
+            per_token, per_sequence = forward(micro.batch)
+            at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
+            tokens[at.to(device)] += per_token * micro.counts_in_metrics
+            if per_sequence is not None:
+                index = torch.tensor(micro.indices, device=device)
+                totals[index] += per_sequence * micro.counts_in_metrics
+        values = self.rank.sum(tokens).tolist()
+        return (
+            [tuple(values[begin:end]) for begin, end in pairwise(offsets)],
+            self.rank.sum(totals).tolist(),
         )
-
-
-def score_per_token(
-    forward: Callable[[Batch], tuple[Tensor, Tensor | None]],
-    sequences: Sequence[TokenSequence],
-    packing: Packing,
-    model_adapter: ModelAdapter,
-    rank: Rank,
-) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Compute one number per sampled token and, optionally, one per sequence.
-
-    A collective call; every rank computes its micro-batches and gets all results.
-
-    Args:
-        forward: [N] numbers of a batch's sampled tokens, and [S] of its sequences or None; without
-            gradient.
-        sequences: S, the same on every rank, each with n sampled tokens.
-        packing: how they are laid out.
-        model_adapter: adapter of the model family.
-        rank: process group and device of this rank.
-
-    Returns:
-        [S][n], and [S].
-    """
-    counts = [sequence.num_sampled for sequence in sequences]
-    offsets = torch.tensor([0, *counts]).cumsum(0).tolist()
-    tokens = torch.zeros(offsets[-1], device=rank.device)
-    totals = torch.zeros(len(sequences), device=rank.device)
-    for micro in shard_microbatches(
-        with_loss_weights(sequences, "token_sum"), packing, model_adapter, rank
-    ):
-        per_token, per_sequence = forward(micro.batch)
-        at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
-        tokens[at.to(rank.device)] += per_token * micro.counts_in_metrics
-        if per_sequence is not None:
-            index = torch.tensor(micro.indices, device=rank.device)
-            totals[index] += per_sequence * micro.counts_in_metrics
-    values = rank.sum(tokens).tolist()
-    return (
-        [tuple(values[begin:end]) for begin, end in pairwise(offsets)],
-        rank.sum(totals).tolist(),
-    )
 
 
 def single_batch(

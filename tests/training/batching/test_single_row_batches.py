@@ -128,10 +128,11 @@ def test_a_learner_without_masks_learns_the_same_from_one_row(
     items = items_of(model_adapter)
     plain, lengths = make_learner(config), make_learner(config)
     lengths._policy.module.policy.config.get_text_config()._attn_implementation = by_lengths
-    lengths._packing = replace(
-        lengths._packing, attention_masks=lengths._policy.module.supports_masks
+    packing = replace(
+        lengths._batcher.packing, attention_masks=lengths._policy.module.supports_masks
     )
-    assert [len(rows) for rows in pack_micro_batches(items, lengths._packing, None)] == [1]
+    lengths._batcher = replace(lengths._batcher, packing=packing)
+    assert [len(rows) for rows in pack_micro_batches(items, packing, None)] == [1]
     for _ in range(3):
         expected, found = plain.update(items), lengths.update(items)
         for name in ("loss", "grad_norm", "entropy", "approx_kl", "mismatch_k1", "tokens_computed"):

@@ -142,7 +142,7 @@ def test_a_learner_scores_with_flex_attention_as_with_sdpa(make_learner, config,
     for attention in ("sdpa", "flex"):
         config.model.attention = attention
         learner = make_learner(config)
-        layouts = pack_micro_batches(items, learner._packing, model_adapter.image_token_id)
+        layouts = pack_micro_batches(items, learner._batcher.packing, model_adapter.image_token_id)
         assert attention == "sdpa" or [len(rows) for rows in layouts] == [1]
         scores[attention] = learner._logprobs(learner._policy, items)
     for found, expected in zip(scores["flex"], scores["sdpa"], strict=True):

@@ -36,7 +36,7 @@ def on_policy(learner, items, temperature=1.0):
     """The samples as if the learner itself had drawn them."""
     result = []
     for item in items:
-        batch = single_batch([item], learner._model_adapter)
+        batch = single_batch([item], learner._models.model_adapter)
         with torch.no_grad():
             found = learner._policy.module(batch, temperature).logprobs
         result.append(with_logprobs(item, found.tolist()))
@@ -215,10 +215,11 @@ def test_the_last_token_of_a_reply_is_a_target_but_not_an_input(
     items = [sample(model_adapter, k, reply=3 + k % 2, pictures=k % 2) for k in range(4)]
     items.append(changed(items[0], token_ids=(*items[0].token_ids[:-1], 40)))  # alike but for it
     learner, whole_samples = make_learner(config), make_learner(config)
-    whole_samples._packing = changed(learner._packing, read_last_tokens=True)
+    packing = changed(learner._batcher.packing, read_last_tokens=True)
+    whole_samples._batcher = changed(learner._batcher, packing=packing)
     read = []
     for one in (learner, whole_samples):
-        parts = pack_micro_batches(items, one._packing, model_adapter.image_token_id)
+        parts = pack_micro_batches(items, one._batcher.packing, model_adapter.image_token_id)
         read.append(sum(tree.length for rows in parts for row in rows for tree in row))
     assert read == [read[1] - len(items), read[1]]
     apart, together = learner.update(items), whole_samples.update(items)

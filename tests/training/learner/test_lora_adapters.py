@@ -104,7 +104,7 @@ def test_loaded_weights_replace_the_base_and_reset_the_adapters(
     expected = learner.weights()
     if lora.model.lora.base == "nf4":
         for name in lora_adapters.target_layers(
-            load_on_meta(learner._models._folder), learner._model_adapter, lora.model.lora
+            load_on_meta(learner._models._folder), learner._models.model_adapter, lora.model.lora
         ):
             expected[f"{name}.weight"] = qlora.quantize_roundtrip(expected[f"{name}.weight"])
     for name, tensor in other.weights().items():

@@ -17,7 +17,7 @@ from agentrl.config import ImportanceConfig, KLConfig, algorithm_config
 from agentrl.extension_points import LOSS
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.batching.packing import Packing
-from agentrl.training.learner.micro_batches import loss_weights, shard_microbatches
+from agentrl.training.learner.micro_batches import MicroBatcher, loss_weights
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.types import TrainingSample
 
@@ -85,7 +85,8 @@ def learned(items, config, packing, ranks=1):
             root_mesh=None,
             owner=False,
         )
-        for part in shard_microbatches(weighed, packing, KIT, rank):
+        batcher = MicroBatcher(packing=packing, model_adapter=KIT, rank=rank)
+        for part in batcher.shard(weighed):
             batch = part.batch
             logprobs = odds.log_softmax(-1)[batch.targets]
             inputs, turns = token_targets(part.samples), batch.turns
