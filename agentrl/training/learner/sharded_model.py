@@ -65,10 +65,10 @@ class ShardedModel(Generic[S]):
         frozen: bool = False,
         opened: ModelOpener = open_model,
     ) -> None:
-        self._folder, self._adapter = folder, model_adapter
-        self._rank = rank
+        self._folder, self._rank = folder, rank
         self._checked = train.check_weights
-        self._dtype: torch.dtype = getattr(torch, config.dtype)
+        self.dtype: torch.dtype = getattr(torch, config.dtype)
+        """Of published weights."""
         self._lora = None if frozen or not config.lora.rank else config.lora
         # Loaded in the compute dtype, which decides whether flash-attn is used; master weights are
         # converted below.
@@ -77,11 +77,6 @@ class ShardedModel(Generic[S]):
             attention = "sdpa"
         policy, stored = opened(folder, dtype=config.dtype, attention=attention)
         model_adapter.prepare(policy)
-        uses_blocks = flex_attention.prepare(
-            policy, config.attention, rank.device, shares_prefixes=train.share_prefixes
-        )
-        if rank.slice is not None:
-            sequence_parallel.prepare(policy, rank.slice.count)
         policy.requires_grad_(not frozen)
         if config.freeze_vision:
             for name, parameter in policy.named_parameters():
@@ -90,25 +85,11 @@ class ShardedModel(Generic[S]):
         if self._lora is not None:
             lora_adapters.insert(policy, model_adapter, self._lora, seed)
         self.module = wrap(policy, model_adapter)
-        self.module.slice, self.module.uses_blocks = rank.slice, uses_blocks
+        self._prepare_attention(config.attention, train)
         loaded = {n: p.dtype for n, p in self.module.named_parameters(remove_duplicate=False)}
-        master_dtype: torch.dtype = getattr(torch, train.master_dtype)
-        for parameter in self.module.parameters():
-            if parameter.requires_grad:
-                parameter.data = parameter.data.to(master_dtype)
-        checkpointing = train.gradient_checkpointing and not frozen
-        self.module.train(checkpointing)
-        if checkpointing:
-            policy.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
-            # Only reentrant checkpointing needs inputs with gradients, and with them a frozen
-            # vision tower would keep activations and run backward.
-            policy.disable_input_require_grads()  # type: ignore[operator]
-            if train.activation_offload and rank.device.type != "cpu":
-                activation_offload.enable(policy)
+        self._prepare_training(train, recompute=train.gradient_checkpointing and not frozen)
         self.attention_break_even = self.module.attention_break_even()
         self.image_token_cost = self.module.image_token_cost()
-        if train.compile:
-            _compile_layers(self.module)
         quantized = self._lora is not None and self._lora.base == "nf4"
         self._quantized = qlora.layers(self.module) if quantized else {}
         model_parallel.prepare(policy, model_adapter, rank.tensor_mesh, rank.expert_mesh)
@@ -117,7 +98,7 @@ class ShardedModel(Generic[S]):
             self.module.layers(),
             self.module.parts(),
             rank,
-            self._dtype,
+            self.dtype,
             replicated=[self.module.get_parameter(name) for name in self._quantized],
             offload=train.offload,
         )
@@ -130,17 +111,42 @@ class ShardedModel(Generic[S]):
         empty unless `train.master_dtype` is `bfloat16`. See `compact_adamw.join`."""
         self._read(stored, loaded)
 
+    def _prepare_attention(self, attention: str, train: TrainConfig) -> None:
+        """Choose the decoder's attention: in blocks, or over slices of rows, or the model's own."""
+        self.module.uses_blocks = flex_attention.prepare(
+            self.module.policy,
+            attention,
+            self._rank.device,
+            shares_prefixes=train.share_prefixes,
+        )
+        self.module.slice = self._rank.slice
+        if self._rank.slice is not None:
+            sequence_parallel.prepare(self.module.policy, self._rank.slice.count)
+
+    def _prepare_training(self, train: TrainConfig, *, recompute: bool) -> None:
+        """Set the dtype of trained weights, gradient checkpointing and compilation."""
+        master_dtype: torch.dtype = getattr(torch, train.master_dtype)
+        for parameter in self.module.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(master_dtype)
+        self.module.train(recompute)
+        if recompute:
+            policy = self.module.policy
+            policy.gradient_checkpointing_enable({"use_reentrant": False})
+            # Only reentrant checkpointing needs inputs with gradients, and with them a frozen
+            # vision tower would keep activations and run backward.
+            policy.disable_input_require_grads()
+            if train.activation_offload and self._rank.device.type != "cpu":
+                activation_offload.enable(policy)
+        if train.compile:
+            _compile_layers(self.module)
+
     @torch.no_grad()
     def forward_only(self, *args: Any) -> Any:
         """A forward pass without gradient, after which the model is sharded as before."""
         found = self.module(*args)
         reshard(self.module)
         return found
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of published weights."""
-        return self._dtype
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights that `iter_full_weights` yields, by name."""
@@ -156,12 +162,12 @@ class ShardedModel(Generic[S]):
         A collective call: every rank must exhaust the iterator.
         """
         for plain, parts in self._with_adapters():
-            yield plain, self._merged(parts, self._dtype)
+            yield plain, self._merged(parts, self.dtype)
 
     def _iter_base_weights(self) -> Iterator[tuple[str, Tensor]]:
         """The full weights without their adapters; otherwise as `iter_full_weights`."""
         for plain, parts in self._with_adapters():
-            yield plain, self._full(next(iter(parts.values())), self._dtype)
+            yield plain, self._full(next(iter(parts.values())), self.dtype)
 
     def _with_adapters(self) -> Iterator[tuple[str, dict[str, nn.Parameter]]]:
         """Each weight's name without adapters; the weight, and its adapter's if it has one."""
@@ -203,7 +209,7 @@ class ShardedModel(Generic[S]):
     def _layout(self) -> dict[str, Tensor]:
         """The published weights on the meta device, by name."""
         return {
-            name: torch.empty(shape, dtype=self._dtype, device="meta")
+            name: torch.empty(shape, dtype=self.dtype, device="meta")
             for name, shape in self.shapes().items()
         }
 

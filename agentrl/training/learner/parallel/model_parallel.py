@@ -20,8 +20,8 @@ from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 
 _LAYER = ".layers.*."
-_SHARED_NORMS = "replicated_with_grad_allreduce"
-"""Of norms of single heads: each rank computes the gradient of its own heads."""
+_HEAD_NORMS = "replicated_with_grad_allreduce"
+"""Style of norms of single heads: all ranks have them, and each adds the gradient of its heads."""
 
 
 def prepare(
@@ -79,18 +79,19 @@ def check(policy: nn.Module, model_adapter: ModelAdapter, tensor: int, experts: 
     settings = model.config.get_text_config()
     family = f"models of the family {settings.model_type!r}"
     if experts > 1:
-        if "ep_dispatch_experts" not in model.ep_plan.values():  # others need the same rows
+        # Without this style, ranks that share experts would have to compute the same rows.
+        if "ep_dispatch_experts" not in model.ep_plan.values():
             raise ConfigError(
                 f"train.expert_parallel={experts}: transformers has no plan for the experts of "
                 f"{family}; set train.expert_parallel=1"
             )
-        # Some families name it otherwise.
+        # Mixtral is one of the families with the other name.
         count = getattr(settings, "num_experts", None) or settings.num_local_experts
         _check_divides("train.expert_parallel", experts, count, "experts")
     if tensor == 1:
         return
     plan = _tensor_plan(policy, model_adapter)
-    # Styles of single parameters: those of experts.
+    # Plans that name single parameters divide the matrices of experts, which `_apply` does not.
     if not plan or plan.keys() & {_kind(name) for name, _ in policy.named_parameters()}:
         raise ConfigError(
             f"train.tensor_parallel={tensor}: transformers has no plan for {family}; set "
@@ -127,7 +128,7 @@ def _tensor_plan(policy: nn.Module, model_adapter: ModelAdapter) -> dict[str, st
         # transformers 5.19 leaves them out for Qwen3-VL-MoE.
         for norm in ("q_norm", "k_norm"):
             if (found := name.removesuffix("q_proj") + norm) in names:
-                plan.setdefault(found, _SHARED_NORMS)
+                plan.setdefault(found, _HEAD_NORMS)
     return plan
 
 

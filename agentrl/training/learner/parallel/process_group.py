@@ -45,24 +45,24 @@ class Rank:
         return 1 if self.tensor_mesh is None else self.tensor_mesh.size()
 
     @property
-    def _sharing(self) -> int:
+    def _group_size(self) -> int:
         """Number of ranks that work on the same rows."""
         return self.slice.count if self.slice else self.tensor
 
     @property
     def group(self) -> int:
         """Index of its group: the ranks that work on the same rows."""
-        return self.number // self._sharing
+        return self.number // self._group_size
 
     @property
     def groups(self) -> int:
         """Number of groups, each with its own rows."""
-        return self.world_size // self._sharing
+        return self.world_size // self._group_size
 
     @property
     def is_group_leader(self) -> bool:
         """True on one rank of each group, which counts what all of its ranks computed."""
-        return self.number % self._sharing == 0
+        return self.number % self._group_size == 0
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place."""

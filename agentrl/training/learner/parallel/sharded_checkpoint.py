@@ -61,10 +61,16 @@ def _is_dtype(name: str) -> bool:
 
 
 class _Reader(FileSystemReader):
-    """torch's reader with a restricted unpickler."""
+    """torch's reader with a restricted unpickler; `known` metadata are not read again."""
+
+    def __init__(self, folder: Path, known: Metadata | None = None) -> None:
+        super().__init__(folder)
+        self._known = known
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The metadata of all ranks."""
+        if self._known is not None:
+            return self._known
         with (Path(self.path) / ".metadata").open("rb") as file:
             found = _Unpickler(file).load()
         if not isinstance(found, Metadata):
@@ -72,18 +78,6 @@ class _Reader(FileSystemReader):
         found.storage_meta = StorageMeta()
         found.storage_meta.load_id = self.load_id
         return found
-
-
-class _KnownReader(FileSystemReader):
-    """A reader of a folder whose metadata have been read."""
-
-    def __init__(self, folder: Path, metadata: Metadata) -> None:
-        super().__init__(folder)
-        self._known = metadata
-
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The metadata of all ranks."""
-        return self._known
 
 
 class _Files(FileSystem):
@@ -267,7 +261,7 @@ class TensorReader:
             f"{self._prefix}{name}": torch.empty_like(self.layout[name], device="cpu")
             for name in names
         }
-        reader = _KnownReader(self._folder, self._metadata)
+        reader = _Reader(self._folder, self._metadata)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that no process group is initialized

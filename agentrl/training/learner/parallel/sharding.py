@@ -50,33 +50,33 @@ def shard(
         offload: whether shards stay in CPU memory.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    away = CPUOffloadPolicy() if offload and rank.device.type != "cpu" else OffloadPolicy()
-    here = {*replicated}
-    large = sum(p.numel() for p in root.parameters() if p not in here) >= _LAYERWISE
+    offloads = offload and rank.device.type != "cpu"
+    ignored = {*replicated}
+    large = sum(p.numel() for p in root.parameters() if p not in ignored) >= _LAYERWISE
     blocks = [*layers] if large or rank.tensor_mesh is not None else []
     modules = [*blocks, *(parts if large else ()), root]
     experts = {m for m in root.modules() if _on(rank.expert_mesh, m.parameters(recurse=False))}
     for module in (*experts, *modules):
-        is_shared = module not in experts and module not in blocks
+        is_divided = module in experts or module in blocks
         layer_mesh = rank.expert_shards if module in experts else rank.mesh
         wrapped = fully_shard(
             module,
-            mesh=rank.root_mesh if is_shared else layer_mesh,
+            mesh=layer_mesh if is_divided else rank.root_mesh,
             mp_policy=policy if dtype != torch.float32 else MixedPrecisionPolicy(),
-            offload_policy=away,
-            ignored_params=here,
+            offload_policy=CPUOffloadPolicy() if offloads else OffloadPolicy(),
+            ignored_params=ignored,
             # On a single rank this frees copies in the compute dtype.
             reshard_after_forward=module is not root,
         )
         # Losses are already weighted over the global batch: gradients are summed, not averaged,
         # except over the ranks of a tensor-parallel group, which compute the same ones.
-        wrapped.set_gradient_divide_factor(float(rank.tensor) if is_shared else 1.0)
+        wrapped.set_gradient_divide_factor(1.0 if is_divided else float(rank.tensor))
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
     device = "cpu" if offload else rank.device
-    left = {id(parameter) for parameter in here}
+    ids = {id(parameter) for parameter in ignored}
     root._apply(  # type: ignore[no-untyped-call]
-        lambda t: torch.empty_like(t, device=device) if t.is_meta and id(t) not in left else t
+        lambda t: torch.empty_like(t, device=device) if t.is_meta and id(t) not in ids else t
     )
     # The first gather may move the shards to padded storage; later ones leave them in place.
     root.unshard()  # type: ignore[operator]
