@@ -78,15 +78,27 @@ def with_logprobs(item: TrainingSample, logprobs: Sequence[float]) -> TrainingSa
 
 
 def with_scores(learner: Learner, items: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """The same samples, with the log-probabilities that the algorithm requires."""
-    return [
-        replace(
-            item,
-            old_logprobs=scores.old_logprobs or item.logprobs,
-            reference_logprobs=scores.reference_logprobs,
+    """The same samples, scored by the models that the algorithm requires.
+
+    Returns exceed the critic's values by the advantages, and the gradient of the implicit reward is
+    the first advantage.
+    """
+    found = []
+    for item, scores in zip(items, learner.score_tokens(items), strict=True):
+        returns = None
+        if scores.values is not None:
+            returns = tuple(v + a for v, a in zip(scores.values, item.advantages, strict=True))
+        found.append(
+            replace(
+                item,
+                old_logprobs=scores.old_logprobs or item.logprobs,
+                reference_logprobs=scores.reference_logprobs,
+                values=scores.values,
+                returns=returns,
+                bce_gradient=None if scores.implicit_logprobs is None else item.advantages[0],
+            )
         )
-        for item, scores in zip(items, learner.score_tokens(items), strict=True)
-    ]
+    return found
 
 
 def step_samples(

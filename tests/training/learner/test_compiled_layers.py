@@ -1,11 +1,19 @@
 """Compiled layers learn what plain ones do, and are not compiled again for every row length."""
 
+import json
+from functools import partial
+
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
+from agentrl.policies.models import adapter_for
 from agentrl.training import preflight
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.parallel import sharding
+from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
 
 
@@ -40,6 +48,41 @@ def test_a_learner_with_compiled_layers_learns_the_same_without_compiling_each_l
         graphs.append(counters["stats"]["unique_graphs"])
     assert not counters["graph_break"]
     assert graphs[1] == graphs[-1] > 0, graphs
+
+
+def compiled_rank(config, folder, out, rank):
+    """One of two ranks that gather each layer apart, as of a large model."""
+    sharding._LAYERWISE = 0
+    # Traced and differentiated alike, but no code is generated, which takes most of the time.
+    torch.compile = partial(torch.compile, backend="aot_eager")
+    learner = Learner(config, folder, rank, 2, f"file://{out / 'meet'}")
+    layers, sharded = list(learner._policy.module.layers()), []
+    for layer, other in (layers, layers[::-1]):
+        layer.register_forward_pre_hook(
+            lambda *_, mlp=other.mlp: sharded.append(isinstance(mlp.gate_proj.weight, DTensor))
+        )
+    metrics = [learner.update(items) for items in steps(adapter_for(folder))]
+    learner.close()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert sharded
+    assert all(sharded), "a layer was gathered while the other one ran"
+    (out / f"{rank}.json").write_text(json.dumps(metrics))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_two_ranks_that_gather_compiled_layers_apart_learn_what_one_without_does(
+    make_learner, config, model_adapter, tiny_vlm, tmp_path
+):
+    plain = make_learner(config)
+    expected = [plain.update(items) for items in steps(model_adapter)]
+    config.train.compile = True
+    run_ranks(2, compiled_rank, config, tiny_vlm, tmp_path)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        for step, one_rank in zip(found, expected, strict=True):
+            del step["seconds"]
+            assert step == pytest.approx({n: one_rank[n] for n in step}, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize(

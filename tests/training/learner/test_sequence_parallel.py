@@ -48,7 +48,7 @@ FAMILIES = ("qwen2_vl", "qwen3_vl", "text")
 EPISODES = (*ALGORITHMS, *MODELS, *LAYOUTS)
 
 
-def settings(name: str, world: int, sharing: int) -> Config:
+def settings(name: str, world: int, sharing: int, replicas: int = 1) -> Config:
     config = Config(
         algorithm=algorithm_config(
             **({"name": name, **ALGORITHMS[name]} if name in ALGORITHMS else {"name": "grpo"})
@@ -58,6 +58,7 @@ def settings(name: str, world: int, sharing: int) -> Config:
     config.optim.lr, config.optim.grad_clip = 1e-4, 100.0
     config.rollout.max_new_tokens, config.train.micro_batch_tokens = 8, 110
     config.train.ranks, config.train.sequence_parallel = world, sharing
+    config.train.replicas = replicas
     for key, value in LAYOUTS.get(name, {}).items():
         setattr(config.train, key, value)
     return config
@@ -132,9 +133,9 @@ def scored(folder, open_learner):
     return found
 
 
-def opener(made, rank=0, world=1, sharing=1, meet=None):
+def opener(made, rank=0, world=1, sharing=1, meet=None, replicas=1):
     def open_learner(name, folder):
-        config = settings(name, world, sharing)
+        config = settings(name, world, sharing, replicas)
         where = None if meet is None else f"file://{meet}-{len(made)}"
         made.append(Learner(config, folder, rank, world, where))
         return config, made[-1]
@@ -163,10 +164,15 @@ def everything(folders: dict[str, Path], out: Path, rank: int) -> None:
 
 
 def four(folder: Path, out: Path, rank: int) -> None:
-    """One of four ranks: two share each row."""
-    found, learner = episodes("ppo", folder, opener([], rank, 4, 2, out / "ppo"))
-    learner.close()
-    (out / f"{rank}.json").write_text(json.dumps(found))
+    """One of four ranks: two share each row, with one copy of the weights and with two."""
+    results, made = [], list[Learner]()
+    for replicas in (1, 2):
+        open_learner = opener(made, rank, 4, 2, out / "ppo", replicas)
+        found, learner = episodes("ppo", folder, open_learner)
+        assert learner._rank.mesh.shape == {1: (4,), 2: (2, 2)}[replicas]
+        learner.close()
+        results.append(found)
+    (out / f"{rank}.json").write_text(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
@@ -264,11 +270,12 @@ def test_ranks_with_flex_attention_score_what_one_does_with_sdpa(two, folders):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_each_group_of_ranks_shares_its_own_rows(folders, tmp_path):
+def test_each_group_of_ranks_shares_its_own_rows_with_and_without_replicas(folders, tmp_path):
     run_ranks(4, four, folders["tiny"], tmp_path)
     expected = one(episodes, "ppo", folders["tiny"])
     for rank in range(4):
-        assert_same(json.loads((tmp_path / f"{rank}.json").read_text()), expected)
+        for found in json.loads((tmp_path / f"{rank}.json").read_text()):
+            assert_same(found, expected)
 
 
 @pytest.mark.parametrize(

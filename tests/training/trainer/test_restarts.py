@@ -116,9 +116,11 @@ def kill_a_rank(process, run):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_job_goes_on_after_one_of_two_ranks_was_killed(tmp_path):
-    command = [sys.executable, "-m", "agentrl", "train", EXAMPLE, *QUICK, "checkpoint.every=4"]
-    command += ["rollout.launcher=ray", "train.ranks=2", "train.steps=4"]
+def test_job_goes_on_after_one_of_two_tensor_parallel_ranks_was_killed_and_then_with_one(tmp_path):
+    agentrl = [sys.executable, "-m", "agentrl", "train"]
+    command = [*agentrl, EXAMPLE, *QUICK, "checkpoint.every=4", "rollout.launcher=ray"]
+    command += ["train.ranks=2", "train.tensor_parallel=2", "train.steps=4"]
+    command.append("algorithm.entropy_coefficient=0.1")  # as equal rewards have no gradient
     command += [f"run.dir={tmp_path}", "run.name=killed"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     run = tmp_path / "killed"
@@ -134,8 +136,17 @@ def test_job_goes_on_after_one_of_two_ranks_was_killed(tmp_path):
     assert (summary["restarts"], summary["steps"]) == (1, 4)
     (restart,) = json.loads((run / "state.json").read_text())["restarts"]
     assert restart["resumed_from"] == 0
+    alone = ["train.ranks=1", "train.tensor_parallel=1", "rollout.launcher=local", "train.steps=5"]
+    done = subprocess.run(
+        [*agentrl, "--resume", run, *alone], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [one["step"] for one in lines if one["stage"] == "reinforcement"] == [1, 2, 3, 4]
+    steps = [one for one in lines if one["stage"] == "reinforcement"]
+    assert [one["step"] for one in steps] == [1, 2, 3, 4, 5]
+    assert all(one["learner/grad_norm"] > 0 for one in steps)
+    # The engine has the weights of both ranks.
+    assert all(one["learner/mismatch_max"] < 1e-4 for one in steps)
 
 
 @needs_seccomp
