@@ -183,13 +183,13 @@ def serials_in(tree: Mapping[str, Any]) -> list[str]:
     return found
 
 
-async def await_result(reference: Any, who: str, deadline_s: float) -> Any:
+async def await_result(reference: Any, who: str, deadline_s: float | None) -> Any:
     """Wait for the result of a call to an actor.
 
     Args:
         reference: object reference of the call.
         who: the actor's name in messages.
-        deadline_s: for the result.
+        deadline_s: for the result; None waits as long as the actor lives.
 
     Raises:
         WorkerLost: the actor died, or did not answer in time.

@@ -138,31 +138,31 @@ class Reservation:
         planned = {one.id for one in self.layout.nodes}  # several nodes may share an address
         return next((one for one in found.values() if one.id not in planned), None)
 
-    def add(self, node: Node) -> None:
-        """Let a node that has come back take part in `share`."""
-        if self._files is not None:
-            self._files.add(node)
-
-    def move_engine(self, number: int, node: Node) -> Slot:
-        """Give an engine whose process or node has died its place on a node of the cluster.
+    def readmit(self, old: Node, node: Node) -> None:
+        """Give the engines and phones of a node that has come back their places there.
 
         Args:
-            number: of the engine in the layout.
+            old: the node as it is in the layout, or was before another call.
             node: as `find_again` returns it.
 
         Raises:
             ClusterError: the node's GPUs are in use.
         """
-        old = self.layout.engines[number]
-        if old.node.id == node.id:
-            return old
-        slot = replace(old, node=node)
-        if slot.gpus:
-            self._users[slot] = 1
-            self._reserve([slot])
-        engines = [slot if k == number else one for k, one in enumerate(self.layout.engines)]
-        self.layout = replace(self.layout, engines=tuple(engines))
-        return slot
+        if self._files is not None:
+            self._files.add(node)
+        layout = self.layout
+        if node.id == old.id or old not in layout.nodes:
+            return
+        slots = {slot: replace(slot, node=node) for slot in layout.engines if slot.node == old}
+        if with_gpus := [slot for slot in slots.values() if slot.gpus]:
+            self._users |= Counter(with_gpus)
+            self._reserve(with_gpus)
+        self.layout = replace(
+            layout,
+            nodes=tuple(node if one == old else one for one in layout.nodes),
+            engines=tuple(slots.get(slot, slot) for slot in layout.engines),
+            phones=tuple(node if one == old else one for one in layout.phones),
+        )
 
     def options(self, slot: Slot) -> dict[str, Any]:
         """Options of the Ray actor that uses a slot of the layout."""

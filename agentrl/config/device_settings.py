@@ -48,8 +48,9 @@ class DevicesConfig:
     them, and each uses the serials of a list that are connected to it."""
     hosts: dict[str, Any] = field(default_factory=dict)
     """The nodes of the Ray cluster with phones, by address, hostname or id; without any, those with
-    engines. The value is the node's own source; null for its part of `devices.source`; or
-    `{source: ..., adb_port: ...}`. See docs/phones.md."""
+    engines. The value is the node's own source; null for its part of `devices.source`;
+    `{source: ..., adb_port: ...}`; or false to leave out a node that a file names. See
+    docs/phones.md."""
     adb_port: int | None = None
     """Port of the adb server; null for ANDROID_ADB_SERVER_PORT of the machine, or 5037."""
     driver: str = "adbutils"
@@ -93,6 +94,7 @@ class DevicesConfig:
     def __post_init__(self) -> None:
         if isinstance(self.source, tuple):  # from Python; YAML has lists only
             self.source = list(self.source)
+        self.hosts = {host: own for host, own in self.hosts.items() if own is not False}
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

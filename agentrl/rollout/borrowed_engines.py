@@ -1,6 +1,7 @@
 """Play with the engines of other processes."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ class BorrowedEngines(TokenEngine):
     """Engines of other workers, which also start them and load their weights.
 
     Only prompts and replies cross the network. A prompt goes to the engine with the fewest
-    unanswered prompts of this worker, and to another one if that dies.
+    unanswered prompts of this worker, and to another one if that dies. If all have died, it waits
+    for those that replace them.
 
     Args:
         actors: Ray handles of `RolloutActor`.
@@ -26,25 +28,26 @@ class BorrowedEngines(TokenEngine):
     def __init__(self, actors: Sequence[Any], deadline_s: float, start_deadline_s: float) -> None:
         super().__init__(EngineSettings(deadline_s=deadline_s, start_deadline_s=start_deadline_s))
         self._unanswered: dict[Any, int] = {}
+        self._changed = asyncio.Event()
         self.use(actors)
 
     def use(self, actors: Sequence[Any]) -> None:
         """Play with these engines from now on."""
         self._unanswered = {actor: self._unanswered.get(actor, 0) for actor in actors}
-
-    @property
-    def is_alive(self) -> bool:
-        """See Engine.is_alive."""
-        return bool(self._unanswered)
+        self._changed.set()
 
     async def start(self) -> None:
         """See Engine.start."""
-        start_s = self.settings.start_deadline_s
-        await asyncio.gather(*(self._call(a, start_s, "start_engine") for a in self._unanswered))
+        await asyncio.gather(*map(self._start, self._unanswered))
+
+    async def _start(self, actor: Any) -> None:
+        with contextlib.suppress(WorkerLost):  # it is being replaced
+            await self._call(actor, self.settings.start_deadline_s, "start_engine")
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """See TokenEngine.generate."""
-        while self._unanswered:
+        while True:
+            await self._wait_for_engines()
             actor = min(self._unanswered, key=self._unanswered.__getitem__)
             self._unanswered[actor] += 1
             try:
@@ -56,7 +59,15 @@ class BorrowedEngines(TokenEngine):
             finally:
                 if actor in self._unanswered:
                     self._unanswered[actor] -= 1
-        raise EngineError("all engines have died")
+
+    async def _wait_for_engines(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.start_deadline_s):
+                while not self._unanswered:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise EngineError("all engines have died, and none has been replaced") from None
 
     async def _call(self, actor: Any, deadline_s: float, method: str, *arguments: Any) -> Any:
         reference = actor.call.remote(method, *arguments)

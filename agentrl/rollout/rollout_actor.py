@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
-from agentrl.cluster.reservation import Reservation, SharedPath
+from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.errors import WorkerLost
 from agentrl.rollout.borrowed_engines import BorrowedEngines
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 CLOSE_S = 30.0
 """For an actor to close its engine and phones; then it is killed together with them."""
 _PHONE_POOL = "the shared phone pool"
+_WATCH_S = 1.0
+"""Between two looks whether an engine lives."""
 
 
 class RolloutActor:
@@ -34,6 +37,7 @@ class RolloutActor:
 
     Args:
         name: of its log.
+        plays: whether it plays, and does not only have an engine for others.
         job: the configuration.
         folder: see `RolloutWorker`.
         run: the run's folder.
@@ -46,6 +50,7 @@ class RolloutActor:
     def __init__(
         self,
         name: str,
+        plays: bool,
         job: JobOnNode,
         folder: Path | None,
         run: RecordedRun | None,
@@ -54,7 +59,7 @@ class RolloutActor:
         version: int = 0,
         engines: Sequence[Any] | None = None,
     ) -> None:
-        self._name = name
+        self._name, self._plays = name, plays
         self._run: OpenedRun | None = None
         settings, here = self._open(job, run)
         self._borrowed: BorrowedEngines | None = None
@@ -75,15 +80,26 @@ class RolloutActor:
             ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(job.tree))
         return job.open(), here
 
-    async def switch(
-        self, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
-    ) -> tuple[int, int]:
-        """See RolloutWorker.switch."""
-        return await self._rollouts.switch(*self._open(job, run), phones, job.digest)
+    async def start(self) -> tuple[int, int]:
+        """See RolloutWorker.start; no room if it does not play."""
+        return await self._rollouts.start() if self._plays else (0, 0)
 
-    def reopen(self, job: JobOnNode, run: RecordedRun | None) -> None:
-        """Log into another run from now on; other actors play it, with the engine of this one."""
-        self._open(job, run)
+    async def watch(self) -> None:
+        """Run as long as this process and its engine.
+
+        Raises:
+            WorkerLost: the engine has died.
+        """
+        while self._rollouts.engine is None or self._rollouts.engine.is_alive:
+            await asyncio.sleep(_WATCH_S)
+        raise WorkerLost("its engine died")
+
+    async def switch(
+        self, plays: bool, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
+    ) -> tuple[int, int]:
+        """See RolloutWorker.switch; no room if it does not play."""
+        self._plays, opened = plays, self._open(job, run)
+        return await self._rollouts.switch(*opened, phones, job.digest) if plays else (0, 0)
 
     async def borrow(self, engines: Sequence[Any]) -> None:
         """Play with the engines of these actors from now on."""
@@ -126,6 +142,7 @@ class ActorStarter:
         run: the run's folder; None records nothing.
         version: version of the weights in `folder`, in training steps.
         reservation: where the actors run.
+        owns_reservation: whether to release it at the end.
     """
 
     def __init__(
@@ -135,16 +152,23 @@ class ActorStarter:
         run: Path | None,
         version: int,
         reservation: Reservation,
+        *,
+        owns_reservation: bool = False,
     ) -> None:
-        self.reservation = reservation
-        self._config, self._folder, self._version = config, folder, version
+        self.reservation, self._owns_reservation = reservation, owns_reservation
+        self.config, self._folder, self._version = config, folder, version
         self._run_path = run
         self._run: RunOnNodes | None = None
         self._hosts: list[PhoneHost] = []
         self._is_apart = False
         self.phones: dict[str, SharedPhones] = {}
         """By node id; empty if the only actor has phones itself, or if none are needed."""
-        self._start_s = config.rollout.start_deadline_s
+        self._moving = asyncio.Lock()
+
+    @property
+    def start_s(self) -> float:
+        """Deadline for an actor to start, and for calls that may have to start its engine."""
+        return self.config.rollout.start_deadline_s
 
     async def open(self) -> None:
         """Prepare the nodes: the run's folder and the phones; see `find_phone_hosts`.
@@ -152,16 +176,15 @@ class ActorStarter:
         Raises:
             ConfigError: a phone cannot be reached.
         """
-        config, layout = self._config, self.reservation.layout
+        config, layout = self.config, self.reservation.layout
         self._run = await asyncio.to_thread(RunOnNodes, self._run_path, self.reservation)
         self._files = await asyncio.to_thread(JobFiles, config, self.reservation)
-        self._moving = asyncio.Lock()
         self._hosts, self._is_apart = [], False
         one_has_them = len(layout.engines) == 1 and not config.devices.hosts
         if one_has_them or env.find_env(config.env.id).app is None:
             return
         self._hosts = await asyncio.to_thread(
-            find_phone_hosts, config.devices, layout, self._start_s
+            find_phone_hosts, config.devices, layout, self.start_s
         )
         engines = {slot.node.id for slot in layout.engines}
         self._is_apart = {host.node.id for host in self._hosts} != engines
@@ -176,92 +199,66 @@ class ActorStarter:
         """The nodes with phones if they are not exactly those with engines."""
         return [host.node for host in self._hosts] if self._is_apart else []
 
-    async def share(self, path: Path, source: Node | None = None, *, keep: bool) -> SharedPath:
-        """See Reservation.share."""
-        return await asyncio.to_thread(self.reservation.share, path, source, keep=keep)
-
-    async def start(self, number: int) -> tuple[Any, tuple[int, int]]:
-        """Start the actor of an engine.
+    async def start(
+        self, number: int, engines: Sequence[Any] | None = None
+    ) -> tuple[Any, tuple[int, int]]:
+        """Start an actor.
 
         Args:
-            number: of the engine in the layout.
+            number: of the actor's engine in the layout, or of its node in `players`.
+            engines: actors with whose engines it plays; none if no model of this machine plays.
+                None for an actor with its own engine.
 
         Returns:
-            Its handle, and the result of `RolloutWorker.start`; no room if others play.
+            Its handle, and the result of `RolloutActor.start`.
 
         Raises:
             ConfigError: see RolloutWorker.start.
             ClusterError: it did not get the model.
             WorkerLost: it died, or did not start in time.
         """
-        assert self._run is not None, "it is open"
-        assert self._folder is not None, "an engine has a model"
-        slots, apart = self.reservation.layout.engines, self._is_apart
-        slot = slots[number]
-        folders = await self.share(self._folder, keep=True)
-        return await self._start(
-            self.reservation.options(slot), not apart,
-            f"{'engine' if apart else 'rollout'}{number}", self._files.on(slot.node),
-            folders.on(slot.node), self._run.on(slot.node), (number, len(slots)),
-            None if apart else self.phones.get(slot.node.id), self._version,
-        )  # fmt: skip
-
-    async def start_player(
-        self, number: int, engines: Sequence[Any]
-    ) -> tuple[Any, tuple[int, int]]:
-        """Start an actor that plays on a node with phones, with the engines of other actors.
-
-        Args:
-            number: of the node in `players`.
-            engines: their handles; none if no model of this machine plays.
-
-        Returns:
-            See `start`.
-
-        Raises:
-            ConfigError: see `start`.
-            ClusterError: see `start`.
-            WorkerLost: see `start`.
-        """
-        assert self._run is not None, "it is open"
-        nodes, folder = self.players, None
-        node = nodes[number]
-        if self._folder is not None:  # for the tokenizer and the sizes of images
-            folder = (
-                await asyncio.to_thread(
-                    self.reservation.share, self._folder, keep=True, without_weights=nodes
-                )
-            ).on(node)
-        return await self._start(
-            ray_cluster.on_node(node.id), True,
-            f"rollout{number}", self._files.on(node), folder, self._run.on(node),
-            (number, len(nodes)), self.phones[node.id], self._version,
-            None if folder is None else engines,
-        )  # fmt: skip
-
-    async def _start(
-        self, options: dict[str, Any], plays: bool, name: str, *arguments: Any
-    ) -> tuple[Any, tuple[int, int]]:
         import ray
 
-        calls = 1000 + self._config.rollout.concurrency
-        remote = ray.remote(RolloutActor).options(**options, max_concurrency=calls)
-        actor = remote.remote(name, *arguments)
+        slots, players, folder = self.reservation.layout.engines, self.players, None
+        node = slots[number].node if engines is None else players[number]
+        if self._folder is not None:
+            # For those with other engines, only the tokenizer and the sizes of images.
+            without_weights = None if engines is None else players
+            share = partial(self.reservation.share, keep=True, without_weights=without_weights)
+            folder = (await asyncio.to_thread(share, self._folder)).on(node)
+        plays, job, run, phones = self._on(node, plays=engines is not None or not players)
+        if engines is None:
+            options, count = self.reservation.options(slots[number]), len(slots)
+        else:
+            options, count = ray_cluster.on_node(node.id), len(players)
+        calls = 1000 + self.config.rollout.concurrency
+        name = f"{'rollout' if plays else 'engine'}{number}"
+        actor = ray.remote(RolloutActor).options(**options, max_concurrency=calls).remote(
+            name, plays, job, folder, run, (number, count), phones, self._version,
+            None if folder is None else engines,
+        )  # fmt: skip
         try:
-            call = actor.call.remote("start" if plays else "get_progress")
-            room = await ray_cluster.await_result(call, name, self._start_s)
+            room = await ray_cluster.await_result(actor.start.remote(), name, self.start_s)
         except BaseException:
             ray.kill(actor)
             raise
-        return actor, room if plays else (0, 0)
+        return actor, room
 
-    async def prepare(self, node: Node, old: Node, engine: int | None) -> None:
+    def switched(self, number: int) -> tuple[Any, ...]:
+        """The arguments of `RolloutActor.switch`, for the actor of an engine."""
+        return self._on(self.reservation.layout.engines[number].node, plays=not self.players)
+
+    def _on(self, node: Node, *, plays: bool) -> tuple[Any, ...]:
+        assert self._run is not None, "it is open"
+        phones = self.phones.get(node.id) if plays else None
+        return plays, self._files.on(node), self._run.on(node), phones
+
+    async def prepare(self, old: Node, node: Node) -> None:
         """Prepare a node for an actor in place of one that has died.
 
         Args:
-            node: see `Reservation.move_engine`.
             old: its node until now.
-            engine: number of the engine in the layout; None if the actor has none.
+            node: see `Reservation.readmit`.
 
         Raises:
             ClusterError: the node's GPUs are in use.
@@ -270,12 +267,11 @@ class ActorStarter:
         """
         assert self._run is not None, "it is open"
         async with self._moving:
-            await asyncio.to_thread(self.reservation.add, node)
-            if engine is not None:
-                await asyncio.to_thread(self.reservation.move_engine, engine, node)
+            await asyncio.to_thread(self.reservation.readmit, old, node)
             if node.id != old.id:
+                self.phones.pop(old.id, None)
                 await asyncio.to_thread(self._run.find_nodes)
-                self._files = await asyncio.to_thread(JobFiles, self._config, self.reservation)
+                self._files = await asyncio.to_thread(JobFiles, self.config, self.reservation)
                 self._hosts = [
                     replace(host, node=node) if host.node.id == old.id else host
                     for host in self._hosts
@@ -290,7 +286,7 @@ class ActorStarter:
             return False
         try:
             ping = phones.actor.renew.remote([])
-            await ray_cluster.await_result(ping, _PHONE_POOL, self._start_s)
+            await ray_cluster.await_result(ping, _PHONE_POOL, self.start_s)
         except WorkerLost:
             await close_and_kill(self.phones.pop(node.id).actor, _PHONE_POOL, 0.0)
             return False
@@ -302,7 +298,7 @@ class ActorStarter:
 
         assert self._run is not None, "it is open"
         node, number = host.node, self._hosts.index(host)
-        is_named = len(self._hosts) > 1 or bool(self._config.devices.hosts)
+        is_named = len(self._hosts) > 1 or bool(self.config.devices.hosts)
         name = host.name if is_named else None
         job = self._files.on(node)
         job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})
@@ -311,7 +307,9 @@ class ActorStarter:
         actor = remote.remote(job, self._run.on(node), number, name)
         try:
             count, grows = await ray_cluster.await_result(
-                actor.start.remote(), f"the phone pool of {host.name}", self._start_s
+                actor.start.remote(),
+                f"the phone pool of {host.name}",
+                self.start_s,
             )
         except BaseException:
             await close_and_kill(actor, _PHONE_POOL, self._close_s)
@@ -324,20 +322,8 @@ class ActorStarter:
         """Prepare the nodes for another environment; the phones are closed already."""
         if self._run is not None:
             self._run.close()
-        self._config, self._run_path = config, run
+        self.config, self._run_path = config, run
         await self.open()
-
-    def switched(self, number: int) -> tuple[Any, ...]:
-        """The arguments of `RolloutActor.switch`."""
-        return *self.reopened(number), self.phones.get(self._node(number).id)
-
-    def reopened(self, number: int) -> tuple[Any, ...]:
-        """The arguments of `RolloutActor.reopen`."""
-        assert self._run is not None, "it is open"
-        return self._files.on(self._node(number)), self._run.on(self._node(number))
-
-    def _node(self, number: int) -> Node:
-        return self.reservation.layout.engines[number].node
 
     async def close_phones(self) -> None:
         """Close the phones of all nodes."""
@@ -350,10 +336,12 @@ class ActorStarter:
         await self.close_phones()
         if self._run is not None:
             self._run.close()
+        if self._owns_reservation:
+            self.reservation.release()
 
     @property
     def _close_s(self) -> float:
-        return min(CLOSE_S, self._start_s)
+        return min(CLOSE_S, self.start_s)
 
 
 async def close_and_kill(actor: Any, who: str, deadline_s: float = CLOSE_S) -> None:

@@ -13,7 +13,7 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import Config
 from agentrl.data.openrlhf import CHATML
 from agentrl.devices import DevicePool
-from agentrl.errors import RewardError, WorkerLost
+from agentrl.errors import EngineError, RewardError, WorkerLost
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import ChatEngine, Engine, Sampling, TokenEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
@@ -200,12 +200,17 @@ class RolloutWorker:
 
         Raises:
             EngineError: see `TokenEngine.generate`.
+            WorkerLost: the engine has died.
         """
         await self._started_engine()
         engine = self._model_engine
         engine.begin_episode()
         try:
             return await engine.generate(prompt, sampling)
+        except EngineError as error:
+            if not engine.is_alive:
+                raise WorkerLost(f"its engine died: {error}") from error
+            raise
         finally:
             engine.end_episode()
 

@@ -1,5 +1,6 @@
 """Phones on the two nodes of a cluster, which is one machine with two adb servers."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -8,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-import ray
-from ray.cluster_utils import Cluster
 
 from agentrl import cli, replay
 from agentrl.cluster.reservation import find_nodes
@@ -20,7 +19,7 @@ from agentrl.env import find_env
 from agentrl.errors import ConfigError
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_worker_group import open_rollouts
+from agentrl.rollout.open_rollouts import open_rollouts
 from agentrl.training import preflight
 from agentrl.viewer.run_overview import devices as phones_of_run
 from agentrl.virtual_phone import spawn
@@ -40,18 +39,8 @@ def ports(adb_server):
 
 
 @pytest.fixture(scope="module")
-def cluster(ports):
-    cluster = Cluster(head_node_args={"num_cpus": 1}, initialize_head=True)
-    cluster.add_node(num_cpus=1)
-    ray.init(cluster.address, log_to_driver=False, include_dashboard=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-
-
-@pytest.fixture
-def nodes(cluster):
-    return find_nodes("ray")
+def cluster(ports, cluster):  # in this order: its processes inherit the port of the first server
+    return cluster
 
 
 def names_of(nodes):
@@ -96,6 +85,59 @@ async def test_prompts_travel_from_the_phones_of_both_nodes_to_the_only_engine(
     assert sorted(phone["host"] for phone in live) == sorted(2 * names_of(nodes))
     logs = {file.stem for file in (tmp_path / "logs").iterdir()}
     assert {"engine0", "rollout0", "rollout1", "phones", "phones1"} <= logs
+
+
+async def test_a_host_and_the_only_engine_die_while_episodes_are_played(
+    cluster, nodes, ports, tiny_vlm, tmp_path
+):
+    hosts = {
+        node.id: {"source": "virtual:2", "adb_port": port}
+        for node, port in zip(nodes, ports, strict=True)
+    }
+    rollouts = await open_rollouts(number_game(1, hosts=hosts), tiny_vlm, tmp_path)
+
+    async def play(step, lose):
+        """Play while something is lost, as soon as the second host has recorded an episode."""
+        index = tmp_path / "episodes" / "index-rollout1.jsonl"
+        requests = requests_of_step("train", step, range(12), 2)
+        playing = asyncio.create_task(rollouts.collect(requests))
+        while not (index.exists() and f'"train-{step:05}' in index.read_text()):
+            assert not playing.done(), playing.result()
+            await asyncio.sleep(0.02)
+        await lose()
+        played = await playing
+        assert [one.episode.id for one in played] == [request.id for request in requests]
+        assert {one.episode.outcome.name for one in played} == {"TRUNCATED"}
+
+    async def lose_host():
+        (dies,) = cluster.worker_nodes
+        cluster.remove_node(dies, allow_graceful=False)
+
+    async def lose_engine():
+        pid = engine.actor.__ray_call__.remote(lambda self: os.getpid())
+        os.kill(await asyncio.wrap_future(pid.future()), signal.SIGKILL)
+
+    (engine,), (_, second) = rollouts._workers.engines, rollouts._workers.players
+    try:
+        async with asyncio.timeout(200):
+            await play(1, lose_host)
+            assert rollouts.worker_metrics() == {"workers": 1.0, "replaced_workers": 0.0}
+            cluster.add_node(num_cpus=1)
+            await second.replacement
+            assert rollouts.worker_metrics() == {"workers": 2.0, "replaced_workers": 1.0}
+            await play(2, lose_engine)
+            assert rollouts.worker_metrics() == {"workers": 2.0, "replaced_workers": 2.0}
+    finally:
+        await rollouts.close()
+    returned = find_nodes("ray")[1]
+    assert returned.id != nodes[1].id
+    layout = rollouts._starter.reservation.layout
+    assert layout.nodes == layout.phones == (nodes[0], returned)
+    played = replay.open(tmp_path).episodes()
+    assert len({one.id for one in played}) == len(played) == 48
+    for step in (1, 2):
+        hosts_of_step = {one.device.rpartition("@")[2] for one in played if one.step == step}
+        assert hosts_of_step == {*names_of(nodes)}
 
 
 @contextmanager

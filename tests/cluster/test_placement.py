@@ -9,11 +9,10 @@ import pytest
 import ray
 from hypothesis import given
 from hypothesis import strategies as st
-from ray.cluster_utils import Cluster
 
 from agentrl.cli import run
 from agentrl.cluster.placement import Node, plan_layout
-from agentrl.cluster.reservation import Reservation, find_nodes
+from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config, RolloutConfig, TrainConfig
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
 
@@ -130,19 +129,8 @@ def test_no_two_of_a_kind_share_a_gpu(gpus, each, actors, ranks, place):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """Two nodes of one machine, each with four GPUs that only Ray believes in."""
-    cluster = Cluster(head_node_args={"num_gpus": 4, "num_cpus": 1}, initialize_head=True)
-    cluster.add_node(num_gpus=4, num_cpus=1)
-    ray.init(cluster.address, log_to_driver=False, include_dashboard=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
-
-
-@pytest.fixture
-def two_raylets(cluster):
-    return find_nodes("ray")
+def gpus():
+    return 4
 
 
 class Where:
@@ -162,26 +150,26 @@ def started(layout):
 
 
 @pytest.mark.slow
-def test_ray_gives_each_rank_and_its_engine_the_same_gpu(two_raylets):
-    assert [node.gpus for node in two_raylets] == [4, 4]
-    engines, ranks = started(plan_layout(two_raylets, RolloutConfig(actors=6), TrainConfig()))
+def test_ray_gives_each_rank_and_its_engine_the_same_gpu(nodes):
+    assert [node.gpus for node in nodes] == [4, 4]
+    engines, ranks = started(plan_layout(nodes, RolloutConfig(actors=6), TrainConfig()))
     assert engines == ranks
-    assert [node for node, _ in ranks] == [two_raylets[0].id] * 4 + [two_raylets[1].id] * 2
+    assert [node for node, _ in ranks] == [nodes[0].id] * 4 + [nodes[1].id] * 2
     assert len({(node, *gpus) for node, gpus in ranks}) == 6
 
 
 @pytest.mark.slow
-def test_ray_gives_an_engine_all_its_gpus_on_one_node(two_raylets):
+def test_ray_gives_an_engine_all_its_gpus_on_one_node(nodes):
     rollout, train = RolloutConfig(actors=2), TrainConfig(ranks=4)
-    engines, ranks = started(plan_layout(two_raylets, rollout, train, 2))
-    assert [node for node, _ in ranks] == [two_raylets[0].id] * 4
-    assert [node for node, _ in engines] == [two_raylets[1].id] * 2
+    engines, ranks = started(plan_layout(nodes, rollout, train, 2))
+    assert [node for node, _ in ranks] == [nodes[0].id] * 4
+    assert [node for node, _ in engines] == [nodes[1].id] * 2
     assert sorted(gpu for _, gpus in engines for gpu in gpus) == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
-def test_gpus_of_another_job_are_waited_for_and_reported(two_raylets):
-    everything = plan_layout(two_raylets, RolloutConfig(place="apart"), TrainConfig())
+def test_gpus_of_another_job_are_waited_for_and_reported(nodes):
+    everything = plan_layout(nodes, RolloutConfig(place="apart"), TrainConfig())
     other = Reservation(everything, 20.0)
     with pytest.raises(ClusterError, match=r"did not give this job 8 GPUs within 1 s: other jobs"):
         Reservation(everything, 1.0)
@@ -192,11 +180,11 @@ def test_gpus_of_another_job_are_waited_for_and_reported(two_raylets):
 @pytest.mark.slow
 @pytest.mark.adb
 def test_each_node_is_reported_and_one_that_hangs_is_a_line(
-    cluster, two_raylets, tmp_path, monkeypatch, capsys, adb_server
+    cluster, nodes, tmp_path, monkeypatch, capsys, adb_server
 ):
     monkeypatch.chdir(tmp_path)
     assert run(["cluster"]) == 1
-    first, second = capsys.readouterr().out.split(f"({two_raylets[1].id[:8]})\n")
+    first, second = capsys.readouterr().out.split(f"({nodes[1].id[:8]})\n")
     for said in (first, second):
         assert "ok    versions            Python 3." in said
         assert "none usable by torch; driver: none" in said
@@ -213,20 +201,20 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
         assert run(["cluster", "--deadline", "40"]) == 1
     finally:
         os.kill(raylet, signal.SIGCONT)
-    first, second = capsys.readouterr().out.split(f"({two_raylets[1].id[:8]})\n")
+    first, second = capsys.readouterr().out.split(f"({nodes[1].id[:8]})\n")
     assert "Ray counts on 4 GPUs" in first
     assert second.startswith("  wrong node                no answer within 40 s\n")
 
 
 @pytest.mark.slow
 def test_an_engine_whose_node_died_gets_gpus_and_files_on_the_one_that_returns(
-    cluster, two_raylets, tmp_path
+    cluster, nodes, tmp_path
 ):
     rollout, train = RolloutConfig(actors=2), TrainConfig(ranks=4)
-    reservation = Reservation(plan_layout(two_raylets, rollout, train, 2), 60.0)
+    reservation = Reservation(plan_layout(nodes, rollout, train, 2), 60.0)
     file = tmp_path / "weights"
     file.write_text("1")
-    node = two_raylets[1]
+    node = nodes[1]
     assert reservation.share(file).on(node) == file
     (dies,) = cluster.worker_nodes
     cluster.remove_node(dies, allow_graceful=False)
@@ -237,8 +225,8 @@ def test_an_engine_whose_node_died_gets_gpus_and_files_on_the_one_that_returns(
     until(lambda: reservation.find_again(node) is not None)
     returned = reservation.find_again(node)
     assert returned.id != node.id
-    reservation.add(returned)
-    slot = reservation.move_engine(1, returned)
+    reservation.readmit(node, returned)
+    slot = reservation.layout.engines[1]
     assert reservation.share(file).on(slot.node) == file
     actor = ray.remote(Where).options(**reservation.options(slot)).remote()
     found, gpus = ray.get(actor.look.remote(), timeout=60)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl import config as configuration
 from agentrl.cluster.placement import Layout, Node, Slot
 from agentrl.config import DevicesConfig
 from agentrl.errors import ConfigError
@@ -116,9 +117,15 @@ def test_what_cannot_be_is_refused(settings, said):
         hosts_of(DevicesConfig(**settings))
 
 
-def test_hosts_without_a_cluster_are_refused_before_work_starts(monkeypatch):
-    from agentrl import config as configuration
+def test_a_saved_job_can_leave_out_one_of_its_hosts(tmp_path):
+    job = configuration.load("number_game", ["devices.hosts={10.0.0.1: 'virtual:2', b: null}"])
+    (tmp_path / "job.yaml").write_text(configuration.to_yaml(job))
+    resumed = configuration.load(tmp_path / "job.yaml", ["devices.hosts={10.0.0.1: false}"])
+    assert resumed.devices.hosts == {"b": None}
+    assert configuration.from_dict(resumed.to_dict()).devices.hosts == {"b": None}
 
+
+def test_hosts_without_a_cluster_are_refused_before_work_starts(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     job = configuration.load("number_game", ["devices.hosts={10.0.0.1: 'virtual:2', b: null}"])
     assert job.devices.hosts == {"10.0.0.1": "virtual:2", "b": None}

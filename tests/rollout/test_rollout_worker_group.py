@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from agentrl import replay
 from agentrl.cluster import ray_cluster
@@ -24,19 +25,21 @@ from agentrl.config import (
 from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_worker_group import open_rollouts, play_deadline_s
+from agentrl.rollout.open_rollouts import open_rollouts
+from agentrl.rollout.rollout_worker_group import play_deadline_s
 
 slow = pytest.mark.slow
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else to do
 
 
-@pytest.fixture(scope="module")
-def two_actors(adb_server, tiny_vlm, tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def two_actors(adb_server, tiny_vlm, tmp_path_factory):
     """Rollouts in two actors that share two phones, and the folder of what they record."""
     run = tmp_path_factory.mktemp("run")
-    rollouts = asyncio.run(open_rollouts(number_game(), tiny_vlm, run))
+    rollouts = await open_rollouts(number_game(), tiny_vlm, run)
     yield rollouts, run
-    asyncio.run(rollouts.close())
+    await rollouts.close()
     ray_cluster.leave_cluster()
 
 
@@ -93,7 +96,7 @@ async def collect_and(rollouts, requests, player, act):
 async def processes_of(rollouts):
     """Of each actor, last who keeps the phones: its own process, then its children's."""
     phones = rollouts._starter.phones.values()
-    actors = [*(m.actor for m in rollouts._members), *(pool.actor for pool in phones)]
+    actors = [*(w.actor for w in rollouts._workers.engines), *(pool.actor for pool in phones)]
     own = [await actor.__ray_call__.remote(lambda self: os.getpid()) for actor in actors]
     return [[pid, *children_of(pid)] for pid in own]
 
@@ -119,6 +122,7 @@ async def ended(pids):
 
 
 @slow
+@in_one_loop
 @pytest.mark.adb
 async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
     two_actors,
@@ -136,6 +140,7 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
 
 
 @slow
+@in_one_loop
 @pytest.mark.adb
 async def test_actors_switch_to_an_environment_without_phones_and_back(two_actors, tmp_path):
     rollouts, run = two_actors
@@ -154,6 +159,7 @@ async def test_actors_switch_to_an_environment_without_phones_and_back(two_actor
 
 
 @slow
+@in_one_loop
 @pytest.mark.adb
 async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors, caplog):
     rollouts, run = two_actors
@@ -170,7 +176,7 @@ async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors,
     assert sorted(played) == sorted(t.id for t in requests)
     assert re.search(r"rollout worker 1 on [\d.]+ is lost: rollout worker 1 died", caplog.text)
     async with asyncio.timeout(PATIENCE_S):
-        await rollouts._members[1].replacement
+        await rollouts._workers.engines[1].replacement
     assert rollouts.worker_metrics() == {"workers": 2.0, "replaced_workers": 1.0}
     requests = requests_of_step("train", 3, range(4), 2)
     await rollouts.collect(requests, "expert")
@@ -178,6 +184,7 @@ async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors,
 
 
 @slow
+@in_one_loop
 async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, tmp_path):
     rollouts, _ = two_actors
     await rollouts.switch(countdown({"concurrency": 2}, pause_s=0.4, every=10), tmp_path)
@@ -189,6 +196,7 @@ async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, t
 
 
 @slow
+@in_one_loop
 async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, tmp_path):
     rollouts, _ = two_actors
     await rollouts.switch(countdown({"max_worker_restarts": 2}, pause_s=0.02), tmp_path)
@@ -201,7 +209,7 @@ async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, t
 
     episodes = await collect_and(rollouts, requests, "player", kill_both)
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
-    await asyncio.gather(*(m.replacement for m in rollouts._members))
+    await asyncio.gather(*(w.replacement for w in rollouts._workers.engines))
     await rollouts.switch(countdown({"max_worker_restarts": 0}, pause_s=0.02), tmp_path)
     processes = await processes_of(rollouts)
     with pytest.raises(WorkerLost, match=r"no rollout worker is left to play: .*0 on .* died") as e:
@@ -232,6 +240,7 @@ def test_a_user_s_class_is_found_inside_an_actor(two_actors, tmp_path):
 
 
 @slow
+@in_one_loop
 async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
     two_actors, tiny_vlm, tmp_path
 ):
@@ -243,13 +252,13 @@ async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
     await rollouts.load_weights(weights, 1)
     processes = await processes_of(rollouts)
     os.kill(processes[1][0], signal.SIGSTOP)
-    patience_s, rollouts._start_s = rollouts._start_s, 10.0  # for an actor that plays already
+    rollouts._starter.config.rollout.start_deadline_s = 10  # for an actor that plays already
     await rollouts.load_weights(weights, 2)
-    rollouts._start_s = patience_s
+    rollouts._starter.config.rollout.start_deadline_s = RolloutConfig().start_deadline_s
     assert rollouts.worker_metrics() == {"workers": 1.0, "replaced_workers": 0.0}
     await ended(processes[1])
     async with asyncio.timeout(2 * PATIENCE_S):
-        await rollouts._members[1].replacement
+        await rollouts._workers.engines[1].replacement
     requests = requests_of_step("train", 2, range(2), 2)
     episodes = await rollouts.collect(requests)
     versions = {v for e in episodes for turn in e.episode.turns for v in turn.reply_versions}

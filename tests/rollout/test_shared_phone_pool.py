@@ -10,7 +10,7 @@ import pytest
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
-from agentrl.rollout import rollout_worker_group
+from agentrl.rollout import open_rollouts
 from agentrl.rollout.nodes.shared_phone_pool import SharedPool
 from agentrl.rollout.rollout_actor import ActorStarter
 
@@ -57,7 +57,7 @@ async def shared(adb_server):
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
         ),
     )
-    reservation = rollout_worker_group.reserve(config, learns=False)
+    reservation = open_rollouts.reserve(config, learns=False)
     ray = ray_cluster.join_cluster()
     starter = ActorStarter(config, None, None, 0, reservation)
     await starter.open()

@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import ConfigError
-from agentrl.rollout import rollout_worker_group
+from agentrl.rollout import open_rollouts
 from agentrl.training import preflight
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -65,7 +65,7 @@ def test_8bit_moments_without_bitsandbytes_are_refused(monkeypatch):
 def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch):
     machine()
     two = [Node(address=f"10.0.0.{k}", cpus=2, id=f"{k}") for k in (1, 2)]
-    monkeypatch.setattr(rollout_worker_group, "find_nodes", lambda launcher: two)
+    monkeypatch.setattr(open_rollouts, "find_nodes", lambda launcher: two)
     settings = job("rollout.engine=vllm", "train.weight_transfer=shared")
     with pytest.raises(ConfigError, match=r"shared: does not reach engines on other nodes.*=file"):
         preflight.check(settings)

@@ -276,7 +276,9 @@ class VLLMEngine(TokenEngine):
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Load other LoRA adapters in PEFT's format, once no request is in flight.
+        """Load other LoRA adapters in PEFT's format, and drop all caches.
+
+        Requests in flight continue with them, as in `load_weights`.
 
         Raises:
             EngineError: as `load_weights`.
@@ -284,7 +286,8 @@ class VLLMEngine(TokenEngine):
         from vllm.lora.request import LoRARequest
 
         async with self._update(version, f"adapters of {folder}", str(folder)):
-            await self._idle.wait()
+            if self._adapter is None:
+                await self._idle.wait()  # requests in flight would continue without adapters
             await self._pause()
             file = folder / "adapter_model.safetensors"
             await self._engine.collective_rpc("check_safetensors", args=(str(file),))

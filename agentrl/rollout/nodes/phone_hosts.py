@@ -81,9 +81,9 @@ def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float)
         shares = _shares([nodes[k] for k in shared], [own[k] for k in shared], deadline_s)
         for k, share in zip(shared, shares, strict=True):
             own[k] = replace(own[k], source=share)
-    names = node_names(layout.nodes)  # not those of nodes that have returned, under new ids
+    names = node_names(layout.nodes)
     return [
-        PhoneHost(node=node, name=names.get(node, node.address), settings=settings)
+        PhoneHost(node=node, name=names[node], settings=settings)
         for node, settings in zip(nodes, own, strict=True)
         if settings.source  # empty if the node has none of the list
     ]

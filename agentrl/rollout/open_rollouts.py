@@ -1,0 +1,96 @@
+"""Start the rollouts of a job, in this process or in Ray actors."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Layout, plan_layout
+from agentrl.cluster.reservation import Reservation, find_nodes
+from agentrl.config import Config
+from agentrl.policies.open_model import engine_class
+from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
+from agentrl.rollout.rollout_actor import ActorStarter
+from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.rollout_worker_group import RolloutWorkerGroup
+
+AnyRollouts = RolloutWorker | RolloutWorkerGroup
+"""What the training loop sees of rollouts, wherever they run."""
+
+
+def plan_job(config: Config, *, learns: bool) -> Layout:
+    """Decide where the engines and ranks of a job run, by the nodes that it can use.
+
+    Args:
+        config: the job.
+        learns: whether it has a learner.
+
+    Raises:
+        ConfigError: they do not fit.
+        ClusterError: the cluster of RAY_ADDRESS cannot be joined.
+    """
+    rollout = config.rollout
+    gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
+    nodes = find_nodes(rollout.launcher)
+    layout = plan_layout(nodes, rollout, config.train if learns else None, gpus_per_engine)
+    return replace(layout, phones=nodes_of_hosts(config.devices.hosts, nodes))
+
+
+def reserve(config: Config, *, learns: bool = True, with_engines: bool = True) -> Reservation:
+    """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
+
+    Args:
+        config: the job.
+        learns: see `plan_job`.
+        with_engines: whether a model plays.
+
+    Raises:
+        ConfigError: Ray is not installed, or see `plan_job`.
+        ClusterError: Ray did not start, or see `Reservation`.
+    """
+    if config.rollout.launcher == "ray":
+        ray_cluster.join_cluster()
+    layout = plan_job(config, learns=learns)
+    if not with_engines:
+        layout = replace(layout, engines=())
+    return Reservation(layout, config.rollout.start_deadline_s)
+
+
+async def open_rollouts(
+    config: Config,
+    folder: Path | None,
+    run: Path | None,
+    version: int = 0,
+    reservation: Reservation | None = None,
+) -> AnyRollouts:
+    """Start rollouts with the launcher of the configuration.
+
+    Args:
+        config: the job; if GPUs are reserved for it, as `Layout.applied_to` returns it.
+        folder: model folder; None if only scripted players or a server's model play, which
+            happens in this process, except on the phones of `devices.hosts`.
+        run: the run's folder; None records nothing.
+        version: version of the weights in `folder`, in training steps.
+        reservation: where the engines run; None reserves for them alone.
+
+    Raises:
+        ConfigError: Ray is not installed, or a phone cannot be reached.
+        ClusterError: see `reserve`.
+    """
+    rollouts: AnyRollouts
+    if config.rollout.launcher == "local" or (folder is None and not config.devices.hosts):
+        rollouts = RolloutWorker(config, folder, run, version=version)
+    else:
+        owns_it = reservation is None
+        if reservation is None:
+            reservation = reserve(config, learns=False, with_engines=folder is not None)
+        if reservation.layout.engines:
+            config = reservation.layout.applied_to(config)
+        ray_cluster.join_cluster()
+        starter = ActorStarter(config, folder, run, version, reservation, owns_reservation=owns_it)
+        rollouts = RolloutWorkerGroup(starter)
+    try:
+        await rollouts.start()
+    except BaseException:
+        await rollouts.close()
+        raise
+    return rollouts

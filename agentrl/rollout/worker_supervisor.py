@@ -1,0 +1,293 @@
+"""Rollout workers in Ray actors: started, watched, and replaced when they die."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Node
+from agentrl.errors import AgentRLError, ClusterError, WorkerLost
+from agentrl.rollout.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
+
+log = logging.getLogger(__name__)
+
+_NODE_POLL_S = 2.0
+"""Between two looks whether a node has come back."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SupervisedWorker:
+    """One worker: its actor, or what is known about it while that is being replaced."""
+
+    number: int
+    kind: Literal["both", "engine", "player"] = "both"
+    """Whether it has an engine, plays, or both."""
+    actor: Any = None
+    """The Ray handle; None if it has died."""
+    is_current: bool = False
+    """Whether it has the current weights."""
+    room: tuple[int, int] = (1, 1)
+    """Maximum and minimum number of concurrent episodes."""
+    attempts: int = 0
+    """How often a new actor was started in place of one that had died."""
+    lost: str = ""
+    """How the last actor died."""
+    watch: asyncio.Task[None] | None = None
+    replacement: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{'engine' if self.kind == 'engine' else 'rollout worker'} {self.number}"
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it can be used now, or may be soon."""
+        task = self.replacement
+        return self.is_current or (task is not None and not task.done())
+
+
+Call = Callable[[SupervisedWorker], Any]
+"""Calls a method of a worker's actor; returns Ray's reference to the result."""
+
+
+class WorkerSupervisor:
+    """Starts the actors of rollout workers, and replaces those that die.
+
+    Each actor runs a call that lasts until it or its engine dies, so that this is noticed at once.
+    It is replaced at most `rollout.max_worker_restarts` times, on its own node; if that has died,
+    too, when the node returns.
+
+    Args:
+        starter: starts the actors.
+    """
+
+    def __init__(self, starter: ActorStarter) -> None:
+        self._starter = starter
+        count = len(starter.reservation.layout.engines)
+        self.engines = [SupervisedWorker(number=number) for number in range(count)]
+        """The workers with engines."""
+        self._own_players: list[SupervisedWorker] = []
+        """Workers that play without an engine, one on each node with phones."""
+        self.num_replaced = 0
+        self._update: Callable[[SupervisedWorker, Any], Awaitable[bool]]
+
+    async def start(self, update: Callable[[SupervisedWorker, Any], Awaitable[bool]]) -> None:
+        """Start all workers; see RolloutWorker.start.
+
+        Args:
+            update: gives the new actor of a worker with an engine the current weights; returns
+                whether it has them.
+        """
+        self._update = update
+        await self._starter.open()
+        self._find_players()
+        await asyncio.gather(*map(self._start, self.engines))
+        await asyncio.gather(*map(self._start, self._own_players))
+
+    def _find_players(self) -> None:
+        """Decide who plays, after `ActorStarter.open`."""
+        count = len(self._starter.players)
+        self._own_players = [SupervisedWorker(number=n, kind="player") for n in range(count)]
+        for worker in self.engines:
+            worker.kind = "engine" if count else "both"
+
+    @property
+    def players(self) -> list[SupervisedWorker]:
+        """The workers that play."""
+        return self._own_players or self.engines
+
+    @property
+    def everybody(self) -> list[SupervisedWorker]:
+        """All workers, those with engines first."""
+        return [*self.engines, *self._own_players]
+
+    def node_of(self, worker: SupervisedWorker) -> Node:
+        """Where its actor runs."""
+        if worker.kind == "player":
+            return self._starter.players[worker.number]
+        return self._starter.reservation.layout.engines[worker.number].node
+
+    def check_left(self) -> None:
+        """Check that there are workers to play, and engines if any are used.
+
+        Raises:
+            WorkerLost: there are none, and none is being replaced.
+        """
+        for needed in filter(None, (self.players, self.engines)):
+            if not any(worker.is_left for worker in needed):
+                raise self.all_lost()
+
+    def all_lost(self) -> WorkerLost:
+        """An error that says how the workers died."""
+        lost = [worker for worker in self.everybody if worker.lost]
+        how = "; ".join(f"{w.name} on {self.node_of(w).address}: {w.lost}" for w in lost)
+        return WorkerLost(f"no rollout worker is left to play: {how}")
+
+    # --- calls ----------------------------------------------------------------------------
+
+    async def result(self, worker: SupervisedWorker, call: Call, deadline_s: float | None) -> Any:
+        """The result of a call to a worker's actor; None for `deadline_s` waits while it lives.
+
+        Raises:
+            WorkerLost: the actor died, or did not answer in time; it is being replaced.
+            Exception: raised by the call.
+        """
+        actor = worker.actor
+        try:
+            return await ray_cluster.await_result(call(worker), worker.name, deadline_s)
+        except WorkerLost as error:
+            self._replace(worker, actor, error)
+            raise
+
+    async def each(
+        self, workers: Iterable[SupervisedWorker], call: Call
+    ) -> dict[SupervisedWorker, Any]:
+        """The results of a call to each worker that lives, without those that die meanwhile."""
+        results: dict[SupervisedWorker, Any] = {}
+
+        async def add(worker: SupervisedWorker) -> None:
+            with contextlib.suppress(WorkerLost):  # it is being replaced
+                results[worker] = await self.result(worker, call, self._starter.start_s)
+
+        await asyncio.gather(*(add(worker) for worker in workers if worker.actor is not None))
+        return results
+
+    async def lend(self) -> None:
+        """Let workers that play without an engine know the actors that have one."""
+        engines = self._current_engines
+        if self.engines:
+            await self.each(self._own_players, lambda worker: worker.actor.borrow.remote(engines))
+
+    @property
+    def _current_engines(self) -> list[Any]:
+        return [worker.actor for worker in self.engines if worker.is_current]
+
+    # --- replacement ----------------------------------------------------------------------
+
+    async def _start(self, worker: SupervisedWorker) -> None:
+        """Start a worker's actor, with the current weights."""
+        import ray
+
+        has_engine = worker.kind != "player"
+        borrowed = None if has_engine else self._current_engines
+        actor, room = await self._starter.start(worker.number, borrowed)
+        try:
+            worker.is_current = await self._update(worker, actor) if has_engine else True
+        except BaseException:
+            ray.kill(actor)
+            raise
+        worker.actor, worker.room = actor, room
+        worker.watch = asyncio.create_task(self._watch(worker))
+        await self.lend()
+
+    async def _watch(self, worker: SupervisedWorker) -> None:
+        with contextlib.suppress(WorkerLost):
+            await self.result(worker, lambda one: one.actor.watch.remote(), None)
+
+    def _replace(self, worker: SupervisedWorker, actor: Any, error: WorkerLost) -> None:
+        """Begin to replace an actor, unless that has happened."""
+        import ray
+
+        if worker.actor is not actor:
+            return
+        worker.actor, worker.is_current, worker.lost = None, False, str(error)
+        ray.kill(actor)  # if it hangs; its engine and its children end with it
+        log.warning("%s on %s is lost: %s", worker.name, self.node_of(worker).address, error)
+        worker.replacement = asyncio.create_task(self._start_again(worker))
+
+    async def _start_again(self, worker: SupervisedWorker) -> None:
+        """Start another actor in place of one that has died, when its node is there."""
+        most = self._starter.config.rollout.max_worker_restarts
+        while worker.attempts < most:
+            old = self.node_of(worker)
+            try:
+                node = await self._find_node(worker)
+            except ClusterError as error:
+                log.warning("%s is not started again: %s", worker.name, error)
+                return
+            worker.attempts += 1
+            try:
+                await self._starter.prepare(old, node)
+                await self._start(worker)
+            except AgentRLError as error:
+                log.warning("%s could not be started again: %s", worker.name, error)
+                if await self._find_again(node) is not node:  # not the worker's failure
+                    worker.attempts -= 1
+            else:
+                self.num_replaced += 1
+                log.warning(
+                    "%s was started again on %s (%d of rollout.max_worker_restarts=%d)",
+                    worker.name, node.address, worker.attempts, most,
+                )  # fmt: skip
+                return
+        log.warning("%s is not started again: rollout.max_worker_restarts=%d", worker.name, most)
+
+    async def _find_again(self, node: Node) -> Node | None:
+        return await asyncio.to_thread(self._starter.reservation.find_again, node)
+
+    async def _find_node(self, worker: SupervisedWorker) -> Node:
+        """Wait until a worker's node is part of the cluster.
+
+        Raises:
+            ClusterError: no other worker of its kind is left, and the node did not return in time.
+        """
+        began = time.monotonic()
+        while (node := await self._find_again(self.node_of(worker))) is None:
+            others = any(w.actor is not None and w.kind == worker.kind for w in self.everybody)
+            if not others and time.monotonic() - began > self._starter.start_s:
+                raise ClusterError(
+                    f"{self.node_of(worker).address} did not return within "
+                    f"rollout.start_deadline_s={self._starter.start_s:g} s"
+                )
+            await asyncio.sleep(_NODE_POLL_S)
+        return node
+
+    # --- the end --------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Close the players without engines, and neither watch nor replace workers any more."""
+        workers = self.everybody
+        tasks = [
+            task for w in workers for task in (w.watch, w.replacement) if task and not task.done()
+        ]
+        for worker in workers:
+            worker.watch = worker.replacement = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._close(self._own_players)
+        self._own_players = []
+
+    async def switch(self) -> None:
+        """Play another environment, after `stop` and `ActorStarter.switch`.
+
+        Raises:
+            WorkerLost: no worker is left.
+        """
+        self._find_players()
+        rooms = await self.each(
+            self.engines, lambda one: one.actor.switch.remote(*self._starter.switched(one.number))
+        )
+        for worker, room in rooms.items():
+            worker.room = room
+            worker.watch = asyncio.create_task(self._watch(worker))
+        for worker in self.engines:
+            if worker.actor is None and worker.replacement is None:
+                worker.replacement = asyncio.create_task(self._start_again(worker))
+        await asyncio.gather(*map(self._start, self._own_players))
+        self.check_left()
+
+    async def close(self) -> None:
+        """Close and end all actors."""
+        await self.stop()
+        await self._close(self.engines)
+
+    async def _close(self, workers: Iterable[SupervisedWorker]) -> None:
+        actors = [(worker.actor, worker.name) for worker in workers if worker.actor is not None]
+        deadline_s = min(CLOSE_S, self._starter.start_s)
+        await asyncio.gather(*(close_and_kill(*actor, deadline_s) for actor in actors))
