@@ -22,8 +22,8 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config
-from agentrl.training.learner.memory_simulation import RankMemory, simulate
-from agentrl.training.memory_plan import combine, config_folder
+from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.memory_plan import MemoryPlanner, config_folder
 
 MODELS = [f"Qwen/Qwen2.5-VL-{size}-Instruct" for size in ("3B", "7B", "32B", "72B")]
 MODELS.append("Qwen/Qwen3-VL-30B-A3B-Instruct")
@@ -62,7 +62,7 @@ def needed(config: Config) -> Iterator[str]:
     """The number of GPUs of each size."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")
-        two = simulate(config, folder, 2)
+        two = MemorySimulation(config, 2).run(folder)
         for card in CARDS:
             plain, offloaded = (
                 fewest(
@@ -83,7 +83,7 @@ def fewest(config: Config, card: float, folder: Path, two: RankMemory) -> float:
     for count in range(1, MOST + 1):
         for placed, layout in placements(config, count):
             memory = divided(two, len(layout.ranks))
-            if not combine(placed, card, layout, folder, memory).problems:
+            if not MemoryPlanner(placed, layout, folder).plan(card, memory).problems:
                 return count
     return math.inf
 

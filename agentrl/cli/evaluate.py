@@ -50,8 +50,7 @@ def evaluate(
         ),
     ] = None,
     demos: Annotated[
-        bool,
-        typer.Option("--demos", help="Play on the seeds reserved for demonstrations."),
+        bool, typer.Option("--demos", help="Play on the seeds reserved for demonstrations.")
     ] = False,
     suite: Annotated[
         str | None,
@@ -70,13 +69,8 @@ def evaluate(
     from agentrl.training.run_folder import open_target
 
     known, settings = target_of(target), overrides or []
-    how: dict[str, Any] = {
-        "episodes": episodes,
-        "policy": policy,
-        "greedy": greedy,
-        "checkpoint": checkpoint,
-        "overrides": settings,
-    }
+    how: dict[str, Any] = {"episodes": episodes, "policy": policy, "greedy": greedy}
+    how |= {"checkpoint": checkpoint, "overrides": settings}
     suite = suite or open_target(known, settings)[0].eval.suite
     if suite is not None:
         if demos:

@@ -1,16 +1,16 @@
 """`agentrl plan`: the memory that a job takes on each GPU, without running it."""
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
+from agentrl.text import pluralize
 
 if TYPE_CHECKING:
-    from agentrl.training.memory_plan import MemoryPlan
+    from agentrl.cluster.placement import Layout
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:GB)?", re.IGNORECASE)
 
@@ -33,43 +33,28 @@ def plan(
     Example: agentrl plan number_game_7b --gpu 80GB --gpus 8
     """
     from agentrl import config as configuration
-    from agentrl.training.memory_plan import plan_memory
+    from agentrl.training.memory_plan import layout_on, plan_memory
 
     card = _bytes(gpu)
     job = configuration.load(config, overrides or ())
-    found = plan_memory(job, card, gpus, nodes)
-    typer.echo(f"{job.model.path}: {_where(found)}, {nodes * gpus} x {card / 1e9:g} GB")
-    print_plan(found)
+    layout = layout_on(gpus, nodes, job.rollout, job.train)
+    found = plan_memory(job, layout, card)
+    typer.echo(f"{job.model.path}: {_where(layout)}, {nodes * gpus} x {card / 1e9:g} GB")
+    for title, items in found.describe().items():
+        typer.echo(title)
+        for name, size in items.items():
+            number, _, rest = (size if isinstance(size, str) else f"{size:.2f}").partition(" ")
+            typer.echo(f"  {name:44} {number:>8}  {rest}".rstrip())
+    typer.echo("\n".join(f"does not fit: {problem}" for problem in found.problems) or "fits")
     if found.problems:
         raise typer.Exit(1)
     suggest(("train", config, *(overrides or ()), "--dry-run"))
 
 
-def print_plan(found: "MemoryPlan") -> None:
-    """Print the items of a plan, in GB of 10^9 bytes, and whether they fit."""
-    card = found.card / 1e9
-    _print("GPU of a rank, at the peak of an update", found.learning)
-    typer.echo(f"  {'total':44} {sum(found.learning.values()) / 1e9:8.2f}  of {card:g}")
-    _print("GPU of an engine, while it plays", found.playing)
-    tokens = max(0, found.kv_tokens)
-    left = max(0.0, found.card - sum(found.playing.values())) / 1e9
-    contexts = f"{tokens:,} tokens, {tokens // found.max_context} contexts of {found.max_context}"
-    typer.echo(f"  {'left for the KV cache':44} {left:8.2f}  {contexts}")
-    if found.cpu:
-        _print("CPU memory per node", found.cpu)
-    typer.echo("\n".join(f"does not fit: {problem}" for problem in found.problems) or "fits")
-
-
-def _print(title: str, items: Mapping[str, float]) -> None:
-    typer.echo(f"{title} (GB)")
-    for name, size in items.items():
-        typer.echo(f"  {name:44} {size / 1e9:8.2f}")
-
-
-def _where(found: "MemoryPlan") -> str:
-    layout = found.layout
+def _where(layout: "Layout") -> str:
     place = "together" if layout.together else "apart"
-    return f"{len(layout.ranks)} ranks and {len(layout.engines)} engines {place}"
+    ranks, engines = pluralize(len(layout.ranks), "rank"), pluralize(len(layout.engines), "engine")
+    return f"{ranks} and {engines} {place}"
 
 
 def _bytes(text: str) -> float:

@@ -86,7 +86,7 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
 
     from agentrl import config as configuration
     from agentrl.training.checkpoints import checkpoint_store
-    from agentrl.training.preflight import resolve
+    from agentrl.training.preflight import MEMORY, MISFITS, resolve
     from agentrl.training.run_folder import RunFolder
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
@@ -106,6 +106,9 @@ def _print_plan(config: str, overrides: list[str], run: Path | None) -> None:
             default_flow_style=flow,
         )
         typer.echo(text, nl=False)
+    if MISFITS in plan.get(MEMORY, {}):
+        typer.echo("# The job does not fit: see memory.")
+        raise typer.Exit(1)
     command = ("train", run, "--resume") if run else ("train", config, *overrides)
     typer.echo("# All checks pass. Settings that are not shown have their defaults.")
     suggest(command, (*command, "--print-config"), prefix="# ")

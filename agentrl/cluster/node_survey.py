@@ -6,14 +6,18 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from agentrl import accelerators
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_report import Clock
 from agentrl.cluster.placement import Node
 from agentrl.cluster.ray_cluster import short_reason
 
 _CLOCK_QUESTIONS = 5
+_OF_DEADLINE = 0.8
+"""The share of a deadline for a node's own processes, so that it answers even if they do not."""
 _Result = TypeVar("_Result")
 
 
@@ -60,6 +64,22 @@ def ask_nodes(
             answer = NodeReply(node=node, result=answer.result, clock=clock)
         answers.append(answer)
     return answers
+
+
+def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
+    """Bytes of memory of the smallest accelerator of some nodes; None if one does not say.
+
+    Args:
+        nodes: as for `ask_nodes`.
+        deadline_s: for their answers.
+    """
+    examine = partial(accelerators.of_machine, _OF_DEADLINE * deadline_s)
+    try:
+        answers = ask_nodes(nodes, examine, deadline_s)
+    except RuntimeError:  # of this machine
+        return None
+    cards = [answer.result.cards if answer.result else () for answer in answers]
+    return min(memory or 0 for own in cards for _, memory in own or (("", 0),)) or None
 
 
 def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:

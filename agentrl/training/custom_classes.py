@@ -1,26 +1,15 @@
 """The classes and functions of a job that do not come with agentrl, and where they are defined."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agentrl import extension_points as points
 from agentrl import registry
 from agentrl.config import Config, parse_loggers
-from agentrl.extension_points import (
-    ALGORITHM,
-    CAPTURE,
-    CHAT,
-    DIALECT,
-    DRIVER,
-    ENGINE,
-    LOGGER,
-    LOSS,
-    MODEL,
-    REWARD,
-    SUITE,
-    TRANSPORT,
-)
+from agentrl.env import EnvRegistration
+from agentrl.registry import ExtensionPoint
 from agentrl.rollout.make_env import env_registration
 
 _BUILT_IN = ("agentrl", "gymnasium")
@@ -39,29 +28,34 @@ def custom_classes(config: Config) -> list[str]:
     Raises:
         ConfigError: one does not exist.
     """
-    named = ((kind, _definition(found)) for kind, found in _named(config))
-    texts = (_text(kind, found) for kind, found in named if not _is_built_in(found))
+    env, devices, algorithm = config.env, config.devices, config.algorithm
+    named = [
+        (points.DIALECT, env.dialect), (points.MODEL, config.model.adapter),
+        (points.CHAT, config.model.chat), (points.ALGORITHM, algorithm.name),
+        (points.LOSS, algorithm.loss.name), (points.ENGINE, config.rollout.engine),
+        (points.TRANSPORT, config.train.weight_transfer), (points.DRIVER, devices.driver),
+        (points.CAPTURE, devices.capture), (points.SUITE, config.eval.suite),
+        *((points.REWARD, reward.function) for reward in config.rewards),
+        *((points.LOGGER, logger.name) for logger in parse_loggers(config.logging)),
+    ]  # fmt: skip
+    loaded = [*_of_game(env_registration(env)), *_resolved(named)]
+    defined = ((kind, _definition(found)) for kind, found in loaded)
+    texts = (_text(kind, found) for kind, found in defined if not _is_built_in(found))
     return list(dict.fromkeys(texts))
 
 
-def _named(config: Config) -> Iterator[tuple[str, Any]]:
-    """Kind and object of whatever the settings name, except what is known to be built in."""
-    env, devices, algorithm = config.env, config.devices, config.algorithm
-    game = env_registration(env)
+def _of_game(game: EnvRegistration) -> Iterator[tuple[str, Any]]:
+    """Kind and object of what the registration of an environment names."""
     yield "env", _load(game.entry_point)
     if game.app is not None:
         yield "app", _load(game.app)
     yield "translator", _load(game.translator)
     for player in game.players.values():
         yield "player", _load(player)
-    named = [
-        (DIALECT, env.dialect), (MODEL, config.model.adapter), (CHAT, config.model.chat),
-        (ALGORITHM, algorithm.name), (LOSS, algorithm.loss.name), (ENGINE, config.rollout.engine),
-        (TRANSPORT, config.train.weight_transfer), (DRIVER, devices.driver),
-        (CAPTURE, devices.capture), (SUITE, config.eval.suite),
-        *((REWARD, reward.function) for reward in config.rewards),
-        *((LOGGER, logger.name) for logger in parse_loggers(config.logging)),
-    ]  # fmt: skip
+
+
+def _resolved(named: Iterable[tuple[ExtensionPoint, str | None]]) -> Iterator[tuple[str, Any]]:
+    """Kind and object of named extensions, except what is known to be built in."""
     for point, name in named:
         # Importing a built-in one may need a library that the job does without.
         if name not in (None, "auto") and not point.target(name).startswith("agentrl."):

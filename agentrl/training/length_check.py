@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, WarmStartConfig
-from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import ConfigError, RewardError
 from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -96,8 +95,13 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             requests = _requests(warm, config.seed)
             episodes = event_loop.run(_play(worker, requests, at_once, player))
             _measure(episodes, player, config.rollout, report)
-            if episodes and config.rewards:
-                _check_rewards(config, encoder.query_format, episodes[0], player, report)
+            names = [reward.function for reward in config.rewards]
+            if any(REWARD.target(name).startswith("agentrl.rewards.remote:") for name in names):
+                report.unchecked.append("whether the reward server scores an episode")
+            elif episodes and names:
+                limit, form = config.rollout.reward_deadline_s, encoder.query_format
+                rewards = RewardFunctions(config.rewards, limit, form)
+                _check_rewards(rewards, limit, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
@@ -105,19 +109,13 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
 
 
 def _check_rewards(
-    config: Config, form: QueryFormat, episode: Episode, player: str, report: LengthReport
+    rewards: RewardFunctions, deadline_s: float, episode: Episode, player: str
 ) -> None:
-    """Score an episode as the job would, unless a server scores it, which may not run yet."""
-    names = [reward.function for reward in config.rewards]
-    if any(REWARD.target(name).startswith("agentrl.rewards.remote:") for name in names):
-        report.unchecked.append("whether the reward server scores an episode")
-        return
-    deadline_s = config.rollout.reward_deadline_s
-    score = RewardFunctions(config.rewards, deadline_s, form).score
+    """Score an episode as the job would."""
 
     async def score_within_deadline() -> None:
         async with asyncio.timeout(deadline_s):
-            await Worker("reward").call(score, episode)
+            await Worker("reward").call(rewards.score, episode)
 
     try:
         event_loop.run(score_within_deadline())

@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from agentrl.config import Config, EnvConfig
+from agentrl.config import Config, EnvConfig, ModelConfig
 from agentrl.env import FirstObservation
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
@@ -36,26 +37,27 @@ def skip_long_prompts(config: Config, folder: Path) -> Config:
     Raises:
         ConfigError: such rows may not be skipped, or no other row is left.
     """
-    env = _without_long_rows(config, config.env, folder)
+    room = config.rollout.max_context - config.rollout.max_new_tokens
+    without_long_rows = partial(_without_long_rows, model=config.model, folder=folder, room=room)
+    env = without_long_rows(config.env)
     held_out = env_config_for(config.env, config.eval, "eval")
     if held_out is config.env:
         return replace(config, env=env)
     kwargs = dict(config.eval.kwargs)
-    if skipped := _without_long_rows(config, held_out, folder).kwargs.get("skip_rows"):
+    if skipped := without_long_rows(held_out).kwargs.get("skip_rows"):
         kwargs["skip_rows"] = skipped
     elif "skip_rows" in env.kwargs:
         kwargs["skip_rows"] = []
     return replace(config, env=env, eval=replace(config.eval, kwargs=kwargs))
 
 
-def _without_long_rows(config: Config, env: EnvConfig, folder: Path) -> EnvConfig:
+def _without_long_rows(env: EnvConfig, *, model: ModelConfig, folder: Path, room: int) -> EnvConfig:
     cls = environment_class(env_registration(env))
     first: Callable[..., Iterator[FirstObservation]] | None
     if (first := getattr(cls, "first_observations", None)) is None:
         return env
-    room = config.rollout.max_context - config.rollout.max_new_tokens
     count, long = 0, []
-    for prompt in _measured(config, env, folder, first(**own_kwargs(env))):
+    for prompt in _measured(model, env, folder, first(**own_kwargs(env))):
         count += 1
         if prompt.tokens > room:
             long.append(prompt)
@@ -78,10 +80,10 @@ def _without_long_rows(config: Config, env: EnvConfig, folder: Path) -> EnvConfi
 
 
 def _measured(
-    config: Config, env: EnvConfig, folder: Path, observations: Iterator[FirstObservation]
+    model: ModelConfig, env: EnvConfig, folder: Path, observations: Iterator[FirstObservation]
 ) -> Iterator[_PromptLength]:
     """The length of each prompt, as the model reads it."""
-    encoder, translator = open_encoder(config.model, folder), open_translator(env)
+    encoder, translator = open_encoder(model, folder), open_translator(env)
     instructions = instructions_for(env, translator)
     for first in observations:
         shown = translator.to_observation(first.observation, first.info)

@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.cluster.placement import Layout, Node, plan_layout
-from agentrl.config import Config, ModelConfig
+from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.config.bounds import path_of
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class
-from agentrl.training.learner.memory_simulation import RankMemory, simulate
-from agentrl.training.learner.parallel import sequence_parallel
+from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
 
 PROCESS = 1e9
 """Assumed for the context, kernels and communication buffers of a process on a GPU."""
@@ -36,13 +36,13 @@ _GB = 1e9
 class MemoryPlan:
     """What one GPU of each kind, and the CPU memory of one node, hold."""
 
-    card: float
-    """Size of a GPU's memory."""
+    card: float | None
+    """Size of a GPU's memory; None if unknown."""
     layout: Layout
     learning: dict[str, float]
     """A rank's GPU at the peak of an update."""
     playing: dict[str, float]
-    """An engine's GPU, without its KV cache."""
+    """An engine's GPU, without its KV cache; empty if engines use none."""
     kv_token: float
     """One token in the KV cache of a GPU."""
     max_context: int
@@ -52,21 +52,42 @@ class MemoryPlan:
     """Settings that would save memory of an update, and about how much."""
 
     @property
-    def kv_tokens(self) -> int:
-        """Number of tokens that the KV cache has room for; negative if even weights do not fit."""
-        return int((self.card - sum(self.playing.values())) // self.kv_token)
+    def kv_tokens(self) -> int | None:
+        """Number of tokens that an engine's KV cache has room for; None if unknown."""
+        if self.card is None or not self.playing:
+            return None
+        return max(0, int((self.card - sum(self.playing.values())) // self.kv_token))
 
     @property
     def problems(self) -> list[str]:
-        """What does not fit, and what to change; empty if everything does."""
+        """What does not fit, and what to change; empty if everything does or sizes are unknown."""
         found = []
-        if (missing := sum(self.learning.values()) - self.card) > 0:
+        missing = sum(self.learning.values()) - (math.inf if self.card is None else self.card)
+        if missing > 0:
             found.append(f"updates need {missing / _GB:.1f} GB more. {self._remedy(missing)}")
-        if self.kv_tokens < self.max_context:
+        if (tokens := self.kv_tokens) is not None and tokens < self.max_context:
             found.append(
-                f"engines: room for {max(0, self.kv_tokens)} tokens of KV cache, and one context "
-                f"has {self.max_context}. " + self._engine_remedy()
+                f"engines: room for {tokens} tokens of KV cache, and one context has "
+                f"{self.max_context}. {self._engine_remedy()}"
             )
+        return found
+
+    def describe(self) -> dict[str, dict[str, float | str]]:
+        """What each GPU and the CPU memory of a node hold, in GB of 10^9 bytes."""
+        rank = _table(self.learning, self.card)
+        found = {"GPU of a rank, at the peak of an update (GB)": rank}
+        if self.playing:
+            engine = _table(self.playing, self.card)
+            if (tokens := self.kv_tokens) is None:
+                size = self.max_context * self.kv_token / _GB
+                engine[f"KV cache of each context of {self.max_context} tokens"] = round(size, 2)
+            else:
+                contexts = f"{tokens // self.max_context} contexts of {self.max_context}"
+                left = tokens * self.kv_token / _GB
+                engine["left for the KV cache"] = f"{left:.2f} ({tokens:,} tokens, {contexts})"
+            found["GPU of an engine, while it plays (GB)"] = engine
+        if self.cpu:
+            found["CPU memory per node (GB)"] = _table(self.cpu, None)
         return found
 
     def _remedy(self, missing: float) -> str:
@@ -86,141 +107,169 @@ class MemoryPlan:
         return f"Keep less beside them with train.offload=true, or {apart}"
 
 
-def plan_memory(config: Config, card: float, gpus: int, nodes: int = 1) -> MemoryPlan:
-    """Plan a job's memory on GPUs that need not exist.
+def _table(items: Mapping[str, float], size: float | None) -> dict[str, float | str]:
+    """Items and their total in GB."""
+    total = round(sum(items.values()) / _GB, 2)
+    found: dict[str, float | str] = {name: round(item / _GB, 2) for name, item in items.items()}
+    return found | {"total": total if size is None else f"{total:.2f} of {size / _GB:.4g}"}
+
+
+def plan_memory(config: Config, layout: Layout, card: float | None) -> MemoryPlan:
+    """Plan a job's memory.
 
     Args:
         config: the job.
-        card: memory of each GPU.
-        gpus: number of GPUs per node.
-        nodes: number of nodes.
+        layout: where its ranks and engines run; the GPUs need not exist.
+        card: memory of each GPU; None if unknown.
 
     Raises:
-        ConfigError: the model's configuration cannot be found or read, or engines and ranks do not
-            fit the number of GPUs.
+        ConfigError: the model's configuration cannot be found or read, the model cannot be divided
+            as configured, or its code does not run on tensors without values.
     """
     config.validate_for_training()
-    for name in ("tensor_parallel", "expert_parallel"):
-        if getattr(config.train, name) > 1:
-            raise ConfigError(
-                f"train.{name}={getattr(config.train, name)}: agentrl plan does not simulate it; "
-                f"plan with train.{name}=1, which takes more of a GPU"
-            )
-    layout = _layout(config, gpus, nodes)
-    config = layout.applied_to(config)
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")
-        return combine(config, card, layout, folder, rank_memory(config, folder, layout))
+        with boundary(ConfigError, f"model.path={config.model.path}: cannot be simulated"):
+            memory = MemorySimulation(config, len(layout.ranks)).run(folder)
+        return MemoryPlanner(config, layout, folder).plan(card, memory)
 
 
-def rank_memory(config: Config, folder: Path, layout: Layout) -> RankMemory:
-    """What the learner of a job takes on each rank."""
-    if config.train.sequence_parallel > 1:
-        text = _text_config(folder)
-        sequence_parallel.check_heads(text["num_attention_heads"], config.train.sequence_parallel)
-    return simulate(config, folder, len(layout.ranks))
+def layout_on(gpus: int, nodes: int, rollout: RolloutConfig, train: TrainConfig) -> Layout:
+    """Where a job would run on nodes with so many GPUs each.
+
+    Raises:
+        ConfigError: it does not fit on them.
+    """
+    cluster = [Node(address=f"node {index}", cpus=64, gpus=gpus) for index in range(nodes)]
+    each = engine_class(rollout).num_gpus(rollout.engine_kwargs)
+    return plan_layout(cluster, rollout, train, each)
 
 
-def combine(
-    config: Config, card: float, layout: Layout, folder: Path, memory: RankMemory
-) -> MemoryPlan:
-    """The plan of a job whose learner takes so much memory.
+class MemoryPlanner:
+    """Plans the memory of a job, given where it runs.
 
     Args:
-        config: the job, with its placement decided.
-        card: memory of each GPU.
-        layout: where ranks and engines run.
+        config: the job.
+        layout: where its ranks and engines run.
         folder: of the model's configuration.
-        memory: of one rank, as if nothing were offloaded.
     """
-    state, on_cpu = _state(config, memory)
-    sleeps = _sleeps(config, layout)
-    shards = max(1, engine_class(config.rollout).num_workers(config.rollout.engine_kwargs))
-    engine = {
-        "engine: weights": _engine_weights(folder, config.model) / shards,
-        "engine: activations, CUDA graphs (assumed)": ENGINE_WORK,
-        "engine: process (assumed)": PROCESS,
-    }
-    learner = {**state, "learner: process (assumed)": PROCESS}
-    learning = learner | {
-        "full weights of the parts in use": memory.gathered,
-        "full gradients being summed": memory.reduced,
-        "activations, logits, images": memory.activations,
-    }
-    if not config.train.offload:
-        learning["gradients"] = memory.gradients
-    playing = engine
-    if layout.together:
-        playing = learner | engine
-        learning |= {"engine: process (assumed)": PROCESS} if sleeps else engine
-    most = max(sum(slot.node == node for slot in layout.ranks) for node in layout.nodes)
-    if layout.together and sleeps and config.model.lora.rank:
-        on_cpu["weights of sleeping engines"] = engine["engine: weights"]
-    return MemoryPlan(
-        card=card,
-        layout=layout,
-        learning={name: size for name, size in learning.items() if size},
-        playing={name: size for name, size in playing.items() if size},
-        kv_token=_kv_token(folder, config.model) / shards,
-        max_context=config.rollout.max_context,
-        cpu={name: size * most for name, size in on_cpu.items() if size},
-        remedies=dict(_remedies(config, memory, folder)),
-    )
+
+    def __init__(self, config: Config, layout: Layout, folder: Path) -> None:
+        self._config, self._layout, self._folder = layout.applied_to(config), layout, folder
+        self._text = _text_config(folder)
+
+    def plan(self, card: float | None, memory: RankMemory) -> MemoryPlan:
+        """The plan of the job if its learner takes so much memory.
+
+        Args:
+            card: memory of each GPU; None if unknown.
+            memory: of one rank, as if nothing were offloaded.
+        """
+        config, layout = self._config, self._layout
+        state, on_cpu = self._state(memory)
+        cls = engine_class(config.rollout)
+        shards = max(1, cls.num_workers(config.rollout.engine_kwargs))
+        engine = {
+            "engine: weights": _num_parameters(self._folder) * self._itemsize / shards,
+            "engine: activations, CUDA graphs (assumed)": ENGINE_WORK,
+            "engine: process (assumed)": PROCESS,
+        }
+        learner = {**state, "learner: process (assumed)": PROCESS}
+        learning = learner | {
+            "full weights of the parts in use": memory.gathered,
+            "full gradients being summed": memory.reduced,
+            "activations, logits, images": memory.activations,
+        }
+        if not config.train.offload:
+            learning["gradients"] = memory.gradients
+        playing = engine if any(slot.gpus for slot in layout.engines) else {}
+        if layout.together:
+            sleeps = config.rollout.sleep
+            if sleeps is None:
+                sleeps = cls.capabilities.sleeps and config.train.mode == "sync"
+            playing = learner | engine
+            learning |= {"engine: process (assumed)": PROCESS} if sleeps else engine
+            if sleeps and config.model.lora.rank:
+                on_cpu["weights of sleeping engines"] = engine["engine: weights"]
+        most = max(sum(slot.node == node for slot in layout.ranks) for node in layout.nodes)
+        return MemoryPlan(
+            card=card,
+            layout=layout,
+            learning={name: size for name, size in learning.items() if size},
+            playing={name: size for name, size in playing.items() if size},
+            kv_token=self._kv_token / shards,
+            max_context=config.rollout.max_context,
+            cpu={name: size * most for name, size in on_cpu.items() if size},
+            remedies=dict(self._remedies(memory)),
+        )
+
+    def _state(self, memory: RankMemory) -> tuple[dict[str, float], dict[str, float]]:
+        """What a rank keeps between updates on its GPU, and what it keeps in CPU memory."""
+        weights = {
+            "weights": memory.weights,
+            "4-bit weights": memory.replicated,
+            "lower bits of weights": memory.remainders,
+            "reference model": memory.reference,
+            "critic, implicit reward model": memory.other_models,
+        }
+        moments = {"moments": memory.moments}
+        kept = {"layers' inputs": memory.kept_on_cpu}
+        if self._config.train.offload:
+            return {}, weights | moments | {"gradients": memory.gradients} | kept
+        if self._config.optim.offload_moments:
+            return weights, moments | kept
+        return weights | moments, kept
+
+    def _remedies(self, memory: RankMemory) -> Iterator[tuple[str, float]]:
+        """Settings that save memory of an update, the cheapest first."""
+        train, optim = self._config.train, self._config.optim
+        if not train.gradient_checkpointing:
+            yield "train.gradient_checkpointing=true", memory.activations * 0.7
+        if train.master_dtype == "float32" and self._itemsize == 2:
+            yield "train.master_dtype=bfloat16", memory.gradients / 2
+        on_gpu = not (optim.offload_moments or train.offload)
+        rest = {"float32": 0.25, "bfloat16": 0.5}.get(optim.moments, 1.0)
+        if on_gpu and rest < 1:
+            yield "optim.moments=8bit", memory.moments * (1 - rest)
+        if train.gradient_checkpointing and not train.activation_offload:
+            inputs = self._text["num_hidden_layers"] * self._text["hidden_size"]
+            saved = 2.0 * inputs * train.micro_batch_tokens / train.sequence_parallel
+            yield "train.activation_offload=true", saved
+        yield f"train.micro_batch_tokens={train.micro_batch_tokens // 2}", memory.activations / 2
+        if on_gpu:
+            yield "optim.offload_moments=true", memory.moments * rest
+        if not train.offload:
+            state, _ = self._state(memory)
+            state.pop("moments", None)
+            yield "train.offload=true", sum(state.values()) + memory.gradients
+
+    @property
+    def _itemsize(self) -> int:
+        """Bytes of a weight, and of a key or value, in the dtype that engines compute in."""
+        return 2 if self._config.model.dtype == "bfloat16" else 4
+
+    @property
+    def _kv_token(self) -> float:
+        """Bytes of one token's keys and values in all layers."""
+        heads = self._text["num_attention_heads"]
+        size = self._text.get("head_dim") or self._text["hidden_size"] // heads
+        keys = self._text.get("num_key_value_heads") or heads
+        return float(2 * self._text["num_hidden_layers"] * keys * size * self._itemsize)
 
 
-def _state(config: Config, memory: RankMemory) -> tuple[dict[str, float], dict[str, float]]:
-    """What a rank keeps between updates on its GPU, and what it keeps in CPU memory."""
-    weights = {
-        "weights": memory.weights,
-        "4-bit weights": memory.replicated,
-        "lower bits of weights": memory.remainders,
-        "reference model": memory.reference,
-        "critic, implicit reward model": memory.other_models,
-    }
-    moments = {"moments": memory.moments}
-    kept = {"layers' inputs": memory.kept_on_cpu}
-    if config.train.offload:
-        return {}, weights | moments | {"gradients": memory.gradients} | kept
-    if config.optim.offload_moments:
-        return weights, moments | kept
-    return weights | moments, kept
+def is_config_here(model: ModelConfig) -> bool:
+    """Whether `config_folder` downloads nothing."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if not is_on_hub(model) or _known_config(model) is not None:
+        return True
+    return isinstance(try_to_load_from_cache(model.path, "config.json"), str)
 
 
-def _remedies(config: Config, memory: RankMemory, folder: Path) -> Iterator[tuple[str, float]]:
-    """Settings that save memory of an update, the cheapest first."""
-    train, optim = config.train, config.optim
-    if not train.gradient_checkpointing:
-        yield "train.gradient_checkpointing=true", memory.activations * 0.7
-    if train.master_dtype == "float32" and config.model.dtype == "bfloat16":
-        yield "train.master_dtype=bfloat16", memory.gradients / 2
-    on_gpu = not (optim.offload_moments or train.offload)
-    if on_gpu and optim.moments != "8bit":
-        yield "optim.moments=8bit", memory.moments * (0.75 if optim.moments == "float32" else 0.5)
-    if train.gradient_checkpointing and not train.activation_offload:
-        text = _text_config(folder)
-        inputs = text["num_hidden_layers"] * text["hidden_size"] * train.micro_batch_tokens
-        yield "train.activation_offload=true", 2.0 * inputs / train.sequence_parallel
-    yield f"train.micro_batch_tokens={train.micro_batch_tokens // 2}", memory.activations / 2
-    if on_gpu:
-        rest = 0.25 if optim.moments == "float32" else 0.5
-        yield "optim.offload_moments=true", memory.moments * rest
-    if not train.offload:
-        state = memory.resident - memory.moments + memory.gradients
-        yield "train.offload=true", state
-
-
-def _layout(config: Config, gpus: int, nodes: int) -> Layout:
-    engine = engine_class(config.rollout)
-    cluster = [Node(address=f"node {index}", cpus=64, gpus=gpus) for index in range(nodes)]
-    each = engine.num_gpus(config.rollout.engine_kwargs)
-    return plan_layout(cluster, config.rollout, config.train, each)
-
-
-def _sleeps(config: Config, layout: Layout) -> bool:
-    if config.rollout.sleep is not None:
-        return config.rollout.sleep
-    sleeps = engine_class(config.rollout).capabilities.sleeps
-    return layout.together and sleeps and config.train.mode == "sync"
+def _known_config(model: ModelConfig) -> Path | None:
+    """The config.json that comes with agentrl for a model of the hub."""
+    found = _KNOWN / f"{Path(model.path).name}.json"
+    return found if is_on_hub(model) and found.is_file() else None
 
 
 def config_folder(model: ModelConfig, folder: Path) -> Path:
@@ -235,8 +284,7 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
     """
     if model.path == "tiny":
         return tokenizer_folder(model, folder)
-    known = _KNOWN / f"{Path(model.path).name}.json"
-    if is_on_hub(model) and known.is_file():
+    if (known := _known_config(model)) is not None:
         folder.mkdir()
         shutil.copy(known, folder / "config.json")
     else:
@@ -253,19 +301,13 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
 def _add_missing(folder: Path) -> None:
     """Files that adapters read, whose content does not matter for memory."""
     config = read_json(folder / "config.json")
+    keys = ("vision_start", "vision_end", "image", "video")
+    names = ("vision_start", "vision_end", "image_pad", "video_pad")
+    ids = [config.get(f"{key}_token_id", 0) for key in keys]
+    added = [{"content": f"<|{name}|>", "id": id} for name, id in zip(names, ids, strict=True)]
     stand_ins: dict[str, Any] = {
         "preprocessor_config.json": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
-        "tokenizer.json": {
-            "added_tokens": [
-                {"content": f"<|{name}|>", "id": config.get(f"{key}_token_id", 0)}
-                for name, key in (
-                    ("vision_start", "vision_start"),
-                    ("vision_end", "vision_end"),
-                    ("image_pad", "image"),
-                    ("video_pad", "video"),
-                )
-            ]
-        },
+        "tokenizer.json": {"added_tokens": added},
     }
     for name, content in stand_ins.items():
         if not (folder / name).is_file():
@@ -281,23 +323,6 @@ def _text_config(folder: Path) -> Mapping[str, Any]:
     return text
 
 
-def _engine_weights(folder: Path, model: ModelConfig) -> float:
-    return float(_num_parameters(folder) * _itemsize(model))
-
-
 @cache
 def _num_parameters(folder: Path) -> int:
     return sum(p.numel() for p in load_on_meta(folder).parameters())
-
-
-def _kv_token(folder: Path, model: ModelConfig) -> float:
-    """Bytes of one token's keys and values in all layers."""
-    text = _text_config(folder)
-    heads = text["num_attention_heads"]
-    size = text.get("head_dim") or text["hidden_size"] // heads
-    keys = text.get("num_key_value_heads") or heads
-    return float(2 * text["num_hidden_layers"] * keys * size * _itemsize(model))
-
-
-def _itemsize(model: ModelConfig) -> int:
-    return 2 if model.dtype == "bfloat16" else 4

@@ -11,11 +11,13 @@ from typing import Any
 
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.cluster.node_survey import smallest_gpu
 from agentrl.cluster.placement import Layout
 from agentrl.config import (
     Config,
     DevicesConfig,
     EnvConfig,
+    EvalConfig,
     ModelConfig,
     RolloutConfig,
     changed_settings,
@@ -69,6 +71,10 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
+MEMORY, MISFITS = "memory", "does not fit"
+"""Keys of what `resolve` returns: the memory plan, and its list of what does not fit."""
+_CARDS_S = 60.0
+"""For all nodes to say how much memory their GPUs have."""
 _ROWS_SEARCHED = 20
 """Rows whose columns are looked at: a row may lack some."""
 
@@ -95,16 +101,15 @@ def check(
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
     if engine_class(config.rollout).capabilities.needs_model and is_on_hub(config.model):
-        _check_model_with_engine(config, learns=learns)
+        _check_model_with_engine(config.model, config.rollout, learns=learns)
     return demonstrations
 
 
-def _check_model_with_engine(config: Config, *, learns: bool) -> None:
+def _check_model_with_engine(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:
     """Check a model, local or of the hub, and whether its engine can be used to train it."""
-    folder = find_config(config.model)
+    folder = find_config(model)
     if learns:
-        gpus = transport_choice.num_gpus(config.rollout)
-        check_engine_for(config.model, folder, config.rollout, gpus)
+        check_engine_for(model, folder, rollout, transport_choice.num_gpus(rollout))
 
 
 def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
@@ -126,6 +131,8 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
     unverified = check_logins(config.logging)
     lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
+    layout = plan_job(config, learns=True)
+    memory, unplanned = _plan_memory(config, layout)
     game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
@@ -141,14 +148,30 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
             **({"custom classes": classes} if (classes := custom_classes(config)) else {}),
             **lengths.measured,
         },
-        "placement": plan_job(config, learns=True).describe(),
+        "placement": layout.describe(),
+        **({MEMORY: memory} if memory else {}),
         "budget": estimate_work(config),
-        "not checked": [
-            "memory (agentrl plan computes it) and disk space",
-            *lengths.unchecked,
-            *unverified,
-        ],
+        "not checked": [*unplanned, "disk space", *lengths.unchecked, *unverified],
     }
+
+
+def _plan_memory(config: Config, layout: Layout) -> tuple[dict[str, Any], list[str]]:
+    """What a GPU holds and what does not fit; or why that is not known."""
+    used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
+    if not used:
+        return {}, ["memory (there is no GPU; agentrl plan computes what one needs)"]
+    from agentrl.training import memory_plan  # imports torch
+
+    if not memory_plan.is_config_here(config.model):
+        return {}, ["memory (agentrl plan computes it: it downloads the model's config.json)"]
+    card = smallest_gpu([node for node in layout.nodes if node in used], _CARDS_S)
+    try:
+        plan = memory_plan.plan_memory(config, layout, card)
+    except ConfigError as error:
+        return {}, [f"memory: {error}"]
+    size = "unknown: compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
+    misfits = {MISFITS: plan.problems} if plan.problems else {}
+    return {"size of a GPU": size, **plan.describe(), **misfits}, []
 
 
 def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
@@ -175,7 +198,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     check_loggers(config.logging)
     check_model(config.model)
     if config.model.path != "tiny" and not is_on_hub(config.model):
-        _check_model_with_engine(config, learns=learns)
+        _check_model_with_engine(config.model, config.rollout, learns=learns)
     if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
         from agentrl.training.learner.parallel import sequence_parallel
 
@@ -244,13 +267,13 @@ def _check_compiler(rollout: RolloutConfig) -> None:
         )
 
 
-def _check_columns(rewards: RewardFunctions, config: Config) -> None:
+def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: EvalConfig) -> None:
     """Check the columns that reward functions take, where the rows are known before any episode."""
     if not rewards.require_columns:
         return
     splits: tuple[Split, ...] = ("train", "eval")
     for split in splits:
-        environment = env_config_for(config.env, config.eval, split)
+        environment = env_config_for(trained, evaluation, split)
         cls = environment_class(env_registration(environment))
         if (first := getattr(cls, "first_observations", None)) is None:
             return
@@ -294,7 +317,7 @@ def check_env_setup(
     history_of(config.env)
     for name in players:
         load_player(config.env, name)
-    _check_columns(RewardFunctions(config.rewards), config)
+    _check_columns(RewardFunctions(config.rewards), config.env, config.eval)
     check_evaluation_seeds(config.eval)
     check_run_seeds(
         config.seed,

@@ -7,10 +7,13 @@ import time
 
 import pytest
 import ray
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl import accelerators
 from agentrl.cli import run
+from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Node, plan_layout
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config, RolloutConfig, TrainConfig
@@ -175,6 +178,18 @@ def test_gpus_of_another_job_are_waited_for_and_reported(nodes):
         Reservation(everything, 1.0)
     other.release()
     Reservation(everything, 20.0).release()
+
+
+@pytest.mark.slow
+def test_a_dry_run_asks_every_node_for_the_size_of_its_gpus(two_raylets, capsys):
+    together = ["rollout.launcher=ray", "rollout.place=together"]
+    assert run(["train", "frozen_lake", *together, "--dry-run"]) == 0
+    planned = yaml.safe_load(capsys.readouterr().out)
+    assert "rank 7, engine 7" in str(planned["placement"])
+    assert planned["memory"]["size of a GPU"].startswith("unknown")
+    assert planned["memory"]["GPU of a rank, at the peak of an update (GB)"]["total"] > 2
+    answers = ask_nodes(two_raylets, accelerators.of_machine, 60.0)
+    assert [answer.result.cards for answer in answers] == [(), ()]
 
 
 @pytest.mark.slow

@@ -2,17 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
-from agentrl import cli
+from agentrl import accelerators, cli
+from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import memory_simulation, qlora
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.memory_simulation import RankMemory, simulate
+from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.learner.parallel import process_group
+from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
@@ -24,20 +29,34 @@ CASES = {
     "lora": {"lora": LoraConfig(rank=4)},
     "qlora": {"lora": LoraConfig(rank=4, base="nf4")},
 }
+SHARDED = {
+    **{case: ("tiny_vlm", chosen) for case, chosen in CASES.items()},
+    "columns": ("tiny", {"sequence_parallel": 2}),
+    "replicas": ("tiny", {"replicas": 2}),
+}
+DIVIDED = {
+    "tensors with 8-bit moments": (2, "tiny", {"tensor_parallel": 2, "moments": "8bit"}),
+    "experts": (2, "qwen3_moe", {"expert_parallel": 2}),
+    "replicas of tensors": (4, "qwen3_vl", {"replicas": 2, "tensor_parallel": 2}),
+    "experts of two groups": (4, "qwen3_vl_moe", {"expert_parallel": 4, "tensor_parallel": 2}),
+}
 LAYERS = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64, "vision_hidden": 32}
+WORK = ("gathered", "reduced", "activations")
 
 
-def settings(case: str) -> Config:
-    chosen = CASES[case]
+def settings(chosen: dict[str, Any]) -> Config:
     config = Config()
-    config.model.dtype = "bfloat16"
-    config.model.lora = chosen.get("lora", config.model.lora)
-    config.train.master_dtype = chosen.get("master_dtype", "float32")
+    config.model.dtype, config.model.image_size = "bfloat16", (128, 64)
     config.train.gradient_checkpointing = True
-    config.train.micro_batch_tokens, config.rollout.max_context = 256, 128
+    # So many that the peak is not where gradients are summed: gloo copies them.
+    config.train.micro_batch_tokens, config.rollout.max_context = 1024, 128
     config.rollout.max_new_tokens = 16
-    if "kl" in chosen:
-        config.algorithm.kl.add_to = "loss"
+    for key, value in chosen.items():
+        if key == "kl":
+            config.algorithm.kl.add_to = "loss"
+            continue
+        section = next(s for s in (config.model, config.optim, config.train) if hasattr(s, key))
+        setattr(section, key, value)
     return config
 
 
@@ -45,7 +64,10 @@ def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[
     """The bytes of what a real learner holds after its first step, by fields of `RankMemory`."""
     learner = Learner(config, folder, rank, world, meet)
     try:
-        learner.score_tokens([sample(adapter_for(folder), k) for k in range(2)])
+        adapter = adapter_for(folder)
+        seen = {} if adapter.image_token_id is not None else {"pictures": 0}
+        side = adapter.patching.side if seen == {} else 1
+        learner.score_tokens([sample(adapter, k, side=side, **seen) for k in range(2)])
         models, found = learner._models, {}
 
         def size(tensors) -> int:
@@ -63,14 +85,18 @@ def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[
         found["remainders"] = size(models.policy.remainders.values())
         reference = models.reference
         found["reference"] = size(reference.module.parameters()) if reference else 0
+        if world > 1 and config.model.lora.base != "nf4":  # the same pass as simulated
+            peak = MemorySimulation(config, world).run_pass(models).extrapolated(0.0)
+            found |= {name: getattr(peak, name) for name in WORK}
     finally:
         learner.close()
     return found
 
 
-def write_allocated(folder: Path, out: Path, rank: int) -> None:
-    for case in CASES:
-        found = allocated(settings(case), folder, rank, 2, f"file://{out / case}")
+def write_allocated(cases, folders, out: Path, world: int, rank: int) -> None:
+    for case, (folder, chosen) in cases.items():
+        meet = f"file://{out / case}"
+        found = allocated(settings(chosen), folders[folder], rank, world, meet)
         (out / f"{case}-{rank}.json").write_text(json.dumps(found))
 
 
@@ -80,10 +106,21 @@ def check(found: RankMemory, expected: dict[str, float]) -> None:
     assert {n: getattr(found, n) for n in expected} == pytest.approx(expected, rel=0.02)
 
 
+def check_ranks(cases, world: int, folders: dict[str, Path], out: Path) -> None:
+    run_ranks(world, write_allocated, cases, folders, out, world)
+    for case, (folder, chosen) in cases.items():
+        expected = json.loads((out / f"{case}-0.json").read_text())
+        work = {name: expected.pop(name) for name in WORK if name in expected}
+        found = MemorySimulation(settings(chosen), world).run(folders[folder])
+        check(found, expected)
+        assert {name: getattr(found, name) for name in work} == pytest.approx(work, rel=0.02)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
-    expected = allocated(settings(case), tiny_vlm)
-    found = simulate(settings(case), tiny_vlm, 1)
+    config = settings(CASES[case])
+    expected = allocated(config, tiny_vlm)
+    found = MemorySimulation(config, 1).run(tiny_vlm)
     check(found, expected)
     assert found.activations > 0
 
@@ -92,36 +129,63 @@ def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
 @pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_vl_moe"])
 def test_models_that_mask_images_in_layers_are_counted(family, tiny_vlm, tmp_path):
     folder = families.build(family, tiny_vlm, tmp_path / family)
-    config = settings("compact")
-    config.model.image_size = (128, 64)
-    found = simulate(config, folder, 1)
+    found = MemorySimulation(settings(CASES["compact"]), 1).run(folder)
     size = 2.0 * sum(p.numel() for p in load_on_meta(folder).parameters())
     check(found, {"weights": size, "remainders": size, "gradients": size})
     assert found.activations > 0
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, tiny_vlm):
+    root = tmp_path_factory.mktemp("models")
+    sizes = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 1024}
+    vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
+    tiny = tiny_model.build(root / "tiny", 0, **sizes, **vision)
+    families_used = ("qwen3_moe", "qwen3_vl", "qwen3_vl_moe")
+    built = {family: families.build(family, tiny, root / family) for family in families_used}
+    return {"tiny": tiny, "tiny_vlm": tiny_vlm, **built}
+
+
 @pytest.mark.slow
-def test_two_ranks_hold_what_the_plan_counts(tiny_vlm, tmp_path):
-    run_ranks(2, write_allocated, tiny_vlm, tmp_path)
-    for case in CASES:
-        expected = json.loads((tmp_path / f"{case}-0.json").read_text())
-        check(simulate(settings(case), tiny_vlm, 2), expected)
+@pytest.mark.timeout(300)
+def test_two_ranks_hold_what_the_plan_counts(folders, tmp_path):
+    check_ranks(SHARDED, 2, folders, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", DIVIDED)
+def test_ranks_that_share_layers_or_experts_hold_what_the_plan_counts(case, folders, tmp_path):
+    # DTensor's caches keep the process groups of a layout: each has processes of its own.
+    world, *chosen = DIVIDED[case]
+    check_ranks({case: chosen}, world, folders, tmp_path)
+
+
+def test_experts_are_not_divided_over_the_mesh_of_layers():
+    rank = process_group.simulated(4, Parallelism(tensor=2, expert=2))
+    try:  # layers that were taken for experts would be gathered matrix by matrix
+        assert rank.tensor_mesh.mesh.tolist() == rank.expert_mesh.mesh.tolist() == [0, 1]
+        assert rank.tensor_mesh != rank.expert_mesh
+    finally:
+        rank.leave()
 
 
 @pytest.mark.slow
 def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path, monkeypatch):
     folder = tiny_model.build(tmp_path / "deep", 0, layers=8, vision_depth=1, **LAYERS)
-    few = simulate(settings("compact"), folder, 1)
+    simulation = MemorySimulation(settings(CASES["compact"]), 1)
+    few = simulation.run(folder)
     monkeypatch.setattr(memory_simulation, "_FEW_LAYERS", (8, 8))
-    assert few == simulate(settings("compact"), folder, 1)
+    assert few == simulation.run(folder)
 
 
 def test_inputs_of_layers_wait_in_cpu_memory(tiny_vlm):
-    config = settings("compact")
+    config = settings(CASES["compact"])
+    config.train.micro_batch_tokens, config.model.image_size = 256, None
     config.model.freeze_vision = True  # its backward pass would be the peak of so small a model
-    kept = simulate(config, tiny_vlm, 1)
+    kept = MemorySimulation(config, 1).run(tiny_vlm)
     config.train.activation_offload = True
-    moved = simulate(config, tiny_vlm, 1)
+    moved = MemorySimulation(config, 1).run(tiny_vlm)
     tokens, hidden, layers = 256, 32, 2
     assert moved.kept_on_cpu >= tokens * hidden * layers * 2
     assert moved.activations < kept.activations
@@ -148,12 +212,40 @@ def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
 
 
 @pytest.mark.parametrize(
+    ("memory", "status", "size", "total"),
+    [(80e9, 0, "80.0 GB", "of 80"), (2e9, 1, "2.0 GB", "of 2"), (None, 0, "unknown", "")],
+)
+def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
+    memory, status, size, total, capsys, monkeypatch
+):
+    cards = () if memory is None else (("a GPU", memory), ("a larger one", 2 * memory))
+    machine = MachineAccelerators(cards=cards)
+    monkeypatch.setattr(accelerators, "count", lambda: 2)
+    monkeypatch.setattr(accelerators, "of_machine", lambda deadline_s: machine)
+    job = ["frozen_lake", "model.dtype=bfloat16", "train.micro_batch_tokens=1024"]
+    assert cli.run(["train", *job, "--dry-run"]) == status
+    shown = capsys.readouterr().out
+    planned = yaml.safe_load(shown)
+    assert planned["placement"] == {"this machine": {"GPU 0": "rank 0, engine 0"}}
+    found = planned["memory"]
+    assert found.pop("size of a GPU").startswith(size)
+    misfits = found.pop("does not fit", [])
+    assert len(found) == 2
+    for items in found.values():
+        assert str(items["total"]).endswith(total)
+    assert bool(misfits) == bool(status) == ("All checks pass" not in shown)
+    if misfits:
+        assert ["updates need" in misfits[0], "engines: room for 0" in misfits[1]] == [True, True]
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--gpu", "large"], "--gpu large: must be a size such as 80GB"),
         (["model.path=no/such/folder/here"], "model.path=no/such/folder/here"),
         (["train.rank=2"], "train.rank"),
         (["train.ranks=3", "rollout.place=together"], "one GPU per rank"),
+        (["--gpus", "3", "train.tensor_parallel=3"], "must divide the model's 4 attention heads"),
         (["optim.moments=bfloat16", "optim.betas=[0.9,0.999]"], "betas"),
     ],
 )

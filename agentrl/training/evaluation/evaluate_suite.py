@@ -14,7 +14,7 @@ from agentrl.training.evaluation.evaluate import (
     check_evaluation,
     play_evaluations,
 )
-from agentrl.training.evaluation.suite import SuiteEntry, entries_of
+from agentrl.training.evaluation.suite import entries_of
 from agentrl.training.run_folder import open_target, overridden_name
 
 MEAN = "mean"
@@ -55,13 +55,17 @@ def evaluate_suite(
     suite = suite or config.eval.suite
     if suite is None:
         raise ConfigError("eval.suite is not set: name a suite (agentrl list suite)")
+    if episodes is not None and episodes < 1:
+        raise ConfigError(f"episodes={episodes}: must be at least 1")
     config = replace(
         config, run=replace(config.run, name=overridden_name(config.run.name, overrides))
     )
     player = None if policy == "model" else policy
     jobs: dict[str, EvaluationJob] = {}
     for entry in entries_of(suite):
-        own = _config_of(entry, config, episodes)
+        own = (entry if episodes is None else replace(entry, episodes=episodes)).applied_to(config)
+        if own.run.name is not None:
+            own = replace(own, run=replace(own.run, name=f"{own.run.name}-{_plain(entry.name)}"))
         try:
             jobs[entry.name] = check_evaluation(own, run, target, player, greedy, checkpoint)
         except ConfigError as error:
@@ -84,17 +88,6 @@ def summaries(results: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
         if key in shared
     }
     return {**rows, MEAN: means}
-
-
-def _config_of(entry: SuiteEntry, config: Config, episodes: int | None) -> Config:
-    own = entry.applied_to(config)
-    if episodes is not None:
-        if episodes < 1:
-            raise ConfigError(f"episodes={episodes}: must be at least 1")
-        own = replace(own, eval=replace(own.eval, episodes=episodes))
-    if own.run.name is None:
-        return own
-    return replace(own, run=replace(own.run, name=f"{own.run.name}-{_plain(entry.name)}"))
 
 
 def _plain(name: str) -> str:

@@ -66,12 +66,7 @@ class Learner:
     ) -> None:
         self._config = config
         train = config.train
-        parallelism = Parallelism(
-            sequence=train.sequence_parallel,
-            tensor=train.tensor_parallel,
-            expert=train.expert_parallel,
-            replicas=train.replicas,
-        )
+        parallelism = Parallelism.of(train)
         self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
         self._models = LearnerModels(config, folder, self._rank)
         self._policy, self._batcher = self._models.policy, self._models.batcher

@@ -15,6 +15,7 @@ from agentrl.config import (
     CriticConfig,
     ImplicitRewardConfig,
     OptimConfig,
+    TrainConfig,
     WarmStartConfig,
 )  # fmt: skip
 from agentrl.policies.models import adapter_for
@@ -53,7 +54,7 @@ class LearnerModels:
         self.config, self.rank = config, rank
         self._opened = opened
         if rank.device.type == "cpu" and rank.number == 0:
-            _note_without_effect(config)
+            _note_without_effect(config.train, config.optim)
         self.model_adapter = adapter_for(folder, config.model.adapter)
         self.algorithm = load_algorithm(config.algorithm)
         self._folder = folder
@@ -186,12 +187,12 @@ class LearnerModels:
         }
 
 
-def _note_without_effect(config: Config) -> None:
+def _note_without_effect(train: TrainConfig, optim: OptimConfig) -> None:
     """Log settings that do nothing without a GPU."""
     for key, is_set in (
-        ("train.offload", config.train.offload),
-        ("train.activation_offload", config.train.activation_offload),
-        ("optim.offload_moments", config.optim.offload_moments),
+        ("train.offload", train.offload),
+        ("train.activation_offload", train.activation_offload),
+        ("optim.offload_moments", optim.offload_moments),
     ):
         if is_set:
             _log.warning("%s=true: has no effect, as everything is in CPU memory", key)

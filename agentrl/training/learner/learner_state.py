@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from agentrl.config import Config, LoraConfig, estimator_of
+from agentrl.config import LoraConfig, estimator_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
 from agentrl.training.learner import lora_adapters, qlora
@@ -189,19 +189,15 @@ def _identity(models: LearnerModels, saved: Mapping[str, str]) -> dict[str, str]
         "model.freeze_vision": str(config.model.freeze_vision),
         _LORA: _lora_identity(config.model.lora),
         "train.master_dtype": config.train.master_dtype,
-        _MOMENTS: _moments(config),
+        _MOMENTS: _moments(config.optim.moments, config.train.tensor_parallel),
         "env.id": config.env.id,
     } | algorithm
 
 
-def _moments(config: Config) -> str:
+def _moments(moments: str, tensor: int) -> str:
     """How moments are kept; blocks of 8-bit ones end where tensor parallelism divides columns."""
-    moments, tensor = config.optim.moments, config.train.tensor_parallel
-    return (
-        f"{moments} with train.tensor_parallel={tensor}"
-        if moments == "8bit" and tensor > 1
-        else moments
-    )
+    divided = moments == "8bit" and tensor > 1
+    return f"{moments} with train.tensor_parallel={tensor}" if divided else moments
 
 
 def _lora_identity(lora: LoraConfig) -> str:

@@ -7,15 +7,18 @@ group that sends nothing; torch's `FSDPMemTracker` counts. No weights are needed
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -75,59 +78,6 @@ class RankMemory:
     kept_on_cpu: float
     """Layers' inputs in CPU memory, with `train.activation_offload`."""
 
-    @property
-    def resident(self) -> float:
-        """What stays between two updates."""
-        state = self.weights + self.replicated + self.remainders + self.moments
-        return state + self.reference + self.other_models
-
-    @property
-    def working(self) -> float:
-        """What a pass takes at its peak, besides state and gradients."""
-        return self.gathered + self.reduced + self.activations
-
-
-def simulate(config: Config, folder: Path, world_size: int) -> RankMemory:
-    """The memory of rank 0 at the peak of an optimizer step that has several passes.
-
-    Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns of
-    a picture and a reply of `rollout.max_new_tokens` as it has room for. Of a model whose decoder
-    layers are equal only a few are run, and each of the others counts as much as one of these.
-
-    Args:
-        config: the job's. That weights or moments are offloaded is left to the caller. With
-            `model.lora.base=nf4`, passes are those over bfloat16 weights, which take more.
-        folder: what `adapter_for` reads; weights are not needed.
-        world_size: number of ranks.
-
-    Raises:
-        ConfigError: the model cannot be built.
-    """
-    model_adapter = adapter_for(folder, config.model.adapter)
-    shapes = [
-        [tuple(p.shape) for p in block.parameters()]
-        for block in model_adapter.blocks(load_on_meta(folder))
-    ]
-    total, (few, more) = len(shapes), _FEW_LAYERS
-    if any(own != shapes[0] for own in shapes):
-        more = total
-    simulation = _Simulation(config, world_size)
-    with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-        if more >= total:
-            found = simulation.measure(folder)
-            return RankMemory(**found.static, **max(found.peaks, key=_sum))
-        first, second = (
-            simulation.measure(_with_layers(folder, Path(scratch), layers))
-            for layers in (few, more)
-        )
-    steps = (total - more) / (more - few)
-
-    def extrapolated(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
-        return {name: b[name] + steps * (b[name] - a[name]) for name in b}
-
-    peaks = [extrapolated(a, b) for a, b in zip(first.peaks, second.peaks, strict=True)]
-    return RankMemory(**extrapolated(first.static, second.static), **max(peaks, key=_sum))
-
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Measured:
@@ -136,6 +86,17 @@ class _Measured:
     peaks: list[dict[str, float]]
     """Its other fields at the peak of each phase: until images are encoded, until their gradient
     is known, and after that. Where the highest peak is depends on the number of layers."""
+
+    def extrapolated(self, steps: float, fewer: "_Measured | None" = None) -> RankMemory:
+        """With more layers: so many times what this has more than one with fewer layers."""
+        base = fewer or self
+
+        def more(own: Mapping[str, float], less: Mapping[str, float]) -> dict[str, float]:
+            return {name: size + steps * (size - less[name]) for name, size in own.items()}
+
+        peaks = [more(own, less) for own, less in zip(self.peaks, base.peaks, strict=True)]
+        highest = max(peaks, key=lambda peak: sum(peak.values()))
+        return RankMemory(**more(self.static, base.static), **highest)
 
 
 def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
@@ -151,34 +112,74 @@ def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
     return found
 
 
-class _Simulation:
-    """Runs a pass of a job's rank 0 over models with few layers."""
+class MemorySimulation:
+    """Runs a pass of rank 0, at the peak of an optimizer step that has several passes.
+
+    Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns of
+    a picture and a reply of `rollout.max_new_tokens` as it has room for. Of a model whose decoder
+    layers are equal only a few are run, and each of the others counts as much as one of these.
+    Routers give all experts as many tokens.
+
+    Args:
+        config: the job's. That weights or moments are offloaded is left to the caller. With
+            `model.lora.base=nf4`, passes are those over bfloat16 weights, which take more.
+        world_size: number of ranks.
+    """
 
     def __init__(self, config: Config, world_size: int) -> None:
         self._config, self._world_size = config, world_size
 
-    def measure(self, folder: Path) -> _Measured:
-        config, train = self._config, self._config.train
+    def run(self, folder: Path) -> RankMemory:
+        """The memory of one rank.
+
+        Args:
+            folder: what `adapter_for` reads; weights are not needed.
+
+        Raises:
+            ConfigError: the model cannot be built, or not be divided as configured.
+        """
+        model_adapter = adapter_for(folder, self._config.model.adapter)
+        shapes = [
+            [tuple(p.shape) for p in block.parameters()]
+            for block in model_adapter.blocks(load_on_meta(folder))
+        ]
+        total, (few, more) = len(shapes), _FEW_LAYERS
+        if more >= total or any(own != shapes[0] for own in shapes):
+            return self._measure(folder).extrapolated(0.0)
+        with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
+            first, second = (
+                self._measure(_with_layers(folder, Path(scratch), layers)) for layers in (few, more)
+            )
+        return second.extrapolated((total - more) / (more - few), first)
+
+    def _measure(self, folder: Path) -> _Measured:
+        config = self._config
         changed = deepcopy(config)
         changed.train.offload = changed.train.activation_offload = False
         changed.optim.offload_moments = False
         changed.model.lora.base = "float"  # bitsandbytes quantizes only weights that have values
         if accelerators.count() and config.model.attention != "eager":
             changed.model.attention = "sdpa"
-        parallelism = Parallelism(sequence=train.sequence_parallel, replicas=train.replicas)
-        rank = process_group.simulated(self._world_size, parallelism)
+        rank = process_group.simulated(self._world_size, Parallelism.of(config.train))
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True), _RealIndices():
+            # In a mode of their own, DTensors compute the shapes of full results: nobody allocates
+            # them, so they must not be counted.
+            shapes = tracing(TracingContext(FakeTensorMode()))
+            values = FakeTensorMode(allow_non_fake_inputs=True)
+            with warnings.catch_warnings(), shapes, values, _RealIndices():
+                # Experts return views if ranks share layers, too; nothing changes them in place.
+                warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
                 models = LearnerModels(changed, folder, rank, _open_without_weights)
-                return self._run(models)
+                return self.run_pass(models)
         finally:
             rank.leave()
 
-    def _run(self, models: LearnerModels) -> _Measured:
+    def run_pass(self, models: LearnerModels) -> _Measured:
+        """Run a pass over a rank's models, with values or without."""
         config = self._config
-        module, kept = models.policy.module, _KeptOnCpu()
+        module, kept = models.policy.module, list[float]()
         if config.train.activation_offload:
-            activation_offload.enable(module.policy, kept.hooks)
+            activation_offload.enable(module.policy, partial(_keep_sizes, kept))
         for parameter in module.parameters():
             if parameter.requires_grad:  # as after an earlier pass
                 parameter.grad = torch.zeros_like(parameter)
@@ -207,7 +208,7 @@ class _Simulation:
             loss.backward()
         end_phase()
         static = _static(models, config.model.lora.base == "nf4")
-        return _Measured(static=static | {"kept_on_cpu": float(kept.bytes)}, peaks=peaks)
+        return _Measured(static=static | {"kept_on_cpu": sum(kept, 0.0)}, peaks=peaks)
 
     def _full_micro_batch(self, model_adapter: ModelAdapter) -> Batch:
         """A micro-batch of `train.micro_batch_tokens`, with pictures if the model sees any."""
@@ -223,7 +224,7 @@ class _Simulation:
         config = self._config
         reply = min(config.rollout.max_new_tokens, length // 2)
         ids, sampled, turns = [0] * min(_PROMPT, length // 4), list[int](), list[int]()
-        images: list[Any] = []
+        images = list[Any]()
         while True:
             image, markup = None, tuple[int, ...]()
             if model_adapter.image_token_id is not None:
@@ -233,24 +234,21 @@ class _Simulation:
                 target = None if size is None else (size[0], size[1])
                 image = model_adapter.scale(screen, target, config.model.max_pixels)
                 markup = model_adapter.image_markup(image)
-            if turns and len(ids) + len(markup) + reply > length:
+            fits = len(ids) + len(markup) + reply <= length
+            if turns and not fits:
                 break
-            if image is not None and len(ids) + len(markup) + reply <= length:
+            if image is not None and fits:
                 ids += markup
                 images.append(image)
             sampled += range(len(ids), len(ids) + reply)
             turns += [len(images)] * reply
             ids += [0] * reply
-        ids += [0] * (length - len(ids))
-        ids = ids[:length]
-        sampled = [position for position in sampled if position < length]
-        n = len(sampled)
         return TokenSequence(
-            token_ids=tuple(ids),
+            token_ids=tuple(ids + [0] * (length - len(ids))),
             sampled_positions=tuple(sampled),
-            logprobs=(0.0,) * n,
-            versions=(0,) * n,
-            turns=tuple(turns[:n]),
+            logprobs=(0.0,) * len(sampled),
+            versions=(0,) * len(sampled),
+            turns=tuple(turns),
             images=tuple(images),
             episode=number,
         )
@@ -267,10 +265,6 @@ def _peak(tracker: FSDPMemTracker) -> dict[str, float]:
             size for kind, size in sizes.items() if kind not in (*_GATHERED, *_REDUCED, *_STATIC)
         ),
     }
-
-
-def _sum(peak: Mapping[str, float]) -> float:
-    return sum(peak.values())
 
 
 def _static(models: LearnerModels, in_4_bits: bool) -> dict[str, float]:
@@ -301,26 +295,16 @@ def _bytes(tensors: Iterable[Tensor]) -> float:
     return float(sum(local_shard(t).numel() * t.element_size() for t in tensors))
 
 
-class _KeptOnCpu:
-    """Replaces tensors that autograd keeps by their sizes."""
+def _keep_sizes(kept: list[float]) -> saved_tensors_hooks:
+    """Hooks that replace what autograd keeps by functions that make it, and list its bytes."""
 
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def hooks(self) -> saved_tensors_hooks:
-        return saved_tensors_hooks(self._pack, self._unpack)
-
-    def _pack(self, tensor: Tensor) -> Any:
+    def pack(tensor: Tensor) -> Callable[[], Tensor]:
         if not isinstance(tensor, FakeTensor):
-            return tensor
-        self.bytes += tensor.numel() * tensor.element_size()
-        return tensor.shape, tensor.dtype
+            return lambda: tensor
+        kept.append(tensor.numel() * tensor.element_size())
+        return partial(torch.empty, tensor.shape, dtype=tensor.dtype)
 
-    def _unpack(self, packed: Any) -> Tensor:
-        if isinstance(packed, Tensor):
-            return packed
-        shape, dtype = packed
-        return torch.empty(shape, dtype=dtype)
+    return saved_tensors_hooks(pack, lambda make: make())
 
 
 class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -342,7 +326,8 @@ class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(isinstance(tensor, FakeTensor) for tensor in tensors):
             if func in _INDEXING:
                 args = (args[0], _positions(args[1]), *args[2:])
-            return func(*args, **kwargs)
+            found = func(*args, **kwargs)
+            return _routed(found, *args) if func is torch.ops.aten.topk.default else found
         is_meta = any(tensor.is_meta for tensor in tensors)
         device = torch.device(kwargs.get("device") or ("meta" if is_meta else "cpu"))
         dtype = kwargs.get("dtype")
@@ -369,6 +354,14 @@ def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
             with _disable_current_modes():
                 found += index.nonzero(as_tuple=True)
     return found
+
+
+def _routed(found: Sequence[Tensor], scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """The result of a router's `topk`, whose indices give every expert as many tokens."""
+    values, indices = found
+    with _disable_current_modes():
+        balanced = torch.arange(indices.numel()) % scores.shape[-1]
+        return values, balanced.reshape(indices.shape)
 
 
 def _open_without_weights(

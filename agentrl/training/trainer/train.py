@@ -80,9 +80,8 @@ def train(
     run = folder.path
     with lock_folder(run):
         if resume is not None:
-            if _is_finished(
-                folder, baseline_players(settings.env, settings.eval), settings.train.steps
-            ):
+            baselines = baseline_players(settings.env, settings.eval)
+            if _is_finished(folder, baselines, settings.train.steps):
                 log.warning("%s is already finished; raise train.steps to train longer", run)
                 return replay.open(run)
             latest = checkpoint_store.latest(run)

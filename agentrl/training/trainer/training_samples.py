@@ -76,28 +76,24 @@ def build_training_samples(
     result = compute_advantages(played, algorithm)
     versions = _versions(episodes, played.token_mask, version)
     fresh = _fresh(versions, version, settings.max_staleness)
-    advantages = torch.where(fresh, result.advantages, 0.0)  # stale tokens count with 0
-    metrics = {
-        "state_match_fraction": state_match_fraction(played),
-        "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
-        "stale": _mean(~fresh[played.token_mask]),
-        "lag": _mean(version - versions[played.token_mask]),
-    }
+    used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))  # stale ones: 0
     gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
+    corrects = settings.importance_correction.kind != "none"
     samples = build_samples(
-        sequences,
-        scores,
-        AdvantageResult(advantages=advantages, returns=result.returns),
-        fresh=fresh,
-        use_old_logprobs=settings.importance_correction.kind != "none",
-        gradients=gradients,
+        sequences, scores, used, fresh=fresh, use_old_logprobs=corrects, gradients=gradients
     )
     with method_boundary(algorithm, "resample"):
         valid = played.valid.tolist()
         drawn = algorithm.resample(played.returns.tolist(), valid, seed)
         samples = samples if drawn is None else _resampled(samples, drawn, valid)
-    metrics |= loss | {"nonzero_advantage_fraction": _nonzero_fraction(samples)}
-    by_turn = split_by_turn(advantages, groups)
+    metrics = loss | {
+        "state_match_fraction": state_match_fraction(played),
+        "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
+        "stale": _mean(~fresh[played.token_mask]),
+        "lag": _mean(version - versions[played.token_mask]),
+        "nonzero_advantage_fraction": _nonzero_fraction(samples),
+    }
+    by_turn = split_by_turn(used.advantages, groups)
     return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
 
 

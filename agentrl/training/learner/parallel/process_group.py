@@ -3,6 +3,7 @@
 A single rank takes the same path, with an in-memory store instead of the network.
 """
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from agentrl import accelerators
+from agentrl.config import TrainConfig
 from agentrl.training.learner.parallel.sequence_parallel import Slice
 
 
@@ -106,6 +108,16 @@ class Parallelism:
     replicas: int = 1
     """Copies of the weights."""
 
+    @classmethod
+    def of(cls, train: TrainConfig) -> "Parallelism":
+        """As configured."""
+        return cls(
+            sequence=train.sequence_parallel,
+            tensor=train.tensor_parallel,
+            expert=train.expert_parallel,
+            replicas=train.replicas,
+        )
+
 
 _ALONE = Parallelism()
 
@@ -162,12 +174,12 @@ def _placed(
 ) -> Rank:
     """This rank with its meshes, in the process group that is open."""
     rank, replicas, sequence = dist.get_rank(), parallelism.replicas, parallelism.sequence
-    root_mesh, _ = _meshes(device, replicas, 1)
+    root_mesh, _ = _meshes(device, replicas)
     mesh, tensor_mesh, expert_shards, expert_mesh = root_mesh, None, None, None
     if parallelism.tensor > 1:
-        mesh, tensor_mesh = _meshes(device, replicas, parallelism.tensor)
+        mesh, tensor_mesh = _meshes(device, replicas, layers=parallelism.tensor)
     if parallelism.expert > 1:
-        expert_shards, expert_mesh = _meshes(device, replicas, parallelism.expert)
+        expert_shards, expert_mesh = _meshes(device, replicas, experts=parallelism.expert)
     return Rank(
         number=rank,
         world_size=dist.get_world_size(),
@@ -183,19 +195,20 @@ def _placed(
 
 
 def _meshes(
-    device: torch.device, replicas: int, sharing: int
+    device: torch.device, replicas: int, **shared: int
 ) -> tuple[DeviceMesh, DeviceMesh | None]:
-    """The mesh to shard over, and that of the neighbors that share layers if there are several."""
-    sizes = {
-        "replicas": replicas,
-        "shards": dist.get_world_size() // replicas // sharing,
-        "shared": sharing,
-    }
+    """The mesh to shard over, and that of the neighbors that share layers or experts, if any do.
+
+    They differ by their names: meshes of the same ranks with the same names are equal.
+    """
+    sharing = math.prod(shared.values())
+    shards = dist.get_world_size() // replicas // sharing
+    sizes = {"replicas": replicas, "shards": shards, **shared}
     kept = {name: size for name, size in sizes.items() if size > 1 or name == "shards"}
     whole = init_device_mesh(device.type, tuple(kept.values()), mesh_dim_names=tuple(kept))
     if sharing == 1:
         return whole, None
-    return whole[("replicas", "shards") if replicas > 1 else "shards"], whole["shared"]
+    return whole[("replicas", "shards") if replicas > 1 else "shards"], whole[next(iter(shared))]
 
 
 def _slice(rank: int, sharing: int, deadline_s: float) -> Slice:
