@@ -138,6 +138,8 @@ class Conversation:
         self._turns: list[_Turn] = []
         self._prompt = Prompt(token_ids=(), images=())
         """The last one."""
+        self._checked: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] = (), ()
+        """Tokens of a message, and shapes of its images, that are known to match."""
         self._last_scaled: tuple[Image, Image] | None = None
         """The last image that cannot change, and the same as the model sees it."""
         self._has_images_at_edges = False
@@ -194,7 +196,11 @@ class Conversation:
                 if images:
                     turn.message = replace(turn.message, images=images)
             ids = self._ids(turn.message.role, parts, is_first=is_first)
-            self._check(ids, turn.message.images if shown is not None and shown.images else ())
+            images = turn.message.images if shown is not None and shown.images else ()
+            form = ids, tuple(image.shape for image in images)
+            if form != self._checked:  # successive screens often have the same tokens
+                self._check(ids, images)
+                self._checked = form
             turn.encoded[key] = ids
         return turn.encoded[key]
 
