@@ -30,7 +30,7 @@ from agentrl.devices.adb.app_commands import (
     read_state_command,
     start_command,
 )
-from agentrl.devices.adb.shell_script import BytesResult, Command, text_result
+from agentrl.devices.adb.shell_script import BytesResult, Command, text_results
 from agentrl.devices.capture import Capture
 from agentrl.devices.capture.capture_method import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap import RawCapture
@@ -129,7 +129,7 @@ class AdbPhone(ConnectedPhone):
                 raise
             self._size.check(picture, deadline)
         picture.flags.writeable = False
-        return picture, list(map(text_result, rest))
+        return picture, text_results(rest)
 
     def _run_then_capture(
         self, commands: Sequence[Command], deadline: Deadline
@@ -145,7 +145,7 @@ class AdbPhone(ConnectedPhone):
                     picture = self.capture.parse(found.pop()[0])
                     if picture is not None:
                         self._size.check(picture, deadline)
-        return list(map(text_result, found)), picture
+        return text_results(found), picture
 
     def _outputs_with_capture(
         self, before: Sequence[Command], after: Sequence[Command], deadline: Deadline

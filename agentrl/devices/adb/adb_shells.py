@@ -14,7 +14,7 @@ from agentrl.devices.adb.shell_script import (
     ShellScript,
     new_mark,
     quote_command,
-    text_result,
+    text_results,
 )
 from agentrl.devices.device import CommandResult
 from agentrl.errors import DeviceError, LeaseLost
@@ -50,7 +50,7 @@ class OneShotShell:
         service = f"shell,v2,raw:{script.text}"
         with self._transport.opened(service, deadline, _named(commands)) as link:
             if _read(packets(link), script) is _End.SCRIPT:
-                return list(map(text_result, _outputs(self._transport, script)))
+                return text_results(_outputs(self._transport, script))
         raise _ended(self._transport, script)
 
 
@@ -78,7 +78,7 @@ class PersistentShell:
         outputs = self.outputs(commands, deadline)
         if outputs is None:
             return self._per_call.run(commands, deadline)
-        return list(map(text_result, outputs))
+        return text_results(outputs)
 
     def outputs(self, commands: Sequence[Command], deadline: Deadline) -> list[BytesResult] | None:
         """As `run`; None if only a shell of their own can run the commands."""

@@ -66,9 +66,11 @@ def _fence(token: int, mark: str) -> str:
     return f'read held <{LEASE_FILE} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
 
 
-def text_result(result: BytesResult) -> CommandResult:
-    """A result as text."""
-    return CommandResult(output=result[0].decode("utf-8", "replace"), code=result[1])
+def text_results(results: Sequence[BytesResult]) -> list[CommandResult]:
+    """The same as text."""
+    return [
+        CommandResult(output=data.decode("utf-8", "replace"), code=code) for data, code in results
+    ]
 
 
 def new_mark() -> str:
@@ -144,10 +146,6 @@ class ShellScript:
             del self._output[: code.end()]
             start = 0
         return self._stopped or len(self._results) >= self._count
-
-    def results(self) -> list[CommandResult]:
-        """One result per command, up to a gate that failed; see `outputs`."""
-        return list(map(text_result, self.outputs()))
 
     def outputs(self) -> list[BytesResult]:
         """Output and exit code of each command, up to a gate that failed.

@@ -124,15 +124,13 @@ class ScreenWatch:
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
     def _try(self) -> Image | None:
-        self.front = None
-        if self.next_capture is not None:
-            frame, self.next_capture = self.next_capture, None
-            return frame
+        may_be_last = self._asks_front and self.captures >= self._min_captures
+        made, self.next_capture, self.front = self.next_capture, None, None
         try:
-            if self._asks_front and self.captures >= self._min_captures:
+            if may_be_last:
                 frame, self.front = self.device.screenshot_and_front()
                 return frame
-            return self.device.screenshot()
+            return self.device.screenshot() if made is None else made
         except CaptureError as error:
             if self.elapsed_s() >= self.settle_s:
                 raise

@@ -92,17 +92,15 @@ def act_and_settle(
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
-    comparison = ScreenComparison(mask_top, ignore)
     watch = ScreenWatch(
         device,
         before,
         waits_s + settle_s,
-        comparison=comparison,
+        comparison=ScreenComparison(mask_top, ignore),
         min_captures=1 if moving else min_captures,
         asks_front=package is not None,
     )
     done = _send_action(watch, action, package, before_state, only_in)
-    watch.next_capture = done.screen
     if moving and not done.left:
         frame = watch.capture()
     else:
@@ -126,8 +124,6 @@ class _Handled:
     handled: bool | None = None
     left: bool = False
     """Whether another package came to the front before the app handled the action."""
-    screen: Image | None = None
-    """What the screen showed after the app handled it, if it was captured already."""
 
 
 def _send_action(
@@ -164,13 +160,9 @@ def _send_action(
         return _Handled()
     changed = _differs(known, now.state)
     front_s = watch.elapsed_s()
+    watch.next_capture = now.screen
     return _Handled(
-        state=now.state,
-        front=now.front,
-        front_s=front_s,
-        handled=True,
-        changed=changed,
-        screen=now.screen,
+        state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
     )
 
 

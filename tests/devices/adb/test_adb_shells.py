@@ -8,7 +8,7 @@ import pytest
 from agentrl.devices import CommandResult
 from agentrl.devices.adb.adb_shells import packets
 from agentrl.devices.adb.adb_socket import Deadline
-from agentrl.devices.adb.shell_script import Gate, ShellScript, quote_command
+from agentrl.devices.adb.shell_script import Gate, ShellScript, quote_command, text_results
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import DeviceError, DeviceTimeout
 
@@ -55,7 +55,7 @@ def test_only_commands_with_an_exit_code_have_a_result(length: int) -> None:
     whole = written(script, "$ prompt =m=0\n", "a\n=m=0\n", "=m=127\r\n", "$ more").encode()
     ended = [script.add(whole[at : at + length]) for at in range(0, len(whole), length)]
     assert ended[-1]
-    assert script.results() == [
+    assert text_results(script.outputs()) == [
         CommandResult(output="a\n", code=0),
         CommandResult(output="", code=127),
     ]
@@ -65,7 +65,7 @@ def test_without_a_prompt_all_output_belongs_to_the_commands() -> None:
     script = ShellScript([("a",)], prompted=False)
     mark = script.text.partition("echo ")[2].partition("$?")[0]
     assert script.add(f"$ a\n{mark}3\n".encode())
-    assert script.results() == [CommandResult(output="$ a\n", code=3)]
+    assert text_results(script.outputs()) == [CommandResult(output="$ a\n", code=3)]
 
 
 @pytest.mark.parametrize("output", ["", "=m=0\na\n=m=0\n=m=12", "=m=0\na\n=m=0\nb", "=m=0\n==m==0"])
@@ -73,7 +73,7 @@ def test_a_shell_that_ended_early_is_an_error(output: str) -> None:
     script = ShellScript([("a",), ("b",)])
     assert not script.add(written(script, output).encode())
     with pytest.raises(DeviceError, match=r"the shell ended after [01] of 2 commands"):
-        script.results()
+        script.outputs()
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud83d a letter", "\udc80"])
@@ -99,7 +99,7 @@ def test_long_output_is_searched_only_once() -> None:
         script.add(b"y\n" * 25_000)
     assert script.add(f"{mark}3\n".encode())
     assert time.monotonic() - start < 10
-    assert script.results()[0].code == 3
+    assert script.outputs()[0][1] == 3
 
 
 @pytest.mark.adb
