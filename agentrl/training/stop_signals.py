@@ -117,10 +117,12 @@ def _handled_by(stopping: Stopping, numbers: tuple[signal.Signals, ...]) -> Iter
     previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
-    except asyncio.CancelledError:
-        if stopping.signal is not None:
-            raise SystemExit(128 + stopping.signal) from None
-        raise
+    except (asyncio.CancelledError, Exception) as error:
+        if stopping.signal is None:
+            raise
+        if isinstance(error, Exception):  # as when the signal has ended other processes, too
+            log.error("while stopping: %s", error)
+        raise SystemExit(128 + stopping.signal) from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

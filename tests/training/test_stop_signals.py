@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from agentrl.errors import LearnerLost
 from agentrl.training.stop_signals import acknowledge_stop_signals
 
 
@@ -49,6 +50,20 @@ def test_a_signal_outside_of_a_block_stops_at_once():
     with pytest.raises(SystemExit):
         asyncio.run(play())
     assert time.monotonic() - started < 30
+
+
+def test_what_fails_after_a_signal_does_not_change_the_status(caplog):
+    async def work():
+        with acknowledge_stop_signals(grace_s=60.0) as stopping:
+            async with stopping.completed_first():
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.1)
+                raise LearnerLost("rank 1 of the learner died")  # it got the signal, too
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(work())
+    assert ended.value.code == 143
+    assert "while stopping: rank 1 of the learner died" in caplog.text
 
 
 TWICE = """
