@@ -20,7 +20,7 @@ from rollout import _clone_expert
 from agentrl import config as configuration
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 
 
 async def main() -> None:

@@ -23,7 +23,7 @@ from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import load_player
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.supervised import warm_start

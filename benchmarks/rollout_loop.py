@@ -48,8 +48,8 @@ from agentrl.replay.frames.frame_pack import PackWriter
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Prompt, Reply
 
 HERE = Path(__file__).resolve()

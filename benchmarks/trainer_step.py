@@ -15,7 +15,7 @@ import PIL.Image
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import Config, EnvConfig, RewardConfig, RolloutConfig, algorithm_config
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.trainer.training_samples import build_training_samples

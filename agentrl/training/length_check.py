@@ -19,9 +19,9 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import env_registration
-from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode

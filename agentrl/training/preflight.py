@@ -55,8 +55,8 @@ from agentrl.rollout.make_env import (
 )
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
-from agentrl.rollout.open_rollouts import plan_job
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.length_check import check_lengths

@@ -19,7 +19,7 @@ from agentrl.env import find_env
 from agentrl.errors import ConfigError
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.open_rollouts import open_rollouts
+from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.training import preflight
 from agentrl.viewer.run_overview import devices as phones_of_run
 from agentrl.virtual_phone import spawn

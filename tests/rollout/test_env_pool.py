@@ -15,7 +15,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.load_translator_and_players import read_action_space
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
 

@@ -31,7 +31,7 @@ from agentrl.rollout.env_server import InvalidRequest, pack, unpack
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import make_env
 from agentrl.rollout.remote_env import RemoteEnv
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 
 GAME = """
 import os, time, gymnasium, numpy as np

@@ -19,8 +19,8 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeLimits, run_episode
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.packs import frame_ids
 from tests.rollout.games import Player

@@ -14,7 +14,7 @@ from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, Re
 from agentrl.devices.adb import find_adb
 from agentrl.errors import ConfigError, PoolEmpty, RewardError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
 from agentrl.types import Outcome
 from agentrl.virtual_phone import spawn

@@ -25,8 +25,8 @@ from agentrl.config import (
 from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.open_rollouts import open_rollouts
-from agentrl.rollout.rollout_worker_group import play_deadline_s
+from agentrl.rollout.workers.open_rollouts import open_rollouts
+from agentrl.rollout.workers.rollout_worker_group import play_deadline_s
 
 slow = pytest.mark.slow
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

@@ -10,9 +10,9 @@ import pytest
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
-from agentrl.rollout import open_rollouts
 from agentrl.rollout.nodes.shared_phone_pool import SharedPool
-from agentrl.rollout.rollout_actor import ActorStarter
+from agentrl.rollout.workers import open_rollouts
+from agentrl.rollout.workers.rollout_actor import ActorStarter
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
 LEASE_S = 3.0

@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import ConfigError
-from agentrl.rollout import open_rollouts
+from agentrl.rollout.workers import open_rollouts
 from agentrl.training import preflight
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

@@ -9,8 +9,8 @@ import pytest
 from agentrl import accelerators
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout.engine_actors import RayLink
-from agentrl.rollout.open_rollouts import plan_job
+from agentrl.rollout.workers.engine_actors import RayLink
+from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.vllm_transport import VLLMClient

@@ -21,7 +21,7 @@ from agentrl.extension_points import LOGGER
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import Split
-from agentrl.rollout.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.shared_rollouts import SharedRollouts

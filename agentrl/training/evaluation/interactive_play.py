@@ -13,8 +13,8 @@ from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import Split
-from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
 from agentrl.training.model_to_play import (
     check_checkpoint,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
-from agentrl.rollout.open_rollouts import AnyRollouts, open_rollouts
+from agentrl.rollout.workers.open_rollouts import AnyRollouts, open_rollouts
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.model_to_play import model_folder
 

@@ -162,7 +162,7 @@ class MemorySimulation:
             changed.model.attention = "sdpa"
         rank = process_group.simulated(self._world_size, Parallelism.of(config.train))
         try:
-            # In a mode of their own, DTensors compute the shapes of full results: nobody allocates
+            # In a mode of their own, DTensors compute the shapes of full results: nothing allocates
             # them, so they must not be counted.
             shapes = tracing(TracingContext(FakeTensorMode()))
             values = FakeTensorMode(allow_non_fake_inputs=True)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from agentrl.errors import WorldError
-from agentrl.rollout.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.text import pluralize
 
 TRAINING = "reinforcement"

@@ -24,7 +24,7 @@ from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
 from agentrl.rollout.make_env import env_registration, environment_class
-from agentrl.rollout.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset

@@ -14,7 +14,7 @@ from agentrl.algorithms.core.advantages import method_boundary
 from agentrl.algorithms.core.algorithm import Algorithm
 from agentrl.config import RolloutConfig
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
-from agentrl.rollout.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.types import ScoredEpisode
 

@@ -23,7 +23,7 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.nodes.job_files import user_files
-from agentrl.rollout.open_rollouts import open_rollouts, reserve
+from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.long_prompts import skip_long_prompts

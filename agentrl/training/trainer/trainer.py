@@ -19,7 +19,7 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.make_env import baseline_players
-from agentrl.rollout.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError, LearnerLost
-from agentrl.rollout.open_rollouts import reserve
+from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_group import open_learner
 from agentrl.training.learner.parallel import sharded_checkpoint

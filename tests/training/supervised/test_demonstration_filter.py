@@ -19,7 +19,7 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import load_player
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds, preflight
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.evaluation.interactive_play import PlayInterface, play

@@ -20,7 +20,7 @@ from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.rollout.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter

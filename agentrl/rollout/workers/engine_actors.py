@@ -10,8 +10,8 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import SharedPath
 from agentrl.errors import ClusterError, EngineError, WorkerLost
 from agentrl.policies.open_model import engine_class
-from agentrl.rollout.rollout_actor import ActorStarter
-from agentrl.rollout.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
+from agentrl.rollout.workers.rollout_actor import ActorStarter
+from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
 from agentrl.weight_sync.engine_link import EngineLink
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
-from agentrl.rollout.rollout_actor import ActorStarter
-from agentrl.rollout.rollout_worker import RolloutWorker
-from agentrl.rollout.rollout_worker_group import RolloutWorkerGroup
+from agentrl.rollout.workers.rollout_actor import ActorStarter
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
 
 AnyRollouts = RolloutWorker | RolloutWorkerGroup
 """What the training loop sees of rollouts, wherever they run."""

@@ -14,13 +14,13 @@ from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.errors import WorkerLost
-from agentrl.rollout.borrowed_engines import BorrowedEngines
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.phone_hosts import PhoneHost, find_phone_hosts
 from agentrl.rollout.nodes.recorded_run import OpenedRun, RecordedRun, RunOnNodes
 from agentrl.rollout.nodes.shared_phone_pool import PhonePoolActor, SharedPhones
-from agentrl.rollout.rollout_worker import RolloutWorker
 from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import ScoredEpisode
 
 log = logging.getLogger(__name__)

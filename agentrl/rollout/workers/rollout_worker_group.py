@@ -9,11 +9,11 @@ from pathlib import Path
 from agentrl.config import Config, RolloutConfig
 from agentrl.errors import WorkerLost
 from agentrl.rollout.collector import CollectionProgress, Collector
-from agentrl.rollout.engine_actors import EngineActors
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.rollout_actor import ActorStarter
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.rollout.worker_supervisor import SupervisedWorker
+from agentrl.rollout.workers.engine_actors import EngineActors
+from agentrl.rollout.workers.rollout_actor import ActorStarter
+from agentrl.rollout.workers.worker_supervisor import SupervisedWorker
 from agentrl.types import ScoredEpisode
 
 _CHECK_S = 1.0

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
-from agentrl.rollout.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
+from agentrl.rollout.workers.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
 
 log = logging.getLogger(__name__)
 
