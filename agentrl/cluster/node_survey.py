@@ -67,7 +67,7 @@ def ask_nodes(
 
 
 def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
-    """Bytes of memory of the smallest accelerator of some nodes; None if one does not say.
+    """Bytes of memory of the smallest accelerator of some nodes; None if that is not known.
 
     Args:
         nodes: as for `ask_nodes`.
@@ -76,10 +76,15 @@ def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
     examine = partial(accelerators.of_machine, _OF_DEADLINE * deadline_s)
     try:
         answers = ask_nodes(nodes, examine, deadline_s)
-    except RuntimeError:  # of this machine
+    except RuntimeError:  # this machine could not list its devices
         return None
-    cards = [answer.result.cards if answer.result else () for answer in answers]
-    return min(memory or 0 for own in cards for _, memory in own or (("", 0),)) or None
+    sizes: list[int | None] = []
+    for answer in answers:
+        cards = answer.result.cards if answer.result else ()
+        if len(cards) != answer.node.gpus:  # some are hidden from the job, or do not exist
+            return None
+        sizes += [memory for _, memory in cards]
+    return min(filter(None, sizes)) if sizes and all(sizes) else None
 
 
 def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:

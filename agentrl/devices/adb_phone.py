@@ -138,13 +138,13 @@ class AdbPhone(ConnectedPhone):
         picture = None
         with self._lock:
             found = self._outputs_with_capture(commands, (), deadline)
-            if found is None:
-                return self.run_internal(commands, deadline), None
-            if len(found) > len(commands):
+            if found is not None and len(found) > len(commands):
                 with contextlib.suppress(CaptureError):  # the next capture says what is wrong
                     picture = self.capture.parse(found.pop()[0])
                     if picture is not None:
                         self._size.check(picture, deadline)
+        if found is None:
+            return self.run_internal(commands, deadline), None
         return text_results(found), picture
 
     def _outputs_with_capture(

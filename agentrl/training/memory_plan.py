@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,10 @@ ENGINE_WORK = 2e9
 _KNOWN = Path(__file__).parent.parent / "configs" / "models"
 """Dimensions of models whose configuration need not be downloaded."""
 _GB = 1e9
+
+
+class CannotSimulate(ConfigError):
+    """A job's memory cannot be planned, which says nothing about the job."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -123,13 +126,14 @@ def plan_memory(config: Config, layout: Layout, card: float | None) -> MemoryPla
         card: memory of each GPU; None if unknown.
 
     Raises:
-        ConfigError: the model's configuration cannot be found or read, the model cannot be divided
-            as configured, or its code does not run on tensors without values.
+        CannotSimulate: the model's code does not run on tensors without values.
+        ConfigError: the model's configuration cannot be found or read, or the model cannot be
+            divided as configured.
     """
     config.validate_for_training()
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")
-        with boundary(ConfigError, f"model.path={config.model.path}: cannot be simulated"):
+        with boundary(CannotSimulate, f"model.path={config.model.path}: cannot be simulated"):
             memory = MemorySimulation(config, len(layout.ranks)).run(folder)
         return MemoryPlanner(config, layout, folder).plan(card, memory)
 
@@ -168,7 +172,9 @@ class MemoryPlanner:
         config, layout = self._config, self._layout
         state, on_cpu = self._state(memory)
         cls = engine_class(config.rollout)
-        shards = max(1, cls.num_workers(config.rollout.engine_kwargs))
+        # With data parallelism, an engine has whole copies of the model.
+        arguments = config.rollout.engine_kwargs
+        shards = cls.num_workers(arguments) // int(arguments.get("data_parallel_size", 1))
         engine = {
             "engine: weights": _num_parameters(self._folder) * self._itemsize / shards,
             "engine: activations, CUDA graphs (assumed)": ENGINE_WORK,
@@ -197,7 +203,7 @@ class MemoryPlanner:
             layout=layout,
             learning={name: size for name, size in learning.items() if size},
             playing={name: size for name, size in playing.items() if size},
-            kv_token=self._kv_token / shards,
+            kv_token=self._kv_token_of(shards, int(arguments.get("pipeline_parallel_size", 1))),
             max_context=config.rollout.max_context,
             cpu={name: size * most for name, size in on_cpu.items() if size},
             remedies=dict(self._remedies(memory)),
@@ -248,13 +254,19 @@ class MemoryPlanner:
         """Bytes of a weight, and of a key or value, in the dtype that engines compute in."""
         return 2 if self._config.model.dtype == "bfloat16" else 4
 
-    @property
-    def _kv_token(self) -> float:
-        """Bytes of one token's keys and values in all layers."""
+    def _kv_token_of(self, gpus: int, stages: int) -> float:
+        """Bytes of one token's keys and values on one of the GPUs that a model is divided among.
+
+        Args:
+            gpus: their number.
+            stages: into so many parts the layers are divided; within these, heads are, but a head
+                of keys and values is not.
+        """
         heads = self._text["num_attention_heads"]
         size = self._text.get("head_dim") or self._text["hidden_size"] // heads
         keys = self._text.get("num_key_value_heads") or heads
-        return float(2 * self._text["num_hidden_layers"] * keys * size * self._itemsize)
+        layers = self._text["num_hidden_layers"] / stages
+        return 2.0 * layers * max(1, keys / (gpus / stages)) * size * self._itemsize
 
 
 def is_config_here(model: ModelConfig) -> bool:
@@ -323,6 +335,5 @@ def _text_config(folder: Path) -> Mapping[str, Any]:
     return text
 
 
-@cache
 def _num_parameters(folder: Path) -> int:
     return sum(p.numel() for p in load_on_meta(folder).parameters())

@@ -167,7 +167,7 @@ def _plan_memory(config: Config, layout: Layout) -> tuple[dict[str, Any], list[s
     card = smallest_gpu([node for node in layout.nodes if node in used], _CARDS_S)
     try:
         plan = memory_plan.plan_memory(config, layout, card)
-    except ConfigError as error:
+    except memory_plan.CannotSimulate as error:
         return {}, [f"memory: {error}"]
     size = "unknown: compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
     misfits = {MISFITS: plan.problems} if plan.problems else {}

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
+from agentrl.errors import AgentRLError, describe_error
+
 log = logging.getLogger(__name__)
 
 
@@ -121,7 +123,9 @@ def _handled_by(stopping: Stopping, numbers: tuple[signal.Signals, ...]) -> Iter
         if stopping.signal is None:
             raise
         if isinstance(error, Exception):  # as when the signal has ended other processes, too
-            log.error("while stopping: %s", error)
+            known = isinstance(error, AgentRLError)
+            traceback = None if known else error
+            log.error("while stopping: %s", describe_error(error), exc_info=traceback)
         raise SystemExit(128 + stopping.signal) from None
     finally:
         for number, handler in previous.items():

@@ -100,7 +100,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         self._changed = True
         self._observed: Image | None = None
         self.shares_observations = False
-        """Whether those of an unchanged screen may be one array, against Gymnasium's contract."""
+        """Whether an unchanged screen may be the same array again, which Gymnasium forbids."""
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> None:

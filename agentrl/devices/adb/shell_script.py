@@ -67,7 +67,7 @@ def _fence(token: int, mark: str) -> str:
 
 
 def text_results(results: Sequence[BytesResult]) -> list[CommandResult]:
-    """The same as text."""
+    """The results, with their output decoded as text."""
     return [
         CommandResult(output=data.decode("utf-8", "replace"), code=code) for data, code in results
     ]

@@ -48,14 +48,14 @@ class RawCapture(Capture):
         self._last = LastPicture()
         self._token = ""
         """Of the last picture, by the phone, if it was sent as changes."""
-        self._is_of_shell = False
-        """Whether a shell has sent it."""
+        self._came_by_shell = False
+        """Whether it came through the persistent shell."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
         # Phones with two screens write a warning before the frame.
         service = f"exec:{KNOWN_SCREEN}={self._token or 'none'} screencap 2>/dev/null"
-        self._is_of_shell = False
+        self._came_by_shell = False
         with self._transport.opened(service, deadline, "screencap") as link:
             return self.read(link)
 
@@ -65,7 +65,7 @@ class RawCapture(Capture):
         if not self._token:
             return None
         # Always the same text where possible, which the shell has parsed already.
-        known = SENT if self._is_of_shell else self._token
+        known = SENT if self._came_by_shell else self._token
         return Snippet(f"{KNOWN_SCREEN}={known} screencap 2>/dev/null")
 
     def close(self) -> None:
@@ -111,8 +111,9 @@ class RawCapture(Capture):
         width, height, form = struct.unpack_from("<3I", output)
         if form != CHANGES:
             return None
+        self._came_by_shell = False  # if this one is rejected, the next is asked for by token
         picture = self._changed(width, height, memoryview(output)[_SHORT_HEADER:])
-        self._is_of_shell = True
+        self._came_by_shell = True
         return picture
 
     def _changed(self, width: int, height: int, data: memoryview) -> Image:

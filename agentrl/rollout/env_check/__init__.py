@@ -8,7 +8,7 @@ from functools import cache, partial
 from agentrl.check_process import within_deadline
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
-from agentrl.errors import AgentRLError, describe_error
+from agentrl.errors import AgentRLError, DeviceError, describe_error
 from agentrl.findings import Finding, wrong
 from agentrl.rollout.env_check import checks
 from agentrl.rollout.env_check.random_play import play_randomly
@@ -80,13 +80,18 @@ def environment_checks(
 
 @contextmanager
 def _phone_for(config: EnvConfig) -> Iterator[str | None]:
-    """The serial of a virtual phone with the environment's app; None if it has none."""
+    """The serial of a virtual phone with the environment's app; None if it has no app."""
     app = env_registration(config).app
     if app is None:
         yield None
         return
-    # Its touches take effect soon: most of the time would go into waiting for them.
-    with closing(open_device("virtual", apps=[app], effect_delay_ms=(10, 30))) as device:
+    try:
+        # Touches take effect quickly: otherwise most of the time would be spent waiting for them.
+        device = open_device("virtual", apps=[app], effect_delay_ms=(10, 30))
+    except DeviceError:  # each check tries again, and reports it
+        yield None
+        return
+    with closing(device):
         yield device.serial
 
 

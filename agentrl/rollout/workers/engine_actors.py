@@ -100,11 +100,11 @@ class EngineActors:
                 if self._uses_engines:
                     await self._is_awake.wait()
                     await call("start_engine")
+                if not self._is_awake.is_set():
+                    await call("sleep")
             except (EngineError, ClusterError):
                 if loaded == self._files:
                     raise
-        if not self._is_awake.is_set():
-            await call("sleep")
         return not self._streams
 
     async def begin_weight_update(
@@ -116,10 +116,14 @@ class EngineActors:
         engines = self._workers.engines
         if all(worker.actor is None for worker in engines):
             await asyncio.gather(*filter(None, [worker.replacement for worker in engines]))
-        begun = await self._workers.each(
-            engines, lambda w: w.actor.call.remote("begin_weight_update", version, shapes, checked)
-        )
-        self._updating = [(w, w.actor) for w in begun if w.actor is not None]
+        asked: dict[SupervisedWorker, Any] = {}
+
+        def begin(worker: SupervisedWorker) -> Any:
+            asked[worker] = worker.actor
+            return worker.actor.call.remote("begin_weight_update", version, shapes, checked)
+
+        begun = await self._workers.each(engines, begin)
+        self._updating = [(w, asked[w]) for w in begun if w.actor is asked[w]]
         if not self._updating:
             raise self._workers.all_lost()
 
@@ -170,7 +174,7 @@ class RayLink(EngineLink):
         asyncio.run(self._wait_for(calls))
 
     async def _wait_for(self, calls: Mapping[int, Any]) -> None:
-        for number, call in calls.items():
+        async def wait(number: int, call: Any) -> None:
             try:
                 await ray_cluster.await_result(call, f"engine {number}", self._deadline_s)
             except WorkerLost as error:
@@ -178,3 +182,5 @@ class RayLink(EngineLink):
                 del self._actors[number]
                 if not self._actors:
                     raise
+
+        await asyncio.gather(*(wait(number, call) for number, call in calls.items()))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,7 @@ class RolloutActor:
         engines: Sequence[Any] | None = None,
     ) -> None:
         self._name, self._plays = name, plays
+        self._watches = 0
         self._run: OpenedRun | None = None
         settings, here = self._open(job, run)
         self._borrowed: BorrowedEngines | None = None
@@ -85,14 +87,17 @@ class RolloutActor:
         return await self._rollouts.start() if self._plays else (0, 0)
 
     async def watch(self) -> None:
-        """Run as long as this process and its engine.
+        """Run as long as this process and its engine, or until the next call.
 
         Raises:
             WorkerLost: the engine has died.
         """
-        while self._rollouts.engine is None or self._rollouts.engine.is_alive:
+        self._watches += 1
+        own = self._watches
+        while own == self._watches:
+            if self._rollouts.engine is not None and not self._rollouts.engine.is_alive:
+                raise WorkerLost("its engine died")
             await asyncio.sleep(_WATCH_S)
-        raise WorkerLost("its engine died")
 
     async def switch(
         self, plays: bool, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
@@ -128,9 +133,11 @@ class RolloutActor:
 
     async def close(self) -> None:
         """See RolloutWorker.close."""
-        await self._rollouts.close()
-        if self._run is not None:
-            await asyncio.to_thread(self._run.close)
+        try:
+            await self._rollouts.close()
+        finally:
+            if self._run is not None:
+                await asyncio.to_thread(self._run.close)
 
 
 class ActorStarter:
@@ -159,6 +166,7 @@ class ActorStarter:
         self.config, self._folder, self._version = config, folder, version
         self._run_path = run
         self._run: RunOnNodes | None = None
+        self._files: JobFiles | None = None
         self._hosts: list[PhoneHost] = []
         self._is_apart = False
         self.phones: dict[str, SharedPhones] = {}
@@ -250,6 +258,7 @@ class ActorStarter:
 
     def _on(self, node: Node, *, plays: bool) -> tuple[Any, ...]:
         assert self._run is not None, "it is open"
+        assert self._files is not None, "it is open"
         phones = self.phones.get(node.id) if plays else None
         return plays, self._files.on(node), self._run.on(node), phones
 
@@ -282,13 +291,15 @@ class ActorStarter:
 
     async def _has_phones(self, node: Node) -> bool:
         """Whether the phone pool of a node answers."""
+        import ray
+
         if (phones := self.phones.get(node.id)) is None:
             return False
         try:
             ping = phones.actor.renew.remote([])
             await ray_cluster.await_result(ping, _PHONE_POOL, self.start_s)
         except WorkerLost:
-            await close_and_kill(self.phones.pop(node.id).actor, _PHONE_POOL, 0.0)
+            ray.kill(self.phones.pop(node.id).actor)
             return False
         return True
 
@@ -297,6 +308,7 @@ class ActorStarter:
         import ray
 
         assert self._run is not None, "it is open"
+        assert self._files is not None, "it is open"
         node, number = host.node, self._hosts.index(host)
         is_named = len(self._hosts) > 1 or bool(self.config.devices.hosts)
         name = host.name if is_named else None
@@ -333,11 +345,12 @@ class ActorStarter:
 
     async def close(self) -> None:
         """Close the phones and the recordings, after the actors."""
-        await self.close_phones()
-        if self._run is not None:
-            self._run.close()
-        if self._owns_reservation:
-            self.reservation.release()
+        with ExitStack() as last:
+            if self._owns_reservation:
+                last.callback(self.reservation.release)
+            if self._run is not None:
+                last.callback(self._run.close)
+            await self.close_phones()
 
     @property
     def _close_s(self) -> float:

@@ -118,8 +118,10 @@ class RolloutWorkerGroup(EngineActors):
 
     async def close(self) -> None:
         """Close the engines and phones, then the actors, and last the shared phone pools."""
-        await self._workers.close()
-        await self._starter.close()
+        try:
+            await self._workers.close()
+        finally:
+            await self._starter.close()
 
 
 def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:

@@ -86,8 +86,8 @@ class WorkerSupervisor:
         self._update = update
         await self._starter.open()
         self._find_players()
-        await asyncio.gather(*map(self._start, self.engines))
-        await asyncio.gather(*map(self._start, self._own_players))
+        await self._start_all(self.engines)
+        await self._start_all(self._own_players)
 
     def _find_players(self) -> None:
         """Decide who plays, after `ActorStarter.open`."""
@@ -126,7 +126,7 @@ class WorkerSupervisor:
         """An error that says how the workers died."""
         lost = [worker for worker in self.everybody if worker.lost]
         how = "; ".join(f"{w.name} on {self.node_of(w).address}: {w.lost}" for w in lost)
-        return WorkerLost(f"no rollout worker is left to play: {how}")
+        return WorkerLost(f"no rollout worker can play: {how or 'none has the current weights'}")
 
     # --- calls ----------------------------------------------------------------------------
 
@@ -137,7 +137,8 @@ class WorkerSupervisor:
             WorkerLost: the actor died, or did not answer in time; it is being replaced.
             Exception: raised by the call.
         """
-        actor = worker.actor
+        if (actor := worker.actor) is None:
+            raise WorkerLost(worker.lost)
         try:
             return await ray_cluster.await_result(call(worker), worker.name, deadline_s)
         except WorkerLost as error:
@@ -154,7 +155,7 @@ class WorkerSupervisor:
             with contextlib.suppress(WorkerLost):  # it is being replaced
                 results[worker] = await self.result(worker, call, self._starter.start_s)
 
-        await asyncio.gather(*(add(worker) for worker in workers if worker.actor is not None))
+        await asyncio.gather(*map(add, workers))
         return results
 
     async def lend(self) -> None:
@@ -168,6 +169,17 @@ class WorkerSupervisor:
         return [worker.actor for worker in self.engines if worker.is_current]
 
     # --- replacement ----------------------------------------------------------------------
+
+    async def _start_all(self, workers: Iterable[SupervisedWorker]) -> None:
+        """Start workers; if one fails, no actor of the others is left."""
+        starts = [asyncio.create_task(self._start(worker)) for worker in workers]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            raise
 
     async def _start(self, worker: SupervisedWorker) -> None:
         """Start a worker's actor, with the current weights."""
@@ -203,8 +215,9 @@ class WorkerSupervisor:
     async def _start_again(self, worker: SupervisedWorker) -> None:
         """Start another actor in place of one that has died, when its node is there."""
         most = self._starter.config.rollout.max_worker_restarts
+        old: Node | None = None
         while worker.attempts < most:
-            old = self.node_of(worker)
+            old = old or self.node_of(worker)
             try:
                 node = await self._find_node(worker)
             except ClusterError as error:
@@ -212,7 +225,8 @@ class WorkerSupervisor:
                 return
             worker.attempts += 1
             try:
-                await self._starter.prepare(old, node)
+                await self._starter.prepare(old, node)  # changes the layout, and may fail then
+                old = None
                 await self._start(worker)
             except AgentRLError as error:
                 log.warning("%s could not be started again: %s", worker.name, error)
@@ -279,7 +293,7 @@ class WorkerSupervisor:
         for worker in self.engines:
             if worker.actor is None and worker.replacement is None:
                 worker.replacement = asyncio.create_task(self._start_again(worker))
-        await asyncio.gather(*map(self._start, self._own_players))
+        await self._start_all(self._own_players)
         self.check_left()
 
     async def close(self) -> None:

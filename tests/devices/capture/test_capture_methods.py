@@ -78,6 +78,21 @@ def test_a_turn_on_a_phone_that_sends_changes_opens_no_connection(
     assert np.array_equal(before, other.screenshot())
 
 
+def test_a_phone_that_sends_changes_is_captured_again_after_it_has_slept(phone: AdbPhone) -> None:
+    for _ in range(3):
+        phone.screenshot()
+    phone.shell("input", "keyevent", "KEYCODE_SLEEP")
+    try:
+        with pytest.raises(CaptureError, match="is all black"):
+            phone.screenshot()
+    finally:
+        phone.shell("input", "keyevent", "KEYCODE_WAKEUP")
+        phone.shell("input", "keyevent", "KEYCODE_MENU")
+    after = phone.screenshot()
+    phone.use(capture="png")
+    assert np.array_equal(phone.screenshot(), after)
+
+
 def test_several_clients_of_a_phone_that_sends_changes_see_the_same(
     phone: AdbPhone, virtual_serial: str, opened: Callable[..., AdbPhone]
 ) -> None:
