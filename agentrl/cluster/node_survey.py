@@ -78,13 +78,16 @@ def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
         answers = ask_nodes(nodes, examine, deadline_s)
     except RuntimeError:  # this machine could not list its devices
         return None
-    sizes: list[int | None] = []
+    found = set[int]()
     for answer in answers:
         cards = answer.result.cards if answer.result else ()
-        if len(cards) != answer.node.gpus:  # some are hidden from the job, or do not exist
+        sizes = {memory for _, memory in cards if memory}
+        # Fewer cards than Ray counts: some do not exist. More: the job uses or sees only some.
+        misses = answer.node.gpus - len(cards)
+        if not sizes or misses > 0 or (misses < 0 and len(sizes) > 1):
             return None
-        sizes += [memory for _, memory in cards]
-    return min(filter(None, sizes)) if sizes and all(sizes) else None
+        found |= sizes
+    return min(found, default=None)
 
 
 def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:

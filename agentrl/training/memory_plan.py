@@ -266,7 +266,7 @@ class MemoryPlanner:
         size = self._text.get("head_dim") or self._text["hidden_size"] // heads
         keys = self._text.get("num_key_value_heads") or heads
         layers = self._text["num_hidden_layers"] / stages
-        return 2.0 * layers * max(1, keys / (gpus / stages)) * size * self._itemsize
+        return float(2 * layers * max(1, keys / (gpus / stages)) * size * self._itemsize)
 
 
 def is_config_here(model: ModelConfig) -> bool:

@@ -143,12 +143,7 @@ def test_a_missing_run_is_reported_as_a_run(
     assert not any(tmp_path.iterdir())
 
 
-def test_dry_run_prints_what_resolves(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = ModuleType("agentrl.training.preflight")
-    plan.resolve = lambda config, **_: {"config": {"seed": config.seed}}  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "agentrl.training.preflight", plan)
+def test_dry_run_prints_what_resolves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.yaml").write_text("seed: 5\n")
     assert cli.run(["train", str(tmp_path / "job.yaml"), "seed=6", "--dry-run"]) == 0
     printed = capsys.readouterr().out

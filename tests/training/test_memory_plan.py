@@ -1,6 +1,7 @@
 """The plan counts what a learner really allocates, and says what does not fit."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import torch
 import yaml
 
 from agentrl import accelerators, cli
+from agentrl import config as configuration
 from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
+from agentrl.training import memory_plan
 from agentrl.training.learner import memory_simulation, qlora
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
@@ -191,6 +194,27 @@ def test_inputs_of_layers_wait_in_cpu_memory(tiny_vlm):
     assert moved.activations < kept.activations
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, 57_344),  # 28 layers, 4 heads of keys and values of 128 numbers in 2 bytes
+        ({"data_parallel_size": 2}, 57_344),
+        ({"tensor_parallel_size": 2}, 28_672),
+        ({"tensor_parallel_size": 8}, 14_336),  # no head is divided
+        ({"tensor_parallel_size": 8, "pipeline_parallel_size": 2}, 7_168),
+    ],
+)
+def test_the_cache_of_a_divided_model_holds_whole_heads(arguments, expected, tmp_path):
+    config = configuration.load("number_game_7b")
+    config.rollout.actors, config.rollout.place = 1, "apart"
+    config.rollout.engine_kwargs = arguments
+    layout = memory_plan.layout_on(32, 1, config.rollout, config.train)
+    folder = memory_plan.config_folder(config.model, tmp_path / "model")
+    nothing = RankMemory(**dict.fromkeys((field.name for field in fields(RankMemory)), 0.0))
+    planned = memory_plan.MemoryPlanner(config, layout, folder).plan(80e9, nothing)
+    assert planned.kv_token == expected
+
+
 def plan(capsys, *arguments: str) -> tuple[int, str]:
     code = cli.run(["plan", "number_game", *arguments])
     shown = capsys.readouterr()
@@ -212,14 +236,18 @@ def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
 
 
 @pytest.mark.parametrize(
-    ("memory", "status", "size", "total"),
-    [(80e9, 0, "80.0 GB", "of 80"), (2e9, 1, "2.0 GB", "of 2"), (None, 0, "unknown", "")],
+    ("cards", "status", "size", "total"),
+    [
+        ([80e9, 80e9], 0, "80.0 GB", "of 80"),
+        ([2e9, 2e9], 1, "2.0 GB", "of 2"),
+        ([80e9, 2e9], 0, "unknown", ""),  # the job uses one of them
+        ([], 0, "unknown", ""),
+    ],
 )
 def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
-    memory, status, size, total, capsys, monkeypatch
+    cards, status, size, total, capsys, monkeypatch
 ):
-    cards = () if memory is None else (("a GPU", memory), ("a larger one", 2 * memory))
-    machine = MachineAccelerators(cards=cards)
+    machine = MachineAccelerators(cards=tuple(("a GPU", memory) for memory in cards))
     monkeypatch.setattr(accelerators, "count", lambda: 2)
     monkeypatch.setattr(accelerators, "of_machine", lambda deadline_s: machine)
     job = ["frozen_lake", "model.dtype=bfloat16", "train.micro_batch_tokens=1024"]

@@ -220,7 +220,8 @@ def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> Non
         for count, (dx, dy) in enumerate(((100, 0), (0, 100), (-100, 0)), 1):
             expect(page.get_by_text("Your turn")).to_be_visible()
             # Not by its box: the image is replaced with every screen. The stage covers it.
-            expect(picture).to_be_visible()
+            seen = page.evaluate("fetch('/api/play').then((answer) => answer.json())")["seen"]
+            expect(picture).to_have_attribute("src", re.compile(f"v={seen}$"))
             picture.drag_to(
                 picture,
                 force=True,
