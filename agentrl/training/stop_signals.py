@@ -123,9 +123,9 @@ def _handled_by(stopping: Stopping, numbers: tuple[signal.Signals, ...]) -> Iter
         if stopping.signal is None:
             raise
         if isinstance(error, Exception):  # as when the signal has ended other processes, too
-            known = isinstance(error, AgentRLError)
-            traceback = None if known else error
-            log.error("while stopping: %s", describe_error(error), exc_info=traceback)
+            is_known = isinstance(error, AgentRLError)
+            what = error if is_known else describe_error(error)
+            log.error("while stopping: %s", what, exc_info=None if is_known else error)
         raise SystemExit(128 + stopping.signal) from None
     finally:
         for number, handler in previous.items():
