@@ -181,14 +181,14 @@ def test_gpus_of_another_job_are_waited_for_and_reported(nodes):
 
 
 @pytest.mark.slow
-def test_a_dry_run_asks_every_node_for_the_size_of_its_gpus(two_raylets, capsys):
+def test_a_dry_run_asks_every_node_for_the_size_of_its_gpus(nodes, capsys):
     together = ["rollout.launcher=ray", "rollout.place=together"]
     assert run(["train", "frozen_lake", *together, "--dry-run"]) == 0
     planned = yaml.safe_load(capsys.readouterr().out)
     assert "rank 7, engine 7" in str(planned["placement"])
     assert planned["memory"]["size of a GPU"].startswith("unknown")
     assert planned["memory"]["GPU of a rank, at the peak of an update (GB)"]["total"] > 2
-    answers = ask_nodes(two_raylets, accelerators.of_machine, 60.0)
+    answers = ask_nodes(nodes, accelerators.of_machine, 60.0)
     assert [answer.result.cards for answer in answers] == [(), ()]
 
 

@@ -212,7 +212,7 @@ async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, t
     await asyncio.gather(*(w.replacement for w in rollouts._workers.engines))
     await rollouts.switch(countdown({"max_worker_restarts": 0}, pause_s=0.02), tmp_path)
     processes = await processes_of(rollouts)
-    with pytest.raises(WorkerLost, match=r"no rollout worker is left to play: .*0 on .* died") as e:
+    with pytest.raises(WorkerLost, match=r"no rollout worker can play: .*0 on .* died") as e:
         await collect_and(rollouts, requests, "player", kill_both)
     assert len(str(e.value).splitlines()) == 1
     await ended(chain.from_iterable(processes))
