@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import config as configuration
+from agentrl import replay
 from agentrl.errors import ClusterError, ConfigError, LearnerError, LearnerLost
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder
@@ -157,6 +158,46 @@ def test_job_goes_on_after_one_of_two_tensor_parallel_ranks_was_killed_and_then_
     assert all(one["learner/grad_norm"] > 0 for one in steps)
     # The engine has the weights of both ranks.
     assert all(one["learner/mismatch_max"] < 1e-4 for one in steps)
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.timeout(500)
+def test_a_killed_rollout_worker_is_replaced_and_gets_the_next_weights(tmp_path):
+    """Two ranks send weights to vLLM without a file; in the end, SIGTERM stops the job."""
+    pytest.importorskip("vllm")
+    run, log = tmp_path / "killed", tmp_path / "log"
+    command = [sys.executable, "-m", "agentrl", "train", EXAMPLE, *QUICK, "checkpoint.every=1000"]
+    command += ["rollout.launcher=ray", "rollout.engine=vllm", "rollout.actors=2", "train.ranks=2"]
+    command += ["rollout.group_size=4", "train.weight_transfer=shared", "train.steps=1000"]
+    command += [f"run.dir={tmp_path}", "run.name=killed", "train.check_weights=true"]
+
+    def played(step):
+        """The workers that have played episodes of a step."""
+        files = (run / "episodes").glob("index-rollout*.jsonl")
+        return {file.stem for file in files if f'"train-{step:05}' in file.read_text()}
+
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        wait_for(process, lambda: len(steps_of(run)) == 2 and played(3))
+        kill_one(process, "RolloutActor")
+        wait_for(process, lambda: steps_of(run)[-1]["rollout/replaced_workers"] == 1)
+        last = steps_of(run)[-1]["step"] + 1
+        wait_for(process, lambda: len(played(last)) == 2 and len(steps_of(run)) >= last)
+        below = descendants(process.pid)
+        process.terminate()
+        assert process.wait(60) == 143, log.read_text()[-3000:]
+    finally:
+        process.kill()
+    assert "was started again on" in log.read_text()
+    assert not [name for pid, name in below.items() if Path(f"/proc/{pid}").exists()]
+    steps = steps_of(run)
+    assert [one["step"] for one in steps] == [*range(1, len(steps) + 1)]
+    assert max(one["learner/mismatch_max"] for one in steps) < 1e-3
+    episodes = [one for one in replay.open(run).episodes() if one.step in range(1, len(steps) + 1)]
+    assert len([one for one in episodes if one.id.startswith("train")]) == 8 * len(steps)
+    checkpoint_store.check_files(checkpoint_store.by_name(run, f"{len(steps)}"))
 
 
 @needs_seccomp
