@@ -65,6 +65,8 @@ class Capture(ABC):
     def parse(self, output: bytes) -> Image | None:
         """As `frame`, from what `command` printed; None if only `frame` can say what that means.
 
+        A class that has a `command` implements it; it is not called on others.
+
         Raises:
             CaptureError: the picture is incomplete or black.
         """
