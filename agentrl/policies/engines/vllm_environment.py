@@ -3,7 +3,7 @@
 import ast
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ halves the speed on two cores. It replaces the short name "uni" by "mp", but not
 
 
 @contextmanager
-def vllm_environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterator[None]:
+def vllm_environment(start_deadline_s: float) -> Iterator[None]:
     """Set environment variables for vLLM and its processes, except those set by the user."""
     from agentrl.policies import torch_companions
 
@@ -44,7 +44,6 @@ def vllm_environment(start_deadline_s: float, more: Mapping[str, str]) -> Iterat
         # As vLLM recommends: its threads then wait without taking CPU time from the learner.
         openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
         settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
-    settings |= more
     added = {n: value for n, value in settings.items() if n not in os.environ} | always
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)

@@ -124,7 +124,9 @@ def attend(
             f"model.attention: FlexAttention cannot apply the model's attention_dropout={dropout};"
             " set model.attention=sdpa"
         )
-    compute: Any = flex_attention.flex_attention if query.device.type == "cpu" else _compiled()
+    compute: Any = flex_attention.flex_attention
+    if query.device.type != "cpu" and not torch.compiler.is_compiling():
+        compute = _compiled()
     found: Tensor = compute(
         query,
         key,

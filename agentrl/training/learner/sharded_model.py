@@ -344,6 +344,9 @@ class ShardedModel(Generic[S]):
 
 def _compile_layers(module: Backbone) -> None:
     """Compile each of the decoder's layers, within gradient checkpointing and FSDP's hooks."""
+    # FSDP's modules are no plain modules to the compiler, so it would take their sizes of heads for
+    # symbols, which FlexAttention's kernel for GPUs rejects.
+    torch._dynamo.config.specialize_int = True
     for layer in module.layers():
         # All layers share one code, which is compiled for each kind of layer and of mask, with and
         # without gradient, and for batches of one row; sizes are symbols.

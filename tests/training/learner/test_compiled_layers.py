@@ -50,6 +50,29 @@ def test_a_learner_with_compiled_layers_learns_the_same_without_compiling_each_l
     assert graphs[1] == graphs[-1] > 0, graphs
 
 
+# Dynamo looks at the gradient of a layer's input.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_only_rows_and_their_length_are_symbols_of_the_compiled_code(
+    make_learner, config, model_adapter, monkeypatch
+):
+    """FlexAttention's kernel for GPUs rejects symbols as numbers of heads."""
+    found = []
+
+    def uncompiled(graph, _):
+        for node in graph.graph.nodes:
+            if "scaled_dot_product" in str(node.target):
+                found.append([one.meta["example_value"].shape for one in node.args[:3]])
+        return graph.forward
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=uncompiled))
+    config.train.compile = True
+    make_learner(config).update(next(iter(steps(model_adapter))))
+    assert found
+    sizes = [size for shapes in found for shape in shapes for size in shape[1::2]]
+    assert {type(size) for size in sizes} == {int}, found
+
+
 def compiled_rank(config, folder, out, rank):
     """One of two ranks that gather each layer apart, as of a large model."""
     sharding._LAYERWISE = 0

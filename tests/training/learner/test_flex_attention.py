@@ -192,9 +192,12 @@ def test_dropout_of_the_attention_is_refused():
 
 
 @pytest.mark.gpu
+# Dynamo looks at the gradient of the attention's inputs.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_learner_with_flex_attention_has_the_gradients_of_sdpa(
-    make_learner, config, model_adapter, dtype
+    make_learner, config, model_adapter, dtype, compiled
 ):
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
@@ -203,6 +206,7 @@ def test_a_learner_with_flex_attention_has_the_gradients_of_sdpa(
     metrics = {}
     for attention in ("sdpa", "auto"):
         config.model.attention = attention
+        config.train.compile = compiled and attention == "auto"
         learner = make_learner(config)
         assert learner._policy.module.uses_blocks == (attention == "auto")
         metrics[attention] = [learner.update(items) for _ in range(3)]
