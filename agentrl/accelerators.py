@@ -89,6 +89,29 @@ def memory(number: int = 0) -> int | None:
     return getattr(properties, "total_memory", None)
 
 
+def release_cached_memory() -> None:
+    """Give memory that torch keeps for later tensors back to the device, for other processes."""
+    if count():
+        import torch
+
+        torch.accelerator.empty_cache()
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory` count from now."""
+    if count():
+        import torch
+
+        torch.accelerator.reset_peak_memory_stats()
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process's tensors have taken at once; None on the CPU."""
+    import torch
+
+    return torch.accelerator.max_memory_allocated() if count() else None
+
+
 def toolkit() -> str | None:
     """What torch was built for, such as `CUDA 13.0`; None for a CPU build, or without torch."""
     if find_spec("torch") is None:

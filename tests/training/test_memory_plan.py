@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentrl import accelerators, cli
 from agentrl import config as configuration
@@ -63,6 +65,20 @@ def settings(chosen: dict[str, Any]) -> Config:
     return config
 
 
+class EvenRouting(TorchDispatchMode):
+    """Routers give all experts as many tokens, as in the simulation, on any processor."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(kind is DTensor for kind in types):
+            return NotImplemented
+        found = func(*args, **(kwargs or {}))
+        return (
+            memory_simulation._routed(found, *args)
+            if func is torch.ops.aten.topk.default
+            else found
+        )
+
+
 def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[str, float]:
     """The bytes of what a real learner holds after its first step, by fields of `RankMemory`."""
     learner = Learner(config, folder, rank, world, meet)
@@ -89,7 +105,8 @@ def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[
         reference = models.reference
         found["reference"] = size(reference.module.parameters()) if reference else 0
         if world > 1 and config.model.lora.base != "nf4":  # the same pass as simulated
-            peak = MemorySimulation(config, world).run_pass(models).extrapolated(0.0)
+            with EvenRouting():
+                peak = MemorySimulation(config, world).run_pass(models).extrapolated(0.0)
             found |= {name: getattr(peak, name) for name in WORK}
     finally:
         learner.close()

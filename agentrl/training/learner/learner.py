@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from agentrl import accelerators
 from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
@@ -149,13 +150,16 @@ class Learner:
             computed. value_error, value_loss, value_grad_norm: the critic's, implicit_grad_norm:
             the implicit reward model's, if there are such. mismatch_*: see
             `measure_mismatch`. tokens: number of sampled tokens; tokens_computed: per pass.
-            optimizer_steps, skipped, kl_coefficient if there is a KL term, version, seconds.
+            optimizer_steps, skipped, kl_coefficient if there is a KL term, version, seconds;
+            peak_memory_gb, in units of 10^9 bytes, of tensors on the first rank's accelerator, if
+            there is one.
 
         Raises:
             LearnerError: loss or gradient were not finite in `MAX_SKIPS` steps in a row.
         """
         started = time.perf_counter()
         settings = self._config.algorithm
+        accelerators.reset_peak_memory()
         self._models.prepare_rl()
         coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
         metrics = MetricAccumulator(self._rank)
@@ -172,6 +176,9 @@ class Learner:
         if settings.kl.add_to != "none":
             result["kl_coefficient"] = coefficient
         result["version"] = float(self.version)
+        if (peak := accelerators.peak_memory()) is not None:
+            result["peak_memory_gb"] = peak / 1e9
+        accelerators.release_cached_memory()  # an engine may share the device
         result["seconds"] = time.perf_counter() - started
         return result
 
@@ -317,6 +324,7 @@ class Learner:
     def end_supervised(self) -> None:
         """End supervised training and drop its optimizer."""
         self._models.end_supervised()
+        accelerators.release_cached_memory()
 
     def supervised_step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
         """One supervised step on the sampled tokens, at temperature 1.
@@ -388,7 +396,9 @@ class Learner:
             self._sender = WeightSender(
                 end, self._policy, link, rank=self._rank.number, host=self._host
             )
-        return self._sender.send(checked=self._config.train.check_weights)
+        digest = self._sender.send(checked=self._config.train.check_weights)
+        accelerators.release_cached_memory()
+        return digest
 
     def load_weights(self, path: Path) -> None:
         """Read weights written by `save_weights` or `export`; optimizers are unchanged.
