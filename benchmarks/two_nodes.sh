@@ -35,15 +35,15 @@ first=10.77.0.1 second=10.77.0.2
 tar -C / -cf /dev/shm/copied.$$ ${copied[@]+"${copied[@]#/}"} --files-from /dev/null 2>/dev/null
 exec 9< "/dev/shm/copied.$$"; rm "/dev/shm/copied.$$"
 
-# The checkout and the installation stay visible where they are below /tmp.
+# The checkout and the installation stay visible, read-only, where they are below /tmp.
 installed=$(dirname "$TWO_NODES")
 checkout=$(realpath "$(dirname "$0")/..")
 export installed checkout
-mount --bind "$checkout" /srv
-mount --bind "$installed" /media
+mount --bind "$checkout" /srv && mount -o remount,bind,ro /srv
+mount --bind "$installed" /media && mount -o remount,bind,ro /media
 own_folders='mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm; mkdir -p /tmp/home
-[ -d "$checkout" ] || { mkdir -p "$checkout"; mount --bind /srv "$checkout"; }
-[ -d "$installed" ] || { mkdir -p "$installed"; mount --bind /media "$installed"; }'
+[ -d "$checkout" ] || { mkdir -p "$checkout"; mount -o bind,ro /srv "$checkout"; }
+[ -d "$installed" ] || { mkdir -p "$installed"; mount -o bind,ro /media "$installed"; }'
 eval "$own_folders"
 mkdir /tmp/job /tmp/copied
 tar -C /tmp/copied -xf - <&9

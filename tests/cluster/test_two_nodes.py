@@ -45,7 +45,8 @@ for process in /proc/[0-9]*; do
     kill -9 ${process#/proc/} || true
   fi
 done
-$NODE_2 find /tmp /dev/shm -mindepth 1 ! -path /tmp/home -delete
+# Not the installation, which is mounted below /tmp if it was there.
+$NODE_2 find /tmp /dev/shm -xdev -mindepth 1 ! -path /tmp/home -delete 2>/dev/null || true
 before=$(played_on_2)
 $RAY_NODE_2
 until_played_on_2 $before
