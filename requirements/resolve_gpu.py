@@ -15,7 +15,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 HEADER = f"""\
 # The GPU stack: everything that agentrl-screens[gpu,ppadb] brings along, for Linux on x86_64,
 # CUDA 13 and Python {", ".join(PYTHONS)}. Written by requirements/resolve_gpu.py;
-# resolved only, not yet run on a GPU.
+# resolved only; torch, transformers, vLLM and Ray have run on an H100 (docs/results.md).
 # flash-attn is optional; PyPI has only its source, whose build imports torch, so it comes last:
 #   pip install -r requirements/gpu.txt && pip install --no-build-isolation flash-attn==2.8.3.post2
 """

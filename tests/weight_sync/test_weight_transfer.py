@@ -224,7 +224,6 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 @pytest.mark.gpu
 @needs_a_gpu
 async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm, tmp_path):
-    """Not run on such GPUs yet."""
     other = tiny_model.build(tmp_path / "other", 1)
     shared = VLLMEngine(
         EngineSettings(
