@@ -52,11 +52,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="rounds of each kind of update")
     parser.add_argument("--steps", type=int, default=9, help="whole steps of each kind")
+    parser.add_argument("--turns", type=int, default=20, help="turns of a conversation")
     parser.add_argument(
         "--updates", type=int, default=400, help="updates over which memory is measured"
     )
     options = parser.parse_args()
-    console = Console()
+    console, turns = Console(), options.turns
     console.print(conditions("torch", "transformers", "trl"), highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny_model.build(Path(scratch) / "model", 0)
@@ -65,8 +66,12 @@ def main() -> None:
         console.print(watched(folder, model_adapter, options.updates))
         works = {
             "32 pictures, 8 answers of 8 tokens": answers(model_adapter, 32, 8, 8),
-            "8 siblings, 20 turns, one conversation each": conversations(model_adapter, 8, 20),
-            "8 siblings, 20 turns, a sample for each turn": turn_by_turn(model_adapter, 8, 20),
+            f"8 siblings, {turns} turns, one conversation each": conversations(
+                model_adapter, 8, turns
+            ),
+            f"8 siblings, {turns} turns, a sample for each turn": turn_by_turn(
+                model_adapter, 8, turns
+            ),
         }
         table = Table(title="One update, median seconds")
         for column in (

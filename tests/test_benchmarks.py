@@ -190,7 +190,7 @@ def test_the_flops_of_an_update_match_torchs_count(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_trainer_benchmark_runs_with_or_without_trl():
-    said = run("trainer", "--rounds=1", "--updates=2", "--steps=2")
+    said = run("trainer", "--rounds=1", "--updates=2", "--steps=2", "--turns=4")
     assert re.search(r"memory: [\d.]+ MB after 2 updates", said)
     for row in (
         "32 pictures, 8 answers of 8 tokens",
