@@ -2,6 +2,7 @@
 
 Run jobs
     train            run a whole training job, or resume one
+    sft              fine-tune a model on conversations
     evaluate         play episodes on held-out seeds: an `Evaluation`
     load_config      a `Config` from a YAML file or packaged name, with overrides
     Config           all settings of a job, by section
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
     from agentrl.replay import Run
     from agentrl.training.evaluation.evaluate import Evaluation, evaluate
+    from agentrl.training.finetuning.sft import sft
     from agentrl.training.trainer.train import train
     from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
 
@@ -76,6 +78,7 @@ __all__ = [
     "open_device",
     "register",
     "replay",
+    "sft",
     "train",
 ]
 
@@ -90,6 +93,7 @@ _MODULES = {
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
     "agentrl.training.evaluation.evaluate": ("Evaluation", "evaluate"),
+    "agentrl.training.finetuning.sft": ("sft",),
     "agentrl.training.trainer.train": ("train",),
     "agentrl.types": ("Episode", "Message", "Observation", "Outcome", "ScoredEpisode", "Turn"),
 }

@@ -24,6 +24,7 @@ from agentrl.cli import (
     prune,
     rescore,
     serve_reward,
+    sft,
     terminal,
     train,
     view,
@@ -33,7 +34,7 @@ from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
-    "Train": ("train", "plan", "eval", "merge", "algorithms"),
+    "Train": ("train", "sft", "plan", "eval", "merge", "algorithms"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
@@ -85,7 +86,7 @@ class _CommandWithOverrides(typer.core.TyperCommand):
 
 def _setting(name: str) -> str | None:
     """The dotted key of a setting that is called `name`, with or without its section."""
-    from agentrl.config import Config, WarmStartConfig
+    from agentrl.config import Config, SFTConfig, WarmStartConfig
 
     def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
         for key, value in tree.items():
@@ -93,7 +94,7 @@ def _setting(name: str) -> str | None:
             if isinstance(value, dict):
                 yield from keys(value, f"{prefix}{key}.")
 
-    known = list(keys(Config(warm_start=WarmStartConfig()).to_dict()))
+    known = list(keys(Config(warm_start=WarmStartConfig(), sft=SFTConfig()).to_dict()))
     name = name.replace("-", "_")
     found = [key for key in known if f".{key}".endswith(f".{name}")]
     return min(
@@ -112,6 +113,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train", cls=_CommandWithOverrides)(train.train)
+app.command("sft", cls=_CommandWithOverrides)(sft.sft)
 app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("play", cls=_CommandWithOverrides)(play.play)

@@ -38,6 +38,7 @@ from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
+from agentrl.config.sft_settings import DataConfig, SFTConfig
 from agentrl.config.targets import target_of
 from agentrl.config.training_settings import (
     OptimConfig,
@@ -52,6 +53,7 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "CriticConfig",
+    "DataConfig",
     "DeadlinesConfig",
     "DevicesConfig",
     "EndpointConfig",
@@ -71,6 +73,7 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
+    "SFTConfig",
     "SamplingConfig",
     "TrainConfig",
     "WarmStartConfig",

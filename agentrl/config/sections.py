@@ -21,6 +21,7 @@ from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
 from agentrl.config.logger_settings import parse_loggers
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
+from agentrl.config.sft_settings import SFTConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ALGORITHM, LOGGER
@@ -99,6 +100,8 @@ class Config:
     rewards: list[RewardConfig] = field(default_factory=list)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     warm_start: WarmStartConfig | None = None
+    sft: SFTConfig | None = None
+    """Of `agentrl sft` alone."""
     algorithm: AlgorithmConfig = field(default_factory=algorithm_defaults)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -130,6 +133,8 @@ class Config:
         if self.warm_start is not None:
             self.warm_start.validate()
             self.optim.check_moments("warm_start.betas", self.warm_start.betas)
+        if self.sft is not None:
+            self.sft.validate()
         self.run.validate()
         for logger in parse_loggers(self.logging):
             LOGGER.check_name(logger.name)

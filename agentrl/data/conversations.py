@@ -48,7 +48,7 @@ class ChatRows(Generic[T]):
 
     Args:
         table: of rows.
-        name: of the data, for messages.
+        name: of the data, for messages; kept as `title`.
         parse: `read_chat` or `read_preference`.
         image_root: the folder that must contain all image paths; None for the table's own.
         on_bad: `refuse` or `skip`.
@@ -67,6 +67,7 @@ class ChatRows(Generic[T]):
         on_bad: str = "refuse",
     ) -> None:
         _check_columns(table, name, parse is read_preference)
+        self.title = name
         self._table = table
         self._parse: Callable[[Row], T] = parse
         self._root = (image_root or table.root).absolute()
@@ -83,8 +84,15 @@ class ChatRows(Generic[T]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __getitem__(self, index: int) -> T:
+        return self._read(self._kept[index])
+
     def __iter__(self) -> Iterator[T]:
         return map(self._read, self._kept)
+
+    def name(self, index: int) -> str:
+        """Where a user would look for a row, such as `line 3`."""
+        return self._table.name(self._kept[index])
 
     def _read(self, index: int) -> T:
         row = self._parse(self._table.row(index))

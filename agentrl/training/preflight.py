@@ -19,7 +19,9 @@ from agentrl.config import (
     EnvConfig,
     EvalConfig,
     ModelConfig,
+    OptimConfig,
     RolloutConfig,
+    TrainConfig,
     changed_settings,
 )
 from agentrl.data.reward_inputs import ROW
@@ -199,24 +201,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     check_model(config.model)
     if config.model.path != "tiny" and not is_on_hub(config.model):
         _check_model_with_engine(config.model, config.rollout, learns=learns)
-    if config.train.sequence_parallel > 1 and (heads := attention_heads(config.model)):
-        from agentrl.training.learner.parallel import sequence_parallel
-
-        sequence_parallel.check_heads(heads, config.train.sequence_parallel)
-    if learns and max(config.train.tensor_parallel, config.train.expert_parallel) > 1:
-        from agentrl.training.learner.parallel import model_parallel
-
-        model_parallel.check_model(
-            config.model, config.train.tensor_parallel, config.train.expert_parallel
-        )
-    if config.model.lora.rank:
-        from agentrl.training.learner import lora_adapters
-
-        lora_adapters.check(config.model)
-    if learns and config.train.compile:
-        _check_compiler(config.rollout)
-    if learns and config.optim.moments == "8bit" and find_spec("bitsandbytes") is None:
-        raise ConfigError(extras.NO_8BIT)
+    _check_model_settings(config.model, config.train, config.optim, config.rollout, learns=learns)
     layout = plan_job(config, learns=learns)
     if with_engines:
         _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
@@ -230,6 +215,51 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
             f" nodes, and this job uses {layout.num_nodes}; set train.weight_transfer=file"
         )
     return count
+
+
+def check_learner(config: Config) -> None:
+    """Check a job that only trains, without environment and engines.
+
+    Raises:
+        ConfigError: see `check`.
+    """
+    models, launcher = extras.missing_for_models(config.rollout.launcher)
+    if lacking := [*models, *launcher]:
+        raise ConfigError(". ".join(lacking))
+    config.validate_for_training()
+    _check_attention(config.model, config.rollout, learns=True)
+    check_loggers(config.logging)
+    check_model(config.model)
+    if config.model.path != "tiny":
+        find_config(config.model)  # a model of the hub exists
+    _check_model_settings(config.model, config.train, config.optim, config.rollout, learns=True)
+
+
+def _check_model_settings(
+    model: ModelConfig,
+    train: TrainConfig,
+    optim: OptimConfig,
+    rollout: RolloutConfig,
+    *,
+    learns: bool,
+) -> None:
+    """Check that the model can be divided, adapted and compiled as configured."""
+    if train.sequence_parallel > 1 and (heads := attention_heads(model)):
+        from agentrl.training.learner.parallel import sequence_parallel
+
+        sequence_parallel.check_heads(heads, train.sequence_parallel)
+    if learns and max(train.tensor_parallel, train.expert_parallel) > 1:
+        from agentrl.training.learner.parallel import model_parallel
+
+        model_parallel.check_model(model, train.tensor_parallel, train.expert_parallel)
+    if model.lora.rank:
+        from agentrl.training.learner import lora_adapters
+
+        lora_adapters.check(model)
+    if learns and train.compile:
+        _check_compiler(rollout)
+    if learns and optim.moments == "8bit" and find_spec("bitsandbytes") is None:
+        raise ConfigError(extras.NO_8BIT)
 
 
 def _check_attention(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:

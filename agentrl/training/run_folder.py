@@ -38,7 +38,9 @@ class RunState:
     void: dict[str, int] = field(default_factory=dict)
     """Number of void episodes of the whole run, by cause."""
     best: float | None = None
-    """The best mean reward of an evaluation during training."""
+    """The best result of an evaluation during training: its mean reward, or its loss."""
+    stale: int = 0
+    """Evaluations since the best one (`sft.patience`)."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
     restarts: list[dict[str, Any]] = field(default_factory=list)
@@ -47,6 +49,10 @@ class RunState:
     files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Versions of each file of the user's code, by its path: the last step before its first use,
     and its digest."""
+
+    def add_seconds(self, stage: str, seconds: float) -> None:
+        """Add to the time of a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def record_files(self, digests: Mapping[str, str]) -> list[str]:
         """Record the user's files as they are used from now on.

@@ -17,30 +17,36 @@ AnyRollouts = RolloutWorker | RolloutWorkerGroup
 """What the training loop sees of rollouts, wherever they run."""
 
 
-def plan_job(config: Config, *, learns: bool) -> Layout:
+def plan_job(config: Config, *, learns: bool, plays: bool = True) -> Layout:
     """Decide where the engines and ranks of a job run, by the nodes that it can use.
 
     Args:
         config: the job.
         learns: whether it has a learner.
+        plays: whether it has engines.
 
     Raises:
         ConfigError: they do not fit.
         ClusterError: the cluster of RAY_ADDRESS cannot be joined.
     """
     rollout = config.rollout
-    gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
     nodes = find_nodes(rollout.launcher)
+    if not plays:
+        return plan_layout(nodes, replace(rollout, actors=0, place="auto"), config.train, 0)
+    gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
     layout = plan_layout(nodes, rollout, config.train if learns else None, gpus_per_engine)
     return replace(layout, phones=nodes_of_hosts(config.devices.hosts, nodes))
 
 
-def reserve(config: Config, *, learns: bool = True, with_engines: bool = True) -> Reservation:
+def reserve(
+    config: Config, *, learns: bool = True, plays: bool = True, with_engines: bool = True
+) -> Reservation:
     """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
 
     Args:
         config: the job.
         learns: see `plan_job`.
+        plays: see `plan_job`.
         with_engines: whether a model plays.
 
     Raises:
@@ -49,8 +55,8 @@ def reserve(config: Config, *, learns: bool = True, with_engines: bool = True) -
     """
     if config.rollout.launcher == "ray":
         ray_cluster.join_cluster()
-    layout = plan_job(config, learns=learns)
-    if not with_engines:
+    layout = plan_job(config, learns=learns, plays=plays)
+    if not (plays and with_engines):
         layout = replace(layout, engines=())
     return Reservation(layout, config.rollout.start_deadline_s)
 

@@ -317,8 +317,8 @@ class Learner:
             metrics.add(values, micro.counts_in_metrics)
         return loss
 
-    def begin_supervised(self, config: WarmStartConfig) -> None:
-        """Start supervised training, with its own optimizer."""
+    def begin_supervised(self, config: WarmStartConfig | None) -> None:
+        """Start supervised training, with its own optimizer, or with the policy's for None."""
         self._models.begin_supervised(config)
 
     def end_supervised(self) -> None:
@@ -345,6 +345,19 @@ class Learner:
         metrics = supervised.step(sequences, lr)
         self._check_finite(not metrics["skipped"])
         return metrics
+
+    def supervised_loss(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
+        """The loss of supervised training on some sequences, without a step.
+
+        Args:
+            sequences: the same on every rank.
+
+        Returns:
+            loss and token_accuracy, as `supervised_step`, and tokens, their number.
+        """
+        supervised = self._models.supervised
+        assert supervised is not None, "begin_supervised was not called"
+        return supervised.measure(sequences)
 
     def _check_finite(self, is_finite: bool) -> None:
         """Raise if training has diverged: `MAX_SKIPS` skipped steps in a row."""

@@ -98,6 +98,7 @@ class LearnerGroup:
     update = _on_all(Learner.update)
     begin_supervised = _on_all(Learner.begin_supervised)
     supervised_step = _on_all(Learner.supervised_step)
+    supervised_loss = _on_all(Learner.supervised_loss)
     end_supervised = _on_all(Learner.end_supervised)
     save_weights = _on_all(Learner.save_weights)
     save_base = _on_all(Learner.save_base)

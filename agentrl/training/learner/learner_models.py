@@ -100,12 +100,15 @@ class LearnerModels:
         copies = {"critic": self.critic, "implicit": self.implicit_reward}
         return {name: copy for name, copy in copies.items() if copy is not None}
 
-    def begin_supervised(self, config: WarmStartConfig) -> None:
-        """Start supervised training, with its own optimizer.
+    def begin_supervised(self, config: WarmStartConfig | None) -> None:
+        """Start supervised training, with its own optimizer, or with the policy's for None.
 
-        Until `end_supervised`, only this optimizer's moments take memory, if the policy's has not
-        been used.
+        Until `end_supervised`, only an optimizer of its own takes memory for moments, if the
+        policy's has not been used.
         """
+        if config is None:
+            self.supervised = SupervisedUpdate(self, self.optimizer)
+            return
         if not any(self.optimizer.steps.values()):
             self.optimizer.release()
         self.supervised = SupervisedUpdate(self, self._optimizer_of(self.policy, config))
@@ -160,11 +163,15 @@ class LearnerModels:
             offload_moments=self.config.optim.offload_moments,
         )
 
+    @property
+    def _supervised_optimizer(self) -> dict[str, Optimizer]:
+        """The optimizer of supervised training, unless it is the policy's."""
+        own = None if self.supervised is None else self.supervised.optimizer
+        return {} if own is None or own is self.optimizer else {"supervised": own}
+
     def optimizers(self) -> dict[str, Optimizer]:
         """The optimizers whose state is saved, by the part of the state that they belong to."""
-        found = {"policy": self.optimizer}
-        if self.supervised is not None:
-            found["supervised"] = self.supervised.optimizer
+        found = {"policy": self.optimizer, **self._supervised_optimizer}
         copies = self.trained_copies().items()
         return found | {n: copy.optimizer for n, copy in copies if n in self.initialized}
 
@@ -174,8 +181,8 @@ class LearnerModels:
         A model that has not copied the policy yet has none.
         """
         parts = {"policy": self.policy.state_tensors(), "optimizer": self.optimizer.state_tensors()}
-        if self.supervised is not None:
-            parts["supervised"] = self.supervised.optimizer.state_tensors()
+        for name, optimizer in self._supervised_optimizer.items():
+            parts[name] = optimizer.state_tensors()
         if self.reference is not None and "reference" in self.initialized:
             parts["reference"] = self.reference.state_tensors()
         for name, copy in self.trained_copies().items():
@@ -203,7 +210,7 @@ class SupervisedUpdate:
 
     Args:
         models: the rank's models.
-        optimizer: optimizer of the supervised steps alone.
+        optimizer: the policy's, or one of the supervised steps alone.
     """
 
     def __init__(self, models: LearnerModels, optimizer: Optimizer) -> None:
@@ -227,3 +234,18 @@ class SupervisedUpdate:
         result["tokens"] = result.pop("count")
         result["seconds"] = time.perf_counter() - started
         return result
+
+    def measure(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
+        """See `Learner.supervised_loss`."""
+        models = self._models
+        metrics = MetricAccumulator(models.rank)
+        for micro in models.batcher.shard(with_loss_weights(sequences, "token_mean")):
+            logprobs, _, hits = models.policy.forward_only(micro.batch, 1.0)
+            found = {"negative_logprob": -logprobs, "token_accuracy": hits}
+            metrics.add(found, micro.counts_in_metrics)
+        means = metrics.means()
+        return {
+            "loss": means["negative_logprob"],
+            "token_accuracy": means["token_accuracy"],
+            "tokens": means["count"],
+        }

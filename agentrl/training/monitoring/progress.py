@@ -11,8 +11,9 @@ from agentrl.errors import WorldError
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.text import pluralize
 
-TRAINING = "reinforcement"
-"""The stage whose steps count toward `train.steps`."""
+TRAINING, FINE_TUNING = "reinforcement", "fine-tuning"
+TRAINING_STAGES = (TRAINING, FINE_TUNING)
+"""The stages whose steps count toward a job's."""
 
 _POLL_INTERVAL_S = 0.5
 _START_INTERVAL_S = 1.0
@@ -58,7 +59,7 @@ class TimeEstimate:
     def stage(self, name: str) -> None:
         """A stage begins, or continues with its next step."""
         now = time.monotonic()
-        if name == TRAINING and self._training_started is None:
+        if name in TRAINING_STAGES and self._training_started is None:
             self._training_started = now
         if name != self._stage:
             if self._stage.startswith(_AFTER):
@@ -80,14 +81,14 @@ class TimeEstimate:
 
     def share(self) -> float:
         """Share of the current stage that is done, in [0, 1]."""
-        if self._stage != TRAINING:
+        if self._stage not in TRAINING_STAGES:
             return self._part_share()
         return min(1.0, (self.step + self._part_share()) / max(1, self._amounts.steps))
 
     def stage_left(self) -> float | None:
         """Seconds left in the stage, from its own pace; None before the pace is known."""
         share = self._part_share()
-        if self._stage == TRAINING:
+        if self._stage in TRAINING_STAGES:
             return self._training_left(share)
         spent_s = time.monotonic() - self._stage_started
         if not share or (share < _BASIS_SHARE and spent_s < _BASIS_S):
@@ -101,7 +102,7 @@ class TimeEstimate:
             now = self.stage_left()
             games, now = (games, 0.0) if now is None else (games - self._part[1], now)
         else:
-            part = self._part_share() if self._stage == TRAINING else 0.0
+            part = self._part_share() if self._stage in TRAINING_STAGES else 0.0
             now = self._training_left(part)
         if now is None or games <= 0:
             return now

@@ -10,7 +10,7 @@ from agentrl.training.monitoring.guarded_logger import open_guarded
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
-from agentrl.training.monitoring.progress import TRAINING, PlannedWork
+from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
 from agentrl.training.monitoring.result_tables import flatten_results
 from agentrl.training.monitoring.training_health import HealthChecks
 
@@ -55,7 +55,7 @@ class Reporter:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one step of the current stage."""
-        if self._stage == TRAINING:
+        if self._stage in TRAINING_STAGES:
             self._step = step
             symptoms, warnings = self._health.check_step(metrics)
             metrics = {**metrics, **symptoms}

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from agentrl.training.monitoring.metrics_file import EVALUATION
-from agentrl.training.monitoring.progress import TRAINING
+from agentrl.training.monitoring.progress import TRAINING_STAGES
 
 WINDOW = 5
 """Number of steps over which metrics are averaged."""
@@ -54,7 +54,7 @@ class HealthChecks:
             lines: of `metrics.jsonl`.
         """
         for line in lines:
-            if line["stage"] == TRAINING:
+            if line["stage"] in TRAINING_STAGES:
                 self.check_step(line)
             elif line["stage"] == EVALUATION and "sampled/reward" in line:
                 self.add_evaluation(line["sampled/reward"])

@@ -1,23 +1,21 @@
 """Entry point of a training run: warm start, evaluation, reinforcement learning, evaluation."""
 
 import asyncio
-import json
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
-from agentrl import config as configuration
-from agentrl import event_loop, replay
+from agentrl import replay
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config, ModelConfig
-from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
-from agentrl.files import lock_folder, remove_partial_files
+from agentrl.config import Config
+from agentrl.errors import ConfigError
 from agentrl.policies.chat.template_probe import check_template
-from agentrl.policies.models.model_source import is_on_hub, model_origin, resolve_model
+from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
@@ -26,6 +24,7 @@ from agentrl.rollout.nodes.job_files import user_files
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.job import run_job
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
@@ -43,7 +42,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     resume: str | Path | None = None,
-    begun: Callable[[Config], None] | None = None,
+    begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
     """Run a whole training job, or resume one.
 
@@ -65,147 +64,36 @@ def train(
         LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
         SystemExit: after SIGTERM or `run.stop_signal`, with status 128 + its number.
     """
-    if resume is not None:
-        folder = RunFolder.existing(Path(resume))
-        folder.check_writable()
-        settings = configuration.load(folder.path / "config.yaml", overrides)
-    else:
-        settings = configuration.resolve(config, overrides)
-        demonstrations = preflight.check(settings, warm_start_pending=True)
-        name = "run" if isinstance(config, Config) else Path(config).stem
-        folder = RunFolder.create(settings.run, name)
-        folder.save_config(settings)
-        if begun is not None:
-            begun(settings)
-    run = folder.path
-    with lock_folder(run):
-        if resume is not None:
-            baselines = baseline_players(settings.env, settings.eval)
-            if _is_finished(folder, baselines, settings.train.steps):
-                log.warning("%s is already finished; raise train.steps to train longer", run)
-                return replay.open(run)
-            latest = checkpoint_store.latest(run)
-            demonstrations = preflight.check(settings, warm_start_pending=latest is None)
-            _check_model(settings.model, folder)
-            if latest is not None:
-                checkpoint_store.check_files(latest)
-            for killed in (run, run / "episodes"):
-                remove_partial_files(killed)
-            if begun is not None:
-                begun(settings)
-        with _resume_hint(folder, resumed=resume is not None):
-            _train_with_restarts(
-                settings, folder, demonstrations.episodes, resumed=resume is not None
-            )
-    return replay.open(run)
+    return run_job(Reinforcement(), config, overrides, resume, begun)
 
 
-def _train_with_restarts(
-    config: Config, folder: RunFolder, demonstrations: Sequence[SelectedEpisode], *, resumed: bool
-) -> None:
-    """Train; after the loss of a rank, close everything and resume from the last checkpoint.
+class Reinforcement:
+    """Warm start, evaluation, reinforcement learning, evaluation."""
 
-    Raises:
-        LearnerLost: more often than `run.restarts`, or twice after the same step.
-        ClusterError: Ray did not start, or see `LearnerLost`.
-    """
-    failed_after = None
-    for left in reversed(range(config.run.restarts + 1)):
-        state = folder.load_state()
-        before = state.seconds.get("start")
-        try:
-            event_loop.run(_train(config, folder, state, demonstrations, resumed=resumed))
-        except (LearnerLost, ClusterError) as error:
-            never_began = failed_after is None and state.seconds.get("start") == before
-            if not left or never_began or state.step == failed_after:
-                raise
-            failed_after = state.step
-            latest = _record_restart(folder, failed_after, error)
-        else:
-            return
-        if latest is not None:  # the warm start is done
-            demonstrations = ()
-        resumed = True
+    command, steps_key = "agentrl train", "train.steps"
 
+    def check(self, config: Config, *, restored: bool) -> Sequence[SelectedEpisode]:
+        """See `Job.check`; the recorded episodes of a warm start that is still to come."""
+        return preflight.check(config, warm_start_pending=not restored).episodes
 
-def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> Path | None:
-    """Report a restart, and add it to the state of the run.
+    def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
+        """See `Job.is_finished`."""
+        played = {*baseline_players(config.env, config.eval), "before", "after"}
+        return played <= summary.keys() and bool(summary.get("steps", 0) >= config.train.steps)
 
-    Args:
-        folder: the run's folder.
-        step: the last finished step.
-        error: the reason.
-
-    Returns:
-        The checkpoint that training continues from; None starts from the beginning.
-    """
-    latest = checkpoint_store.latest(folder.path)
-    saved = 0 if latest is None else checkpoint_store.step_of(latest)
-    repeated = f"; steps {saved + 1} to {step} are repeated" if step > saved else ""
-    log.warning("%s", error)
-    log.warning("restarting by itself (run.restarts): %s%s", _progress_saved(folder.path), repeated)
-    state = folder.load_state()
-    state.restarts.append(
-        {"time": time.time(), "step": step, "resumed_from": saved, "error": str(error)}
-    )
-    folder.save_state(state)
-    return latest
-
-
-@contextmanager
-def _resume_hint(folder: RunFolder, *, resumed: bool) -> Iterator[None]:
-    """Log how to resume a run that fails or is interrupted, unless that would fail again."""
-    run = folder.path
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, ConfigError) and (resumed or checkpoint_store.latest(run) is None):
-            folder.remove_if_empty()
-            raise
-        logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
-        log.warning("%s; resume with: agentrl train --resume %s%s", _progress_saved(run), run, logs)
-        raise
-
-
-def _check_model(model: ModelConfig, folder: RunFolder) -> None:
-    """Check that a resumed run still names the model that it started from.
-
-    Raises:
-        ConfigError: it names another one.
-    """
-    own = configuration.load(folder.path / "config.yaml").model
-    if not folder.start.is_dir() or model_origin(own) == model_origin(model):
-        return
-    key = "path" if own.path != model.path else "tiny"
-    raise ConfigError(
-        f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
-        f"{getattr(model, key)!r}. Leave the setting out, or start a new run."
-    )
-
-
-def _is_finished(folder: RunFolder, baselines: Iterable[str], steps: int) -> bool:
-    """Whether a resumed run has nothing left to do."""
-    file = folder.path / "summary.json"
-    if not (file.is_file() and folder.model.is_dir()):
-        return False
-    try:
-        summary = json.loads(file.read_text())
-    except (OSError, ValueError):
-        summary = None
-    if not isinstance(summary, dict):
-        log.warning("%s: cannot be read; it will be rewritten", file)
-        return False
-    played = {*baselines, "before", "after"} <= summary.keys()
-    return played and bool(summary.get("steps", 0) >= steps)
-
-
-def _progress_saved(run: Path) -> str:
-    """What an interrupted run does not have to repeat."""
-    latest = checkpoint_store.latest(run)
-    if latest is None:
-        return "stopped before the first checkpoint: a resumed run starts from the beginning"
-    step = checkpoint_store.step_of(latest)
-    return f"saved up to step {step}" if step else "saved the warm start, no training step yet"
+    async def run(
+        self,
+        config: Config,
+        folder: RunFolder,
+        state: RunState,
+        checked: Sequence[SelectedEpisode],
+        *,
+        resumed: bool,
+    ) -> None:
+        """See `Job.run`."""
+        if checkpoint_store.latest(folder.path) is not None:
+            checked = ()  # the warm start is done
+        await _train(config, folder, state, checked, resumed=resumed)
 
 
 def _place_weights(

@@ -492,8 +492,7 @@ class Trainer:
 
     def add_seconds(self, stage: str, seconds: float) -> None:
         """Add to the seconds of a stage."""
-        stage = stage.split(",")[0]
-        self.state.seconds[stage] = self.state.seconds.get(stage, 0.0) + seconds
+        self.state.add_seconds(stage.split(",")[0], seconds)
 
     @asynccontextmanager
     async def _watched(self, total: int, note: str = "") -> AsyncIterator[None]:

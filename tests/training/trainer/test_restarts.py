@@ -14,6 +14,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.errors import ClusterError, ConfigError, LearnerError, LearnerLost
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.job import run_with_restarts
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
 from tests.without_rename import forbid_rename, needs_seccomp
@@ -33,7 +34,10 @@ class Failures:
 
     async def __call__(self, config, folder, state, demonstrations, *, resumed):
         self.attempts.append((len(demonstrations), resumed))
-        step, error = self.failures.pop(0) if self.failures else (9, None)
+        step, error, *saved = self.failures.pop(0) if self.failures else (9, None)
+        for checkpoint in saved:
+            (folder.path / "checkpoints" / checkpoint).mkdir(parents=True)
+            (folder.path / "checkpoints" / checkpoint / "trainer.json").touch()
         if step is not None:
             state.step = step
             state.seconds["start"] = state.seconds.get("start", 0.0) + 1.0
@@ -48,9 +52,10 @@ def failing(tmp_path, monkeypatch):
     def run(restarts, *failures):
         job = Failures(folder, list(failures))
         monkeypatch.setattr(train, "_train", job)
+        reinforcement = train.Reinforcement()
         config = configuration.Config()
         config.run.restarts = restarts
-        train._train_with_restarts(config, folder, [None] * 5, resumed=False)
+        run_with_restarts(reinforcement, config, folder, [None] * 5, resumed=False)
         return job.attempts
 
     run.folder = folder
@@ -69,10 +74,7 @@ def test_job_resumes_after_each_lost_rank_and_records_it(failing):
 
 
 def test_demonstrations_are_not_repeated_once_there_is_a_checkpoint(failing, caplog):
-    folder = failing.folder.path / "checkpoints" / "step-00001"
-    folder.mkdir(parents=True)
-    (folder / "trainer.json").touch()
-    assert failing(1, lost(3)) == [(5, False), (0, True)]
+    assert failing(1, (*lost(3), "step-00001")) == [(5, False), (0, True)]
     assert "saved up to step 1; steps 2 to 3 are repeated" in caplog.text
 
 

@@ -21,6 +21,7 @@ from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.training import job
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
@@ -237,13 +238,16 @@ def test_finished_run_continues_with_more_steps(tmp_path):
     folder = RunFolder(tmp_path)
     folder.model.mkdir()
     folder.write_summary({"random": {}, "before": {}, "after": {}, "steps": 4})
+    config = configuration.load("number_game")
     for steps, players, finished in (
         (4, ["random"], True), (3, [], True), (5, [], False), (4, ["expert"], False),
     ):  # fmt: skip
-        assert train._is_finished(folder, players, steps) == finished
+        config.train.steps, config.eval.baselines = steps, players
+        summary = job.read_summary(folder)
+        assert train.Reinforcement().is_finished(config, summary) == finished
     for broken in ("{", "[]"):
         (tmp_path / "summary.json").write_text(broken)
-        assert not train._is_finished(folder, players, steps)
+        assert job.read_summary(folder) is None
 
 
 def test_checkpoint_plays_as_it_did_in_the_run(whole_run, capsys):

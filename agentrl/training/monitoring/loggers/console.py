@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.training.monitoring.logger import Logger
-from agentrl.training.monitoring.progress import TRAINING, PlannedWork, TimeEstimate
+from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
     flatten_results,
     format_duration,
@@ -62,7 +62,7 @@ class ConsoleDisplay(Logger):
 
     def stage(self, name: str) -> None:
         """A new stage of the job begins."""
-        if name != self._stage and not (name == TRAINING and self._trained):
+        if name != self._stage and not (name in TRAINING_STAGES and self._trained):
             self._say(name)
         self._stage, self._note = name, ""
         self._eta.stage(name)
@@ -75,7 +75,7 @@ class ConsoleDisplay(Logger):
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step."""
         self._metrics[self._stage] = metrics
-        if stage == TRAINING:
+        if stage in TRAINING_STAGES:
             self._eta.stepped(step)
             self._trained, self._note = True, ""
         elif not self._is_due():

@@ -11,9 +11,9 @@ from typing import Any, TextIO
 from agentrl.files import write_durably
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
-from agentrl.training.monitoring.progress import TRAINING, PlannedWork
+from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
 
-_COUNTED = (TRAINING, EVALUATION)
+_COUNTED = (*TRAINING_STAGES, EVALUATION)
 
 
 class FileLogger(Logger):

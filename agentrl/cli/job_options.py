@@ -1,0 +1,111 @@
+"""What the commands that start and resume jobs have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentrl.errors import ConfigError
+
+CONFIG = Annotated[
+    str, typer.Argument(help="A YAML file, a packaged name, or with --resume a run folder.")
+]
+OVERRIDES = Annotated[
+    list[str] | None,
+    typer.Argument(help="Overrides, such as train.steps=5.", metavar="KEY=VALUE"),
+]
+DRY_RUN = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Check the job without running it, and print what differs from the defaults.",
+    ),
+]
+PRINT_CONFIG = Annotated[
+    bool,
+    typer.Option("--print-config", help="Only print the whole configuration, as YAML."),
+]
+RESUME = Annotated[
+    bool,
+    typer.Option("--resume", help="Resume a run: the given folder, or the newest run of CONFIG."),
+]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class JobOptions:
+    """The job that a command line names."""
+
+    config: str
+    """A YAML file or a packaged name; of a resumed run, its own file."""
+    settings: Sequence[str]
+    """The overrides."""
+    run: Path | None
+    """The run to resume."""
+
+    @classmethod
+    def of(cls, config: str, overrides: Sequence[str] | None, *, resume: bool) -> "JobOptions":
+        """Read the arguments of a command.
+
+        Raises:
+            ConfigError: an override has no value, or there is no run to resume.
+        """
+        settings = [text for text in overrides or () if "=" in text]
+        others = [text for text in overrides or () if "=" not in text]
+        if others and not (resume and len(others) == 1):
+            raise ConfigError(
+                f"{others[0]!r}: overrides are written key=value, such as train.steps=5"
+            )
+        run = _run_to_resume(others[0] if others else config, settings) if resume else None
+        source = config if run is None else str(run / "config.yaml")
+        return cls(config=source, settings=settings, run=run)
+
+    def print_config(self) -> None:
+        """Print the whole configuration, as YAML."""
+        from agentrl import config as configuration
+
+        text = configuration.to_yaml(configuration.load(self.config, self.settings))
+        typer.echo(text, nl=False)
+
+    def check_folder(self) -> None:
+        """Check that a new run can be created, or the run to resume written.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        from agentrl import config as configuration
+        from agentrl.training.run_folder import RunFolder
+
+        if self.run is None:
+            RunFolder.check_new(configuration.load(self.config, self.settings).run)
+        else:
+            RunFolder(self.run).check_writable()
+
+    def announce_resumed(self) -> None:
+        """Print which run is resumed, if one is."""
+        if self.run is not None:
+            file = self.run / "config.yaml"
+            typer.echo(f"resuming {self.run} with its own configuration ({file})")
+
+
+def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
+    """The given run folder, or the newest run of the given configuration."""
+    if Path(target).is_dir():
+        return Path(target)
+    from agentrl import config as configuration
+
+    is_file = Path(target).is_file() or target.endswith((".yaml", ".yml"))
+    if not (is_file or configuration.is_packaged(target)):
+        raise ConfigError(
+            f"--resume: {target}: no such run; give a folder such as runs/NAME, or the "
+            "configuration whose newest run to resume"
+        )
+    from agentrl.training.run_folder import runs_of
+
+    run = configuration.load(target, overrides).run
+    found = runs_of(run, Path(target).stem)
+    if not found:
+        name = run.name or f"{Path(target).stem}-MMDD-HHMMSS"
+        raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; give the run's folder")
+    return max(found, key=lambda path: path.stat().st_mtime)

@@ -1,0 +1,1 @@
+"""Training on fixed data sets: supervised fine-tuning."""

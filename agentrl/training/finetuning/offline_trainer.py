@@ -1,0 +1,220 @@
+"""The loop of training on a fixed data set: steps, evaluations, checkpoints, early stopping."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from agentrl.config import CheckpointConfig, OptimConfig
+from agentrl.errors import LearnerLost
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
+from agentrl.training.learner.learner_group import AnyLearner
+from agentrl.training.learner.optimizer import learning_rate
+from agentrl.training.monitoring.progress import FINE_TUNING
+from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.stop_signals import Stopping
+
+log = logging.getLogger(__name__)
+
+LOSS = "loss"
+"""The metric that decides which model is best."""
+
+
+class Objective(Protocol):
+    """What is trained on the examples, and how well the model does on held-out ones."""
+
+    num_examples: int
+    """To learn from."""
+    num_held_out: int
+
+    def begin(self) -> None:
+        """Prepare the learner, before a checkpoint is loaded."""
+
+    def step(self, start: int, end: int, lr: float) -> dict[str, float]:
+        """One optimizer step.
+
+        Args:
+            start: position of the first example; positions go on into later epochs.
+            end: position after the last example.
+            lr: learning rate.
+
+        Returns:
+            Metrics of the step.
+        """
+
+    def measure(self) -> dict[str, float]:
+        """Metrics over all held-out examples; `LOSS` among them."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Schedule:
+    """How long to train, and when to evaluate."""
+
+    steps: int
+    batch: int
+    """Examples per optimizer step."""
+    eval_every: int
+    """Steps between evaluations; 0 evaluates before and after training only."""
+    patience: int | None
+    """Evaluations without a lower loss before training stops; None never stops early."""
+
+
+class OfflineTrainer:
+    """Trains on a data set.
+
+    Args:
+        objective: what is trained.
+        schedule: how long.
+        optim: the learning rates.
+        folder: the run's folder.
+        state: the progress of the run.
+        learner: is trained.
+        reporter: shows progress and writes metrics.
+        stopping: a signal to stop, which waits for the step in progress.
+        checkpoint: when checkpoints are saved.
+        deadline_s: for writing one (`train.deadline_s`).
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        schedule: Schedule,
+        optim: OptimConfig,
+        folder: RunFolder,
+        state: RunState,
+        learner: AnyLearner,
+        reporter: Reporter,
+        stopping: Stopping,
+        checkpoint: CheckpointConfig,
+        deadline_s: float,
+    ) -> None:
+        self.state = state
+        self._objective, self._schedule, self._optim = objective, schedule, optim
+        self._folder, self._learner, self._reporter = folder, learner, reporter
+        self._stopping, self._every = stopping, checkpoint.every
+        self._checkpoints = CheckpointWriter(folder.path, learner, checkpoint, deadline_s)
+        self._saved_step: int | None = None
+
+    async def close(self) -> None:
+        """Give up what is being written."""
+        await self._checkpoints.close()
+
+    def restore(self) -> None:
+        """Prepare the learner, and load the last checkpoint, if there is one."""
+        self._objective.begin()
+        latest = checkpoint_store.latest(self._folder.path)
+        if latest is None:
+            self.state.step, self.state.best, self.state.stale = 0, None, 0
+            self.state.results.clear()
+        else:
+            kept = checkpoint_store.load(latest, self._learner)
+            self._saved_step = kept["step"]
+            self.state.step, self.state.best = kept["step"], kept["best"]
+            self.state.stale = kept["stale"]
+        repeated = [name for name in self.state.results if not self._is_kept(name)]
+        for name in repeated:
+            del self.state.results[name]
+        if self._folder.has_begun:
+            self._reporter.rewind(self.state.step)
+
+    def _is_kept(self, evaluation: str) -> bool:
+        """Whether an evaluation was made before the checkpoint."""
+        kind, _, step = evaluation.partition(" ")
+        return evaluation == "before" or (kind == "step" and int(step) <= self.state.step)
+
+    async def run(self, about: Mapping[str, Any]) -> None:
+        """Train until the last step, or until the loss on held-out examples no longer falls.
+
+        Args:
+            about: is added to the summary.
+        """
+        try:
+            await self._evaluate("before")
+            while self.state.step < self._schedule.steps and not self._is_stale:
+                await self._step(self.state.step + 1)
+            await self._finish(about)
+        except LearnerLost:
+            raise
+        except BaseException:
+            await self._checkpoints.wait()
+            if self._stopping.signal is not None and self._saved_step != self.state.step:
+                await self._save()
+                await self._checkpoints.wait()
+            raise
+
+    async def _step(self, step: int) -> None:
+        await self._checkpoints.check()
+        batch, steps = self._schedule.batch, self._schedule.steps
+        with self._stage(FINE_TUNING):
+            past = min(1.0, (step - 1) / max(1, steps - 1))
+            lr = learning_rate(self._optim, past, step - 1)
+            async with self._stopping.completed_first():
+                metrics = await asyncio.to_thread(
+                    self._objective.step, (step - 1) * batch, step * batch, lr
+                )
+                self.state.step = step
+        epoch = step * batch / self._objective.num_examples
+        self._reporter.log(step, {f"learner/{k}": v for k, v in metrics.items()} | {"epoch": epoch})
+        self._reporter.progress(step, steps, "")
+        is_best = False
+        if self._schedule.eval_every and step % self._schedule.eval_every == 0:
+            is_best = await self._evaluate(f"step {step}")
+        if is_best or step == steps or step % self._every == 0 or self._is_stale:
+            await self._save(best=is_best)
+
+    @property
+    def _is_stale(self) -> bool:
+        patience = self._schedule.patience
+        return patience is not None and self.state.stale >= patience
+
+    async def _evaluate(self, name: str) -> bool:
+        """Measure the held-out examples; whether their loss is lower than ever."""
+        if not self._objective.num_held_out or name in self.state.results:
+            return False
+        with self._stage(f"evaluation {name}"):
+            found = await asyncio.to_thread(self._objective.measure)
+        self.state.results[name] = found
+        self._reporter.evaluation(self.state.step, found)
+        is_best = self.state.best is None or found[LOSS] < self.state.best
+        if is_best:
+            self.state.best = found[LOSS]
+        self.state.stale = 0 if is_best else self.state.stale + 1
+        self._folder.save_state(self.state)
+        return is_best
+
+    async def _finish(self, about: Mapping[str, Any]) -> None:
+        """Export the final model, or the best one after an early stop, and write the summary."""
+        await self._checkpoints.wait()
+        stopped_at = self.state.step
+        if self._is_stale and (best := checkpoint_store.best(self._folder.path)) is not None:
+            kept = checkpoint_store.load(best, self._learner)
+            log.warning(
+                "stopped early at step %d: the loss has not fallen in %d evaluations; the model is "
+                "that of step %d",
+                stopped_at, self.state.stale, kept["step"],
+            )  # fmt: skip
+        await self._evaluate("after")
+        self._learner.export(self._folder.model)
+        seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
+        results = self.state.results | {"steps": stopped_at, "seconds": seconds, **about}
+        self._folder.write_summary(results)
+        self._folder.save_state(self.state)
+        self._reporter.finish(results)
+
+    async def _save(self, *, best: bool = False) -> None:
+        self._folder.save_state(self.state)
+        await self._checkpoints.save(self.state.step, asdict(self.state), best=best)
+        self._saved_step = self.state.step
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Report the stage and add up its seconds."""
+        self._reporter.stage(name)
+        started = time.perf_counter()
+        yield
+        self.state.add_seconds(name.partition(" step")[0], time.perf_counter() - started)

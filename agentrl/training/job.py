@@ -1,0 +1,194 @@
+"""The shell around every job that trains: its folder, its lock, resuming and restarting."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from agentrl import config as configuration
+from agentrl import event_loop, replay
+from agentrl.config import Config, ModelConfig
+from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
+from agentrl.files import lock_folder, remove_partial_files
+from agentrl.policies.models.model_source import model_origin
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.run_folder import RunFolder, RunState
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Job(Protocol[T]):
+    """What a kind of training does; `run_job` does the rest."""
+
+    command: str
+    """That starts and resumes it, such as `agentrl train`."""
+    steps_key: str
+    """The setting of the number of steps."""
+
+    def check(self, config: Config, *, restored: bool) -> T:
+        """Check everything before any work starts.
+
+        Args:
+            config: the job.
+            restored: whether it continues from a checkpoint.
+
+        Returns:
+            What has been read for that, for `run`.
+
+        Raises:
+            ConfigError: the first thing that is missing or invalid, and what to do.
+        """
+
+    def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
+        """Whether a run with this `summary.json` has nothing left to do."""
+
+    async def run(
+        self, config: Config, folder: RunFolder, state: RunState, checked: T, *, resumed: bool
+    ) -> None:
+        """Open everything that the job needs, train, and close it in reverse order."""
+
+
+def run_job(
+    job: Job[T],
+    config: Config | str | Path,
+    overrides: Sequence[str],
+    resume: str | Path | None,
+    begun: Callable[[Config], None],
+) -> replay.Run:
+    """Run a whole job, or resume one; see `train`."""
+    if resume is not None:
+        folder = RunFolder.existing(Path(resume))
+        folder.check_writable()
+        settings = configuration.load(folder.path / "config.yaml", overrides)
+    else:
+        settings = configuration.resolve(config, overrides)
+        checked = job.check(settings, restored=False)
+        name = "run" if isinstance(config, Config) else Path(config).stem
+        folder = RunFolder.create(settings.run, name)
+        folder.save_config(settings)
+        begun(settings)
+    run = folder.path
+    with lock_folder(run):
+        if resume is not None:
+            summary = read_summary(folder)
+            if summary is not None and job.is_finished(settings, summary):
+                log.warning("%s is already finished; raise %s to train longer", run, job.steps_key)
+                return replay.Run(run)
+            latest = checkpoint_store.latest(run)
+            checked = job.check(settings, restored=latest is not None)
+            _check_model(settings.model, folder)
+            if latest is not None:
+                checkpoint_store.check_files(latest)
+            for killed in (run, run / "episodes"):
+                remove_partial_files(killed)
+            begun(settings)
+        with _resume_hint(folder, job.command, resumed=resume is not None):
+            run_with_restarts(job, settings, folder, checked, resumed=resume is not None)
+    return replay.Run(run)
+
+
+def run_with_restarts(
+    job: Job[T], config: Config, folder: RunFolder, checked: T, *, resumed: bool
+) -> None:
+    """Run; after the loss of a rank, close everything and resume from the last checkpoint.
+
+    Raises:
+        LearnerLost: more often than `run.restarts`, or twice after the same step.
+        ClusterError: Ray did not start, or see `LearnerLost`.
+    """
+    failed_after = None
+    for left in reversed(range(config.run.restarts + 1)):
+        state = folder.load_state()
+        before = state.seconds.get("start")
+        try:
+            event_loop.run(job.run(config, folder, state, checked, resumed=resumed))
+        except (LearnerLost, ClusterError) as error:
+            never_began = failed_after is None and state.seconds.get("start") == before
+            if not left or never_began or state.step == failed_after:
+                raise
+            failed_after = state.step
+            _record_restart(folder, failed_after, error)
+        else:
+            return
+        resumed = True
+
+
+def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> None:
+    """Report a restart, and add it to the state of the run.
+
+    Args:
+        folder: the run's folder.
+        step: the last finished step.
+        error: the reason.
+    """
+    latest = checkpoint_store.latest(folder.path)
+    saved = 0 if latest is None else checkpoint_store.step_of(latest)
+    repeated = f"; steps {saved + 1} to {step} are repeated" if step > saved else ""
+    log.warning("%s", error)
+    log.warning("restarting by itself (run.restarts): %s%s", _progress_saved(folder.path), repeated)
+    state = folder.load_state()
+    state.restarts.append(
+        {"time": time.time(), "step": step, "resumed_from": saved, "error": str(error)}
+    )
+    folder.save_state(state)
+
+
+@contextmanager
+def _resume_hint(folder: RunFolder, command: str, *, resumed: bool) -> Iterator[None]:
+    """Log how to resume a run that fails or is interrupted, unless that would fail again."""
+    run = folder.path
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, ConfigError) and (resumed or checkpoint_store.latest(run) is None):
+            folder.remove_if_empty()
+            raise
+        logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
+        saved = _progress_saved(run)
+        log.warning("%s; resume with: %s --resume %s%s", saved, command, run, logs)
+        raise
+
+
+def _check_model(model: ModelConfig, folder: RunFolder) -> None:
+    """Check that a resumed run still names the model that it started from.
+
+    Raises:
+        ConfigError: it names another one.
+    """
+    own = configuration.load(folder.path / "config.yaml").model
+    if not folder.start.is_dir() or model_origin(own) == model_origin(model):
+        return
+    key = "path" if own.path != model.path else "tiny"
+    raise ConfigError(
+        f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
+        f"{getattr(model, key)!r}. Leave the setting out, or start a new run."
+    )
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any] | None:
+    """The summary of a run that has exported its model; None if there is none."""
+    file = folder.path / "summary.json"
+    if not (file.is_file() and folder.model.is_dir()):
+        return None
+    try:
+        summary = json.loads(file.read_text())
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        log.warning("%s: cannot be read; it will be rewritten", file)
+        return None
+    return summary
+
+
+def _progress_saved(run: Path) -> str:
+    """What an interrupted run does not have to repeat."""
+    latest = checkpoint_store.latest(run)
+    if latest is None:
+        return "stopped before the first checkpoint: a resumed run starts from the beginning"
+    step = checkpoint_store.step_of(latest)
+    return f"saved up to step {step}" if step else "saved the warm start, no training step yet"

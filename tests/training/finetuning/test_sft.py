@@ -1,0 +1,215 @@
+"""Supervised fine-tuning: real data in the formats of other trainers, and the tiny model."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+import agentrl
+from agentrl import cli
+from agentrl import config as configuration
+from agentrl.errors import ConfigError
+from agentrl.policies import torch_companions
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.finetuning.conversation_dataset import ConversationDataset
+from agentrl.training.finetuning.sft import open_data
+from agentrl.training.learner.learner import Learner
+from tests.data.rows import picture, png, write_jsonl
+from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
+
+SMALL = [
+    "logging=[file]",
+    "rollout.launcher=local",
+    "checkpoint.every=2",
+    "optim.lr=3e-3",
+    "sft.batch=4",
+]
+REPLIES = {
+    "trl": (TRL, ["A cat.", "Still."]),
+    "ms-swift": (MS_SWIFT, ["A cat."]),
+    "sharegpt": (SHARE_GPT, ["A cat."]),
+}
+
+
+def colors(count):
+    """Conversations about the brightness of a picture, which can be learned."""
+    rows = []
+    for k in range(count):
+        bright = k % 2
+        said = ["dark", "bright"][bright]
+        asked = {"role": "user", "content": "<image>bright or dark?"}
+        reply = {"role": "assistant", "content": said}
+        rows.append({"messages": [asked, reply], "images": [f"{bright}.png"]})
+    return rows
+
+
+@pytest.fixture
+def chats(tmp_path):
+    for bright in (0, 1):
+        (tmp_path / f"{bright}.png").write_bytes(png(picture(20 + 200 * bright)))
+    return write_jsonl(tmp_path / "chats.jsonl", colors(24))
+
+
+@pytest.fixture
+def job(tmp_path, chats):
+    def settings(*more):
+        path = tmp_path / "job.yaml"
+        path.write_text(f"sft: {{train: {{data: {chats}}}}}\nrun: {{dir: {tmp_path / 'runs'}}}\n")
+        return path, [*SMALL, *more]
+
+    return settings
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_model_learns_conversations_with_images(job):
+    path, overrides = job("sft.steps=30", "sft.hold_out=0.25", "run.name=learns")
+    run = agentrl.sft(path, overrides=overrides)
+    before, after = run.summary["before"], run.summary["after"]
+    assert before["loss"] > 1
+    assert after["loss"] < 0.2 * before["loss"]
+    assert after["token_accuracy"] > before["token_accuracy"]
+    assert run.summary["steps"] == 30
+    steps = [one for one in metrics(run) if "learner/loss" in one]
+    assert [one["step"] for one in steps] == list(range(1, 31))
+    assert steps[-1]["epoch"] == pytest.approx(30 * 4 / 18)
+    weights = load_file(run.path / "model" / "model.safetensors")
+    assert all(torch.isfinite(one).all() for one in weights.values())
+
+
+@pytest.mark.parametrize("origin", REPLIES)
+def test_only_replies_of_the_assistant_are_learned(tmp_path, tiny_vlm, origin):
+    row, replies = REPLIES[origin]
+    (tmp_path / "a.png").write_bytes(png(picture(20)))
+    path = write_jsonl(tmp_path / "rows.jsonl", [row])
+    config = configuration.Config()
+    config.sft = configuration.SFTConfig(train=configuration.DataConfig(data=str(path)))
+    found = open_data(config.sft, 0)
+    encoder = ChatEncoder(tiny_vlm)
+    (sequence,) = ConversationDataset(found.train, found.train_indices, encoder, 0).sequences(0, 1)
+    learned = [sequence.token_ids[place] for place in sequence.sampled_positions]
+    assert learned == [token for reply in replies for token in encoder.reply_ids(reply)]
+    assert len(sequence.images) == 1
+
+
+def test_the_loss_is_that_of_transformers(tmp_path, tiny_vlm, chats):
+    config = configuration.Config()
+    config.sft = configuration.SFTConfig(train=configuration.DataConfig(data=str(chats)))
+    found = open_data(config.sft, 0)
+    encoder = ChatEncoder(tiny_vlm)
+    rows = ConversationDataset(found.train, found.train_indices, encoder, 0).sequences(0, 6)
+    learner = Learner(config, tiny_vlm)
+    learner.begin_supervised(None)
+    measured = learner.supervised_loss(rows)
+    learner.close()
+    torch_companions.patch_broken_imports()
+    from transformers import AutoImageProcessor, AutoModelForImageTextToText
+
+    processor = AutoImageProcessor.from_pretrained(tiny_vlm)
+    model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)
+    losses = []
+    for row in rows:
+        ids = torch.tensor([row.token_ids])
+        shown = dict(processor(images=list(row.images), return_tensors="pt"))
+        shown["mm_token_type_ids"] = (ids == encoder.model_adapter.image_token_id).int()
+        with torch.no_grad():
+            logits = model(input_ids=ids, **shown).logits[0]
+        logits[:, list(encoder.model_adapter.banned_token_ids)] = -torch.inf
+        places = torch.tensor(row.sampled_positions)
+        losses.append(cross_entropy(logits[places - 1], ids[0, places], reduction="none"))
+    expected = torch.cat(losses)
+    assert measured["tokens"] == len(expected)
+    assert measured["loss"] == pytest.approx(float(expected.mean()), rel=1e-5)
+
+
+def test_recorded_episodes_are_learned(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["eval", "sokoban", "--policy", "expert", "--episodes", "4", "--demos"]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert cli.run(["export", str(run), "chats.jsonl"]) == 0
+    (tmp_path / "sft.yaml").write_text("sft: {train: {data: chats.jsonl}}\n")
+    assert cli.run(["sft", "sft.yaml", *SMALL, "sft.steps=2", "run.name=cloned"]) == 0
+    assert len(load_file("runs/cloned/model/model.safetensors")) > 10
+    assert "run: runs/cloned" in capsys.readouterr().out
+
+
+def test_a_killed_job_continues_with_the_same_weights(job, tmp_path):
+    evaluated = ["sft.steps=12", "sft.hold_out=0.25", "sft.eval_every=3"]
+    path, overrides = job(*evaluated, "run.name=whole")
+    whole = agentrl.sft(path, overrides=overrides)
+    path, overrides = job(*evaluated, "run.name=killed")
+    command = [sys.executable, "-m", "agentrl", "sft", str(path), *overrides]
+    process = subprocess.Popen(command)
+    folder = tmp_path / "runs" / "killed"
+    deadline = time.monotonic() + 120
+    while checkpoint_store.latest(folder) is None and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    resumed = agentrl.sft("", resume=folder)
+    losses = [
+        {
+            name: one["loss"]
+            for name, one in run.summary.items()
+            if isinstance(one, dict) and "loss" in one
+        }
+        for run in (whole, resumed)
+    ]
+    assert losses[0] == losses[1]
+    assert losses[0].keys() == {"before", "step 3", "step 6", "step 9", "step 12", "after"}
+    expected, found = (
+        load_file(run.path / "model" / "model.safetensors") for run in (whole, resumed)
+    )
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_training_stops_when_the_loss_no_longer_falls(job):
+    path, overrides = job(
+        "sft.steps=40", "sft.hold_out=0.25", "sft.eval_every=2", "sft.patience=2", "optim.lr=3e-2",
+        "run.name=early",
+    )  # fmt: skip
+    run = agentrl.sft(path, overrides=overrides)
+    assert run.summary["steps"] < 40
+    losses = [value["loss"] for name, value in run.summary.items() if name.startswith("step ")]
+    assert run.summary["after"]["loss"] == pytest.approx(min(losses), rel=1e-4)
+
+
+def test_adapters_are_trained(job):
+    path, overrides = job("sft.steps=6", "model.lora.rank=4", "run.name=lora", "optim.lr=1e-2")
+    run = agentrl.sft(path, overrides=overrides)
+    losses = [one["learner/loss"] for one in metrics(run) if "learner/loss" in one]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("sft.train.data=none.jsonl", r"sft\.train: data=none\.jsonl: no such file"),
+        ("sft.hold_out=1", r"sft\.hold_out=1.*below 1"),
+        ("sft.patience=2", r"sft\.patience=2: needs evaluations"),
+        ("sft.max_tokens=4", r"above sft\.max_tokens=4"),
+        ("sft=null", r"sft: this section is missing"),
+    ],
+)
+def test_bad_settings_are_refused(job, setting, said):
+    path, overrides = job("sft.steps=1", "run.name=bad", setting)
+    with pytest.raises(ConfigError, match=said):
+        agentrl.sft(path, overrides=overrides)
+
+
+def test_a_dry_run_counts_the_conversations(job, capsys):
+    path, overrides = job("sft.hold_out=0.25")
+    assert cli.run(["sft", str(path), *overrides, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "conversations to learn from: 18" in shown
+    assert "held out: 6" in shown
