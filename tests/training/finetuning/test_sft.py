@@ -27,10 +27,11 @@ from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
 SMALL = [
     "logging=[file]",
     "rollout.launcher=local",
-    "checkpoint.every=2",
+    "checkpoint.every=4",
     "optim.lr=3e-3",
     "sft.batch=4",
 ]
+LEARNED = ["sft.steps=16", "sft.hold_out=0.25", "sft.eval_every=4"]
 REPLIES = {
     "trl": (TRL, ["A cat.", "Still."]),
     "ms-swift": (MS_SWIFT, ["A cat."]),
@@ -50,38 +51,42 @@ def colors(count):
     return rows
 
 
-@pytest.fixture
-def chats(tmp_path):
+@pytest.fixture(scope="module")
+def chats(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chats")
     for bright in (0, 1):
-        (tmp_path / f"{bright}.png").write_bytes(png(picture(20 + 200 * bright)))
-    return write_jsonl(tmp_path / "chats.jsonl", colors(24))
+        (folder / f"{bright}.png").write_bytes(png(picture(20 + 200 * bright)))
+    return write_jsonl(folder / "chats.jsonl", colors(24))
 
 
-@pytest.fixture
-def job(tmp_path, chats):
-    def settings(*more):
-        path = tmp_path / "job.yaml"
-        path.write_text(f"sft: {{train: {{data: {chats}}}}}\nrun: {{dir: {tmp_path / 'runs'}}}\n")
-        return path, [*SMALL, *more]
+@pytest.fixture(scope="module")
+def job(tmp_path_factory, chats):
+    folder = tmp_path_factory.mktemp("jobs")
+    path = folder / "job.yaml"
+    path.write_text(f"sft: {{train: {{data: {chats}}}}}\nrun: {{dir: {folder / 'runs'}}}\n")
+    return lambda *more: (path, [*SMALL, *more])
 
-    return settings
+
+@pytest.fixture(scope="module")
+def learned(job):
+    path, overrides = job(*LEARNED, "run.name=learns")
+    return agentrl.sft(path, overrides=overrides)
 
 
 def metrics(run):
     return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_model_learns_conversations_with_images(job):
-    path, overrides = job("sft.steps=30", "sft.hold_out=0.25", "run.name=learns")
-    run = agentrl.sft(path, overrides=overrides)
+def test_a_model_learns_conversations_with_images(learned):
+    run = learned
     before, after = run.summary["before"], run.summary["after"]
     assert before["loss"] > 1
     assert after["loss"] < 0.2 * before["loss"]
     assert after["token_accuracy"] > before["token_accuracy"]
-    assert run.summary["steps"] == 30
+    assert run.summary["steps"] == 16
     steps = [one for one in metrics(run) if "learner/loss" in one]
-    assert [one["step"] for one in steps] == list(range(1, 31))
-    assert steps[-1]["epoch"] == pytest.approx(30 * 4 / 18)
+    assert [one["step"] for one in steps] == list(range(1, 17))
+    assert steps[-1]["epoch"] == pytest.approx(16 * 4 / 18)
     weights = load_file(run.path / "model" / "model.safetensors")
     assert all(torch.isfinite(one).all() for one in weights.values())
 
@@ -142,14 +147,11 @@ def test_recorded_episodes_are_learned(tmp_path, monkeypatch, capsys):
     assert "run: runs/cloned" in capsys.readouterr().out
 
 
-def test_a_killed_job_continues_with_the_same_weights(job, tmp_path):
-    evaluated = ["sft.steps=12", "sft.hold_out=0.25", "sft.eval_every=3"]
-    path, overrides = job(*evaluated, "run.name=whole")
-    whole = agentrl.sft(path, overrides=overrides)
-    path, overrides = job(*evaluated, "run.name=killed")
+def test_a_killed_job_continues_with_the_same_weights(job, learned):
+    path, overrides = job(*LEARNED, "run.name=killed")
     command = [sys.executable, "-m", "agentrl", "sft", str(path), *overrides]
     process = subprocess.Popen(command)
-    folder = tmp_path / "runs" / "killed"
+    folder = learned.path.parent / "killed"
     deadline = time.monotonic() + 120
     while checkpoint_store.latest(folder) is None and process.poll() is None:
         assert time.monotonic() < deadline
@@ -163,12 +165,12 @@ def test_a_killed_job_continues_with_the_same_weights(job, tmp_path):
             for name, one in run.summary.items()
             if isinstance(one, dict) and "loss" in one
         }
-        for run in (whole, resumed)
+        for run in (learned, resumed)
     ]
     assert losses[0] == losses[1]
-    assert losses[0].keys() == {"before", "step 3", "step 6", "step 9", "step 12", "after"}
+    assert losses[0].keys() == {"before", *(f"step {k}" for k in (4, 8, 12, 16)), "after"}
     expected, found = (
-        load_file(run.path / "model" / "model.safetensors") for run in (whole, resumed)
+        load_file(run.path / "model" / "model.safetensors") for run in (learned, resumed)
     )
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
