@@ -67,8 +67,10 @@ class Layout:
 
     def applied_to(self, config: Config) -> Config:
         """The configuration with the numbers of engines and ranks, and their place, decided."""
-        rollout = replace(config.rollout, actors=len(self.engines))
-        if any(slot.gpus for slot in self.ranks):
+        rollout = config.rollout  # without engines, it does not matter
+        if self.engines:
+            rollout = replace(rollout, actors=len(self.engines))
+        if self.engines and any(slot.gpus for slot in self.ranks):
             rollout = replace(rollout, place="together" if self.together else "apart")
         ranks = len(self.ranks) or config.train.ranks  # without a learner, they do not matter
         return replace(config, rollout=rollout, train=replace(config.train, ranks=ranks))
@@ -203,7 +205,7 @@ class _Plan:
     @property
     def num_engines(self) -> int:
         """The number of engines that use no GPU."""
-        return self._engines or 1
+        return 1 if self._engines is None else self._engines
 
     def place(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
         """The slots of engines and ranks."""

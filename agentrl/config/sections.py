@@ -101,7 +101,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     warm_start: WarmStartConfig | None = None
     sft: SFTConfig | None = None
-    """Of `agentrl sft` alone."""
+    """Used by `agentrl sft` only."""
     algorithm: AlgorithmConfig = field(default_factory=algorithm_defaults)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

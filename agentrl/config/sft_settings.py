@@ -77,7 +77,7 @@ class SFTConfig:
             if self.hold_out:
                 raise ConfigError(
                     f"sft.hold_out={self.hold_out}: sft.eval names the conversations for the "
-                    "evaluation loss; leave one of both out"
+                    "evaluation loss; leave out one of the two"
                 )
         if self.patience is None:
             return

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 _MAX_MEMORY_SHARE = 0.92
 """VLLM's default."""
 _RESERVE = 0.05
-"""Share of a GPU's memory that is left free, for what vLLM does not count: 2.4 GB of an H100's 80
-were such for a model of 3B."""
+"""Share of a GPU's memory that is left free, for what vLLM does not count: on an H100 with 80 GB,
+2.4 GB for a 3B model."""
 
 
 class VLLMEngine(TokenEngine):

@@ -23,31 +23,29 @@ def plan_job(config: Config, *, learns: bool, plays: bool = True) -> Layout:
     Args:
         config: the job.
         learns: whether it has a learner.
-        plays: whether it has engines.
+        plays: whether a model plays, which takes engines.
 
     Raises:
         ConfigError: they do not fit.
         ClusterError: the cluster of RAY_ADDRESS cannot be joined.
     """
-    rollout = config.rollout
+    rollout, gpus_per_engine = config.rollout, 0
     nodes = find_nodes(rollout.launcher)
-    if not plays:
-        return plan_layout(nodes, replace(rollout, actors=0, place="auto"), config.train, 0)
-    gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
+    if plays:
+        gpus_per_engine = engine_class(rollout).num_gpus(rollout.engine_kwargs)
+    else:
+        rollout = replace(rollout, actors=0, place="auto")
     layout = plan_layout(nodes, rollout, config.train if learns else None, gpus_per_engine)
     return replace(layout, phones=nodes_of_hosts(config.devices.hosts, nodes))
 
 
-def reserve(
-    config: Config, *, learns: bool = True, plays: bool = True, with_engines: bool = True
-) -> Reservation:
+def reserve(config: Config, *, learns: bool = True, plays: bool = True) -> Reservation:
     """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
 
     Args:
         config: the job.
         learns: see `plan_job`.
         plays: see `plan_job`.
-        with_engines: whether a model plays.
 
     Raises:
         ConfigError: Ray is not installed, or see `plan_job`.
@@ -56,8 +54,6 @@ def reserve(
     if config.rollout.launcher == "ray":
         ray_cluster.join_cluster()
     layout = plan_job(config, learns=learns, plays=plays)
-    if not (plays and with_engines):
-        layout = replace(layout, engines=())
     return Reservation(layout, config.rollout.start_deadline_s)
 
 
@@ -88,7 +84,7 @@ async def open_rollouts(
     else:
         owns_it = reservation is None
         if reservation is None:
-            reservation = reserve(config, learns=False, with_engines=folder is not None)
+            reservation = reserve(config, learns=False, plays=folder is not None)
         if reservation.layout.engines:
             config = reservation.layout.applied_to(config)
         ray_cluster.join_cluster()

@@ -18,6 +18,7 @@ from agentrl.config import Config
 from agentrl.config.sft_settings import SFTConfig
 from agentrl.data.conversations import ChatRows, ConversationRow
 from agentrl.errors import ConfigError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.workers.open_rollouts import reserve
@@ -132,14 +133,9 @@ class SupervisedFinetuning:
             if not start.is_dir():
                 start = resolve_model(config.model, config.seed, folder.start)
             encoder = open_encoder(config.model, start)
-            train, held_out = (
-                ConversationDataset(rows, indices, encoder, config.seed)
-                for rows, indices in (
-                    (checked.train, checked.train_indices),
-                    (checked.held_out, checked.held_out_indices),
-                )
+            train, held_out = await asyncio.to_thread(
+                _encoded, checked, encoder, settings, config.seed
             )
-            await asyncio.to_thread(_check_lengths, settings, (train, held_out))
             schedule = Schedule(
                 steps=settings.steps or math.ceil(settings.epochs * len(train) / settings.batch),
                 batch=settings.batch,
@@ -175,11 +171,17 @@ def _schedule(settings: SFTConfig) -> str:
     return " ".join(f"sft.{name}={getattr(settings, name)}" for name in names)
 
 
-def _check_lengths(settings: SFTConfig, parts: Sequence[ConversationDataset]) -> None:
-    """Leave out the conversations that are too long.
+def _encoded(
+    conversations: Conversations, encoder: ChatEncoder, settings: SFTConfig, seed: int
+) -> tuple[ConversationDataset, ConversationDataset]:
+    """The conversations to learn from and the held-out ones, without those that are too long.
 
     Raises:
-        ConfigError: they may not be skipped, or none is left.
+        ConfigError: some are too long and may not be skipped, or none is left.
     """
-    for part in parts:
+    found = conversations
+    train = ConversationDataset(found.train, found.train_indices, encoder, seed)
+    held_out = ConversationDataset(found.held_out, found.held_out_indices, encoder, seed)
+    for part in (train, held_out):
         part.drop_longer_than(settings.max_tokens, settings.on_long)
+    return train, held_out

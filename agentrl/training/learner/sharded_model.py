@@ -344,8 +344,8 @@ class ShardedModel(Generic[S]):
 
 def _compile_layers(module: Backbone) -> None:
     """Compile each of the decoder's layers, within gradient checkpointing and FSDP's hooks."""
-    # FSDP's modules are no plain modules to the compiler, so it would take their sizes of heads for
-    # symbols, which FlexAttention's kernel for GPUs rejects.
+    # The compiler does not treat FSDP's modules as plain ones. It would make symbols of their
+    # integers, such as the size of a head, and FlexAttention's GPU kernel rejects those.
     torch._dynamo.config.specialize_int = True
     for layer in module.layers():
         # All layers share one code, which is compiled for each kind of layer and of mask, with and

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 import agentrl
 from agentrl import cli
 from agentrl import config as configuration
+from agentrl.cluster.placement import Node, plan_layout
 from agentrl.errors import ConfigError
 from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -184,6 +186,24 @@ def test_training_stops_when_the_loss_no_longer_falls(job):
     assert run.summary["steps"] < 40
     losses = [value["loss"] for name, value in run.summary.items() if name.startswith("step ")]
     assert run.summary["after"]["loss"] == pytest.approx(min(losses), rel=1e-4)
+
+
+def test_without_engines_every_gpu_has_a_rank():
+    config = configuration.Config()
+    nodes = [Node(id=f"{k}" * 8, address=f"10.0.0.{k}", cpus=8, gpus=4) for k in (1, 2)]
+    rollout = replace(config.rollout, actors=0, place="auto")
+    layout = plan_layout(nodes, rollout, config.train, 0)
+    assert layout.engines == ()
+    assert len({(rank.node, rank.gpus) for rank in layout.ranks}) == 8
+
+
+def test_two_ranks_under_ray_learn_what_one_does(job, learned):
+    two = ["rollout.launcher=ray", "train.ranks=2", "sft.steps=4", "run.name=ranks"]
+    path, overrides = job(*LEARNED, *two)
+    ranks = agentrl.sft(path, overrides=overrides)
+    for name in ("before", "step 4"):
+        expected = learned.summary[name]["loss"]
+        assert ranks.summary[name]["loss"] == pytest.approx(expected, rel=1e-2)
 
 
 def test_adapters_are_trained(job):
