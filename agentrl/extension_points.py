@@ -65,6 +65,13 @@ REWARD = ExtensionPoint(
     builtin="agentrl.rollout.reward_names:reward_targets",
 )
 
+SAMPLER = ExtensionPoint(
+    kind="sampler",
+    setting="sampling.name",
+    builtin="agentrl.training.sampling.samplers",
+    base="agentrl.training.sampling.task_sampler:TaskSampler",
+)
+
 SUITE = ExtensionPoint(
     kind="suite",
     setting="eval.suite",

@@ -205,6 +205,8 @@ class ScoredEpisode:
     """Per reward function: one value per turn, unweighted."""
     rewards: tuple[float, ...]
     """Per turn: the weighted sum."""
+    replayed: bool = False
+    """Whether it was played in an earlier step, and joins a group of this one."""
 
     @property
     def total(self) -> float:
@@ -270,6 +272,8 @@ class TrainingSample(TokenSequence):
     bce_gradient: float | None
     """Derivative of the implicit reward's loss by the log-probability of each of the tokens; None
     without one."""
+    replayed: bool = False
+    """Whether it is of an episode of an earlier step; see `ScoredEpisode`."""
 
     @property
     def has_advantage(self) -> bool:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM
-from agentrl.extension_points import ALGORITHM, LOSS
+from agentrl.config.sampling_settings import DEFAULT_SAMPLER
+from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER
 from agentrl.registry import ExtensionPoint
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "configuration.md"
 CONFIG = DOCS.parent / "agentrl" / "config"
-ALGORITHMS = DOCS.parent / "agentrl" / "algorithms"
 MARK = "<!-- Below this line: python docs/make_configuration.py -->\n"
 HEAD = "| setting | type | default | |\n|---|---|---|---|\n"
 
@@ -62,6 +62,8 @@ def _sections(config: ast.ClassDef, prefix: str, classes: Classes) -> list[str]:
             parts.append(_own_settings(LOSS, "algorithm.loss.", classes))
         if name == "algorithm":
             parts.append(_own_settings(ALGORITHM, "algorithm.", classes))
+        if name == "sampling":
+            parts.append(_own_settings(SAMPLER, "sampling.", classes))
     return parts
 
 
@@ -70,7 +72,7 @@ def _own_settings(point: ExtensionPoint, prefix: str, classes: Classes) -> str:
     rows = []
     shared = [_name(field) for field, _ in _fields(classes["AlgorithmConfig"])]
     for extension in point.extensions():
-        folder = ALGORITHMS / "losses" if point is LOSS else ALGORITHMS
+        folder = DOCS.parent / str(point.builtin).replace(".", "/")
         tree = _parsed(folder / f"{extension.name}.py")
         (config,) = [
             node for node in ast.walk(tree)
@@ -86,9 +88,14 @@ def _own_settings(point: ExtensionPoint, prefix: str, classes: Classes) -> str:
             elif inner is None and words:  # not merely another default
                 rows.append(f"| `{extension.name}` {_row(field, words, prefix)}")
     kind = f"## {prefix}*, by {point.kind}"
-    about = "Subclasses have the settings of their base, such as `turn_ppo` those of `ppo`."
+    about = (
+        "Subclasses have the settings of their base, such as `turn_ppo` those of `ppo`."
+        if point is not SAMPLER
+        else ""
+    )
     head = f"| {point.kind} " + HEAD.replace("|---|", "|---|---|", 1)
-    return f"\n{kind}\n\n{about}\n\n{head}" + "\n".join(rows) + "\n"
+    text = f"{about}\n\n" if about else ""
+    return f"\n{kind}\n\n{text}{head}" + "\n".join(rows) + "\n"
 
 
 def _absent(field: ast.AnnAssign) -> str:
@@ -114,7 +121,7 @@ def _rows(config: ast.ClassDef, prefix: str, classes: Classes) -> str:
 def _row(field: ast.AnnAssign, words: str, prefix: str) -> str:
     return (
         f"| `{prefix}{_name(field)}` | {_type(field.annotation)} "
-        f"| {_default(field.value)} | {' '.join(words.split())} |"
+        f"| {_default(field.value, prefix)} | {' '.join(words.split())} |"
     )
 
 
@@ -160,10 +167,10 @@ def _listed(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _default(node: ast.expr | None) -> str:
+def _default(node: ast.expr | None, prefix: str = "") -> str:
     """A default as YAML has it."""
     if node is None:  # a name
-        return f"of `{DEFAULT_ALGORITHM}`"
+        return f"`{DEFAULT_SAMPLER}`" if prefix == "sampling." else f"of `{DEFAULT_ALGORITHM}`"
     if not isinstance(node, ast.Call):
         value = ast.literal_eval(node)
         return "must be given" if value == "???" else f"`{_yaml(value)}`"

@@ -148,6 +148,14 @@ PARTS = (
         reason="a rank other than 0 sends to the engines",
     ),
     Part(
+        kind="sampler",
+        target="sampler.py:Staircase",
+        settings=("others=0.2",),
+        old='state.get("num_open", 1)',
+        new="1",
+        reason="restore() loses a part of what state() returned",
+    ),
+    Part(
         kind="suite",
         target="suite.py:Lakes",
         settings=(),
@@ -184,6 +192,7 @@ rollout:
   max_new_tokens: 12
   max_context: 2048
 algorithm: {name: "algorithm.py:QuantileAdvantage", loss: {name: "loss.py:SimplePolicyLoss"}}
+sampling: {name: "sampler.py:Staircase", pool: 4, success_at: 3.0}
 train: {steps: 1, weight_transfer: "transport.py:DeltaTransport"}
 eval: {every: 0, episodes: 1, baselines: [expert, hasty], suite: suite.py:Lakes}
 logging: [file, {name: logger.py:CsvLogger, kwargs: {digits: 3}}]

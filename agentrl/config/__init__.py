@@ -37,6 +37,7 @@ from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
+from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
 from agentrl.config.sft_settings import DataConfig, SFTConfig
 from agentrl.config.targets import target_of
@@ -66,6 +67,7 @@ __all__ = [
     "LoggerConfig",
     "LoraConfig",
     "LossConfig",
+    "MixtureConfig",
     "ModelConfig",
     "OptimConfig",
     "OverlongConfig",
@@ -74,6 +76,7 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "SFTConfig",
+    "SamplerConfig",
     "SamplingConfig",
     "TrainConfig",
     "WarmStartConfig",
@@ -90,6 +93,7 @@ __all__ = [
     "parse_history",
     "parse_loggers",
     "resolve",
+    "sampler_defaults",
     "target_of",
     "to_yaml",
     "unreadable",

@@ -48,9 +48,10 @@ def _defaults(point: ExtensionPoint, name: str, base: type[C]) -> C:
 
 
 def spell_out(tree: dict[str, Any]) -> None:
-    """Turn `algorithm: NAME` and `algorithm.loss: NAME` into sections."""
-    if isinstance(tree.get("algorithm"), str):
-        tree["algorithm"] = {"name": tree["algorithm"]}
+    """Turn `algorithm: NAME`, `algorithm.loss: NAME` and `sampling: NAME` into sections."""
+    for key in ("algorithm", "sampling"):
+        if isinstance(tree.get(key), str):
+            tree[key] = {"name": tree[key]}
     section = tree.get("algorithm")
     if isinstance(section, dict) and isinstance(section.get("loss"), str):
         section["loss"] = {"name": section["loss"]}

@@ -4,6 +4,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
+from agentrl.config.sampling_settings import DEFAULT_SAMPLER, sampler_defaults
 from agentrl.config.sections import Config
 
 
@@ -12,10 +13,13 @@ def changed_settings(config: Config) -> dict[str, Any]:
 
     Returns:
         Plain values, as `from_dict` takes them. The defaults of `algorithm` are those of the
-        algorithm and the loss that it names.
+        algorithm and the loss that it names, and likewise those of `sampling`.
     """
-    name, loss = config.algorithm.name, config.algorithm.loss.name
-    changed = _difference(config, Config(algorithm=algorithm_defaults(name, loss)))
+    name, loss, sampler = config.algorithm.name, config.algorithm.loss.name, config.sampling.name
+    defaults = Config(algorithm=algorithm_defaults(name, loss), sampling=sampler_defaults(sampler))
+    changed = _difference(config, defaults)
+    if sampler != DEFAULT_SAMPLER:
+        changed["sampling"] = {"name": sampler, **changed.get("sampling", {})}
     algorithm: dict[str, Any] = changed.get("algorithm", {})
     if loss != algorithm_defaults(name).loss.name:
         algorithm = {**algorithm, "loss": {"name": loss, **algorithm.get("loss", {})}}

@@ -14,6 +14,7 @@ from yaml import MarkedYAMLError, YAMLError
 from agentrl.config import algorithm_selection, old_settings
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
+from agentrl.config.sampling_settings import SamplerConfig, select_sampler
 from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
@@ -152,7 +153,9 @@ def _merged(
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
     """The whole tree, not checked for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
-    defaults = _defaults_with(algorithm_selection.select(own, overrides))
+    defaults = _defaults_with(
+        algorithm_selection.select(own, overrides), select_sampler(own, overrides)
+    )
     algorithm_selection.without_kl(own, overrides)
     return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
 
@@ -160,18 +163,19 @@ def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
 _DEFAULTS: dict[tuple[object, ...], DictConfig] = {}
 
 
-def _defaults_with(algorithm: AlgorithmConfig) -> DictConfig:
+def _defaults_with(algorithm: AlgorithmConfig, sampling: SamplerConfig) -> DictConfig:
     """The whole tree of defaults, to be merged with; made once, as OmegaConf takes long to."""
-    key = (type(algorithm), algorithm.name, type(algorithm.loss), algorithm.loss.name)
+    chosen = (algorithm, algorithm.loss, sampling)
+    key = tuple((type(one), one.name) for one in chosen)
     if key not in _DEFAULTS:
-        _DEFAULTS[key] = OmegaConf.structured(Config(algorithm=algorithm))
+        _DEFAULTS[key] = OmegaConf.structured(Config(algorithm=algorithm, sampling=sampling))
     return _DEFAULTS[key]
 
 
 def _with_names(tree: DictConfig) -> dict[str, Any]:
-    """A tree as plain values, with the names of algorithm and loss resolved."""
+    """A tree as plain values, with the names of algorithm, loss and sampler resolved."""
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    for key in ("algorithm", "algorithm.loss"):
+    for key in ("algorithm", "algorithm.loss", "sampling"):
         section = OmegaConf.select(tree, key)
         name = section.get("name") if isinstance(section, DictConfig) else None
         if isinstance(name, str):

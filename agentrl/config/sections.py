@@ -21,6 +21,12 @@ from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
 from agentrl.config.logger_settings import parse_loggers
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
+from agentrl.config.sampling_settings import (
+    MixtureConfig,
+    SamplerConfig,
+    check_mixture,
+    sampler_defaults,
+)
 from agentrl.config.sft_settings import SFTConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
@@ -96,6 +102,8 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
+    mixture: list[MixtureConfig] = field(default_factory=list)
+    sampling: SamplerConfig = field(default_factory=sampler_defaults)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     rewards: list[RewardConfig] = field(default_factory=list)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
@@ -123,6 +131,10 @@ class Config:
         check_floats(asdict(self))
         self.rollout.validate()
         self.env.validate()
+        self.sampling.validate()
+        check_mixture(self.mixture)
+        for job in self.environments().values():
+            job.env.validate()
         self.devices.validate()
         self.train.validate()
         self.algorithm.validate()
@@ -207,6 +219,32 @@ class Config:
         del tree["run"]
         text = json.dumps(tree, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    def environments(self) -> dict[str, Self]:
+        """The environments that are trained on, by name: each as the job that has no other one.
+
+        Without a mixture it is the job itself, under the name "".
+
+        Raises:
+            ConfigError: an environment of the mixture has an unknown key or a wrong value.
+        """
+        if not self.mixture:
+            return {"": self}
+        found = {}
+        for index, one in enumerate(self.mixture):
+            env = one.environment(self.env, f"mixture[{index}]")
+            is_other = one.has_other_id(self.env)
+            level = one.env.get("kwargs", {})  # which it is evaluated on, too
+            shared = {k: v for k, v in self.eval.kwargs.items() if k not in level and not is_other}
+            own = ([] if is_other else self.rewards) if one.rewards is None else one.rewards
+            evaluation = replace(self.eval, kwargs={**shared, **one.eval_kwargs})
+            found[one.name] = replace(self, env=env, rewards=own, eval=evaluation, mixture=[])
+        return found
+
+    def mixture_weights(self) -> dict[str, float]:
+        """The share of the groups of each of `environments`; they sum to 1."""
+        weights = {one.name: one.weight for one in self.mixture} or {"": 1.0}
+        return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
     def without_learner(self) -> Self:
         """The same job without a learner: engines keep their initial weights."""

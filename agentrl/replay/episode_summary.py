@@ -68,14 +68,18 @@ class Summary:
     @property
     def success(self) -> bool | None:
         """Whether it ended in success; None if it is void or the environment has no such metric."""
-        values = (self.metrics[name] for name in _SUCCESS if name in self.metrics)
-        value = None if self.outcome.void else next(values, None)
-        return None if value is None else value >= 1
+        return None if self.outcome.void else is_success(self.metrics)
 
     @property
     def label(self) -> str:
         """What it was played for, such as `train`, `random` or `after-greedy`."""
         return self.group.rsplit("-", 2)[0]
+
+
+def is_success(metrics: Mapping[str, float]) -> bool | None:
+    """Whether an environment's metrics report success; None if none of them does."""
+    value = next((metrics[name] for name in _SUCCESS if name in metrics), None)
+    return None if value is None else value >= 1
 
 
 def label_of(name: str) -> str:

@@ -55,11 +55,13 @@ def requests_of_step(
     group_size: int,
     label: str = "",
     first: int = 0,
+    envs: Sequence[str] | None = None,
 ) -> list[EpisodeRequest]:
-    """Requests for one group per seed, numbered from `first`.
+    """Requests for one group per seed, numbered from `first`, in its environment of `envs`.
 
     The members of a group share its seed; a sequence gives each member its own.
     """
+    names = [""] * len(seeds) if envs is None else envs
     return [
         EpisodeRequest(
             split=split,
@@ -68,8 +70,9 @@ def requests_of_step(
             member=member,
             seed=seed if isinstance(seed, int) else seed[member],
             label=label,
+            env=env,
         )
-        for group, seed in enumerate(seeds, start=first)
+        for group, (seed, env) in enumerate(zip(seeds, names, strict=True), start=first)
         for member in range(group_size)
     ]
 

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
 from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
-from agentrl.errors import AppLeft, DeviceError, NoDevice, PoolEmpty
+from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_processes import EnvProcesses
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 SaveFrame = Callable[[Image], str] | None
 PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
-ConfigOfSplit = Callable[[Split], EnvConfig]
+ConfigOf = Callable[[Split, str], EnvConfig]
+"""Takes a split, and the name of an environment in `mixture`, or an empty text."""
 
 
 class EnvPool(Protocol):
@@ -35,12 +36,15 @@ class EnvPool(Protocol):
     min_count: int
     """Number of concurrent episodes that do not depend on phones lent to other processes."""
 
-    async def run_in_env(self, play: PlayEpisode, split: Split = "train") -> Episode:
+    async def run_in_env(
+        self, play: PlayEpisode, split: Split = "train", name: str = ""
+    ) -> Episode:
         """Play one episode with exclusive use of an environment.
 
         Args:
             play: plays the episode.
             split: split of the episode; held-out ones may have their own settings (`eval.kwargs`).
+            name: of the environment in `mixture`; empty for the job's own.
 
         Raises:
             NoDevice: no phone is left, or repeatedly none became free in time.
@@ -54,7 +58,7 @@ class PhoneEnvPool:
     """One environment per lease of a phone.
 
     Args:
-        config_of_split: returns the environment configuration of a split.
+        config_of: returns the configuration of an environment in a split.
         pool: phone pool; closed together with this pool.
         save_frame: see EnvRunner.
         lease_s: how long an episode waits for a phone.
@@ -68,7 +72,7 @@ class PhoneEnvPool:
 
     def __init__(
         self,
-        config_of_split: ConfigOfSplit,
+        config_of: ConfigOf,
         pool: Borrower,
         save_frame: SaveFrame,
         lease_s: float,
@@ -84,16 +88,18 @@ class PhoneEnvPool:
         self._live = live
         self.count = count if pool.grows else min(count, len(pool))
         self.min_count = max(1, min(count, len(pool) // num_processes))
-        self._config_of_split = config_of_split
+        self._config_of = config_of
         self._save_frame = save_frame
         self._lease_s = lease_s
         self._on_close = on_close
 
-    async def run_in_env(self, play: PlayEpisode, split: Split = "train") -> Episode:
+    async def run_in_env(
+        self, play: PlayEpisode, split: Split = "train", name: str = ""
+    ) -> Episode:
         """See EnvPool.run_in_env; a device failure is counted against the phone."""
         for _ in range(len(self.pool)):
             try:
-                return await self._play_on_leased_phone(play, split)
+                return await self._play_on_leased_phone(play, split, name)
             except PoolEmpty:
                 raise
             except NoDevice as error:  # retry: another episode may end, or a phone may return
@@ -101,11 +107,11 @@ class PhoneEnvPool:
                 busy = error
         raise busy
 
-    async def _play_on_leased_phone(self, play: PlayEpisode, split: Split) -> Episode:
+    async def _play_on_leased_phone(self, play: PlayEpisode, split: Split, name: str) -> Episode:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
-                config = self._config_of_split(split)
+                config = self._config_of(split, name)
                 runner = EnvRunner(
                     config,
                     self._frame_saver(lease.serial),
@@ -151,37 +157,39 @@ class LocalEnvPool:
     """Environments without a phone, each reused for many episodes.
 
     Args:
-        config_of_split: returns the environment configuration of a split.
+        config_of: returns the configuration of an environment in a split.
         save_frame: see EnvRunner.
         count: maximum number of concurrent episodes.
-        processes: worker processes for the environments; None runs them in threads of this one.
+        processes: by name, worker processes of the environments that do not run in threads.
         deadline_s: deadline of a call to an environment in another process.
         resize_of: see EnvRunner.
     """
 
     def __init__(
         self,
-        config_of_split: ConfigOfSplit,
+        config_of: ConfigOf,
         save_frame: SaveFrame,
         count: int,
-        processes: EnvProcesses | None = None,
+        processes: Mapping[str, EnvProcesses] | None = None,
         deadline_s: float = 60.0,
         resize_of: ResizeOf | None = None,
     ) -> None:
         self._resize_of = resize_of
         self.count = self.min_count = count
-        self._processes = processes
+        self._processes = processes or {}
         self._deadline_s = deadline_s
-        self._config_of_split = config_of_split
+        self._config_of = config_of
         self._save_frame = save_frame
-        self._free: dict[Split, list[EnvRunner]] = defaultdict(list)
+        self._free: dict[tuple[Split, str], list[EnvRunner]] = defaultdict(list)
         self._slots = asyncio.Semaphore(count)
 
-    async def run_in_env(self, play: PlayEpisode, split: Split = "train") -> Episode:
+    async def run_in_env(
+        self, play: PlayEpisode, split: Split = "train", name: str = ""
+    ) -> Episode:
         """See EnvPool.run_in_env; an environment that failed is closed and replaced."""
         async with self._slots:
-            free = self._free[split]
-            runner = free.pop() if free else self._open(split)
+            free = self._free[split, name]
+            runner = free.pop() if free else self._open(split, name)
             try:
                 episode = await play(runner)
             except BaseException:
@@ -193,8 +201,8 @@ class LocalEnvPool:
                 free.append(runner)
             return episode
 
-    def _open(self, split: Split) -> EnvRunner:
-        config, processes = self._config_of_split(split), self._processes
+    def _open(self, split: Split, name: str) -> EnvRunner:
+        config, processes = self._config_of(split, name), self._processes.get(name)
         if processes is None:
             return EnvRunner(config, self._save_frame, resize_of=self._resize_of)
         make = partial(processes.make, deadline_s=self._deadline_s)
@@ -205,8 +213,8 @@ class LocalEnvPool:
         for free in self._free.values():
             while free:
                 free.pop().close()
-        if self._processes is not None:
-            self._processes.close()
+        for processes in self._processes.values():
+            processes.close()
 
 
 def open_env_pool(
@@ -217,7 +225,7 @@ def open_env_pool(
     live: LivePhones | None = None,
     resize_of: ResizeOf | None = None,
 ) -> EnvPool:
-    """Open the environments that the configuration names.
+    """Open the environments that the configuration names; see `check_mixture_pool`.
 
     Args:
         config: the job.
@@ -233,17 +241,16 @@ def open_env_pool(
     _, n = share
     count = max(1, config.rollout.concurrency // n)
     spec = env_registration(config.env)
+    jobs = {"": config, **config.environments()}
+
+    def config_of(split: Split, name: str) -> EnvConfig:
+        return env_config_for(jobs[name].env, jobs[name].eval, split)
+
     if spec.app is None:
-        processes = EnvProcesses(config.env.processes) if config.env.processes else None
+        counts = {name: job.env.processes for name, job in jobs.items()}
+        processes = {name: EnvProcesses(count) for name, count in counts.items() if count}
         deadline_s = config.rollout.deadline_s
-        return LocalEnvPool(
-            lambda split: env_config_for(config.env, config.eval, split),
-            save_frame,
-            count,
-            processes,
-            deadline_s,
-            resize_of,
-        )
+        return LocalEnvPool(config_of, save_frame, count, processes, deadline_s, resize_of)
     assert n == 1 or phones is not None, "several processes share one pool"
     pager = PageAssigner([AppSpec(app=spec.app)], config.devices.app)
     try:
@@ -256,14 +263,9 @@ def open_env_pool(
         pager.close()
         raise
 
-    def config_of_split(split: Split) -> EnvConfig:
-        return with_allowed_apps(
-            env_config_for(config.env, config.eval, split), config.devices.allow
-        )
-
     lease_s = config.rollout.deadline_s
     return PhoneEnvPool(
-        config_of_split,
+        lambda split, name: with_allowed_apps(config_of(split, name), config.devices.allow),
         pool,
         save_frame,
         lease_s,
@@ -274,3 +276,23 @@ def open_env_pool(
         resize_of=resize_of,
         host=None if phones is None else phones.host,
     )
+
+
+def check_mixture_pool(environment: EnvConfig, mixture: Mapping[str, EnvConfig]) -> None:
+    """Check that one pool can have all environments of a mixture.
+
+    Phones are lent to whichever episode comes next, so that all are played on phones by the same
+    app, or none is.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    app = env_registration(environment).app
+    for name, one in mixture.items():
+        if env_registration(one).app != app:
+            where = "runs without a phone" if app is None else f"is played on phones, by {app}"
+            raise ConfigError(
+                f"mixture: {name!r} ({one.id}) cannot be mixed with {environment.id} (env.id), "
+                f"which {where}: a job has one pool of phones with one app, or no phones; train on "
+                "it in a job of its own"
+            )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import gymnasium
 
 from agentrl import env, registry
-from agentrl.config import EnvConfig, EvalConfig, WrapperConfig
+from agentrl.config import Config, EnvConfig, EvalConfig, WrapperConfig
 from agentrl.errors import ConfigError, InvalidArgument, boundary
 from agentrl.extension_points import PLAYER, TRANSLATOR
 from agentrl.text import did_you_mean
@@ -150,12 +150,12 @@ def with_allowed_apps(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
     return replace(config, kwargs={**config.kwargs, _ALLOW: list(allow)})
 
 
-def baseline_players(config: EnvConfig, evaluation: EvalConfig) -> list[str]:
-    """The scripted players that the model is compared with."""
-    if evaluation.baselines is not None:
-        return evaluation.baselines
-    players = env_registration(config).players
-    return [name for name in ("random", "expert") if name in players]
+def baseline_players(config: Config) -> list[str]:
+    """The scripted players that the model is compared with; all environments of a job have them."""
+    if config.eval.baselines is not None:
+        return config.eval.baselines
+    players = [env_registration(job.env).players for job in config.environments().values()]
+    return [name for name in ("random", "expert") if all(name in own for own in players)]
 
 
 def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | None:

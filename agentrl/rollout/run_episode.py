@@ -27,6 +27,8 @@ class EpisodeRequest:
     member: int
     seed: int
     """Of the environment; shared by the members of a group."""
+    env: str = ""
+    """The name of its environment in `mixture`; empty for the job's own."""
     attempt: int = 0
     label: str = ""
     """Distinguishes evaluations of the same step; part of the id."""
@@ -52,6 +54,8 @@ class EpisodeRequest:
         return mixed
 
 
+ENVIRONMENT = "environment"
+"""Key of the reset's info under which episodes of a mixture record the name of theirs."""
 NO_ROOM = (
     "rollout.max_context cannot hold the first prompt and rollout.max_new_tokens of reply: "
     "raise it, shorten the instructions, or lower model.max_pixels"
@@ -145,7 +149,7 @@ def _episode(
         seed=request.seed,
         group=request.group_id,
         member=request.member,
-        reset_info=history.reset_info,
+        reset_info={**history.reset_info, **({ENVIRONMENT: request.env} if request.env else {})},
         instructions=history.instructions,
         turns=tuple(history.turns),
         final_shown="" if last is None or last.hidden else last.observation.text,

@@ -28,17 +28,20 @@ def custom_classes(config: Config) -> list[str]:
     Raises:
         ConfigError: one does not exist.
     """
-    env, devices, algorithm = config.env, config.devices, config.algorithm
+    devices, algorithm, jobs = config.devices, config.algorithm, config.environments().values()
     named = [
-        (points.DIALECT, env.dialect), (points.MODEL, config.model.adapter),
+        (points.MODEL, config.model.adapter),
         (points.CHAT, config.model.chat), (points.ALGORITHM, algorithm.name),
         (points.LOSS, algorithm.loss.name), (points.ENGINE, config.rollout.engine),
         (points.TRANSPORT, config.train.weight_transfer), (points.DRIVER, devices.driver),
         (points.CAPTURE, devices.capture), (points.SUITE, config.eval.suite),
-        *((points.REWARD, reward.function) for reward in config.rewards),
+        (points.SAMPLER, config.sampling.name),
+        *((points.DIALECT, job.env.dialect) for job in jobs),
+        *((points.REWARD, reward.function) for job in jobs for reward in job.rewards),
         *((points.LOGGER, logger.name) for logger in parse_loggers(config.logging)),
     ]  # fmt: skip
-    loaded = [*_of_game(env_registration(env)), *_resolved(named)]
+    games = [found for job in jobs for found in _of_game(env_registration(job.env))]
+    loaded = [*games, *_resolved(named)]
     defined = ((kind, _definition(found)) for kind, found in loaded)
     texts = (_text(kind, found) for kind, found in defined if not _is_built_in(found))
     return list(dict.fromkeys(texts))

@@ -38,13 +38,17 @@ def training_seeds(
         attempt: how many times groups of this step have been replaced.
     """
     count = _seeds_of_attempt(rollout)
-    begun = ((step - 1) * attempts + attempt) * count
-    first = _FIRST + run_seed * _RANGE + _HALF + begun
+    first = first_training_seed(run_seed) + ((step - 1) * attempts + attempt) * count
     seeds = range(first, first + count)
     if rollout.seed_per == "group":
         return seeds
     size = rollout.group_size
     return [seeds[member : member + size] for member in range(0, count, size)]
+
+
+def first_training_seed(run_seed: int) -> int:
+    """The seed of a run's first group; a multiple of a million, as `row_of` counts rows from."""
+    return _FIRST + run_seed * _RANGE + _HALF
 
 
 def _seeds_of_attempt(rollout: RolloutConfig) -> int:

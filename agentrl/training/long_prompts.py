@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agentrl.config import Config, EnvConfig, ModelConfig
 from agentrl.env import FirstObservation
@@ -28,7 +29,7 @@ class _PromptLength:
 
 
 def skip_long_prompts(config: Config, folder: Path) -> Config:
-    """The job without the rows that are too long, if `on_long` is `skip`.
+    """The job without the rows that are too long, if `on_long` is `skip`, in all environments.
 
     Args:
         config: the job.
@@ -37,6 +38,19 @@ def skip_long_prompts(config: Config, folder: Path) -> Config:
     Raises:
         ConfigError: such rows may not be skipped, or no other row is left.
     """
+    own = _without_long_prompts(config, folder)
+    skipped: dict[str, Any] = {"skip_rows": []} if "skip_rows" in own.env.kwargs else {}
+    mixture = []
+    for one in config.mixture:
+        job = _without_long_prompts(config.environments()[one.name], folder)
+        # Otherwise it would also be without the rows that the section `env` is without.
+        kwargs = {**({} if one.has_other_id(own.env) else skipped), **job.env.kwargs}
+        kept = {**one.env, "kwargs": kwargs}
+        mixture.append(replace(one, env=kept, eval_kwargs=job.eval.kwargs))
+    return replace(own, mixture=mixture)
+
+
+def _without_long_prompts(config: Config, folder: Path) -> Config:
     room = config.rollout.max_context - config.rollout.max_new_tokens
     without_long_rows = partial(_without_long_rows, model=config.model, folder=folder, room=room)
     env = without_long_rows(config.env)

@@ -3,10 +3,12 @@
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from agentrl import devices, extras
@@ -38,6 +40,7 @@ from agentrl.policies.open_model import (
     check_packages,
     engine_class,
 )
+from agentrl.rollout.env_pool import check_mixture_pool
 from agentrl.rollout.load_translator_and_players import (
     history_of,
     instructions_for,
@@ -63,6 +66,7 @@ from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.length_check import check_lengths
 from agentrl.training.monitoring.logger import check_loggers, check_logins
+from agentrl.training.sampling.task_sampler import load_sampler, task_sets
 from agentrl.training.supervised.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,
@@ -144,6 +148,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
             "phone app": game.app or "none",
             "distinct episodes": {k: v or "unlimited" for k, v in count.items()},
             "players": sorted(game.players),
+            **({"mixture": mixture} if (mixture := _mixture(config)) else {}),
             "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
             **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
             "rewards": [r.function for r in config.rewards] or ["the environment's own"],
@@ -185,10 +190,11 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
             "what it played"
         )
     warm = config.warm_start
-    players = [warm.player] if warm and warm.player else []
-    players += baseline_players(config.env, config.eval)
+    demonstrator = None if warm is None else warm.player
     with_engines = engine.needs_model and config.rollout.launcher == "ray"
-    count = check_env_setup(config, players, phones=not with_engines)
+    count = check_env_setup(
+        config, baseline_players(config), demonstrator=demonstrator, phones=not with_engines
+    )
     check_packages(config.rollout)
     check_engine(config.rollout)
     if not engine.needs_model:
@@ -313,22 +319,67 @@ def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: Eva
 
 
 def check_env_setup(
-    config: Config, players: Iterable[str] = (), *, phones: bool = True
+    config: Config,
+    players: Sequence[str] = (),
+    *,
+    demonstrator: str | None = None,
+    phones: bool = True,
 ) -> dict[str, int | None]:
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
 
     Args:
         config: the job.
-        players: scripted players.
+        players: scripted players, of all environments.
+        demonstrator: another one, of the job's own environment.
         phones: whether to check the phones, too, of a job without engines of its own.
 
     Returns:
-        The number of distinct episodes in `training` and in `evaluation`; None if unknown.
+        The number of distinct episodes in `training` and in `evaluation`, also of each environment
+        of a mixture; None if unknown.
 
     Raises:
         ConfigError: see `check`.
     """
     config.validate()
+    jobs, own = config.environments(), [] if demonstrator is None else [demonstrator]
+    counts = _check_environment(config, own if config.mixture else [*own, *players])
+    if config.mixture:
+        check_mixture_pool(config.env, {name: job.env for name, job in jobs.items()})
+        for name, job in jobs.items():
+            with _prefixed(f"mixture, {name}: "):
+                found = _check_environment(job, players)
+            counts |= {f"{name}, {part}": count for part, count in found.items()}
+    check_evaluation_seeds(config.eval)
+    attempts = load_algorithm(config.algorithm).attempts
+    check_run_seeds(
+        config.seed,
+        config.rollout,
+        attempts,
+        steps=config.train.steps,
+        demonstrations=config.warm_start.episodes if config.warm_start else 0,
+    )
+    load_sampler(
+        config.sampling,
+        task_sets(config),
+        config.rollout,
+        run_seed=config.seed,
+        attempts=attempts,
+        folder=Path(config.run.dir),
+    )
+    if env_registration(config.env).app is not None:
+        if config.env.processes:
+            raise ConfigError(
+                f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
+                "run in processes of their own; leave it out"
+            )
+        if phones:
+            layout = plan_job(config, learns=False) if config.devices.hosts else None
+            _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
+    return counts
+
+
+def _check_environment(config: Config, players: Iterable[str]) -> dict[str, int | None]:
+    """Check one environment, without its phones; see `check_env_setup`."""
     trained = check_env_kwargs(config.env)
     held_out = trained
     if config.eval.kwargs:
@@ -348,24 +399,26 @@ def check_env_setup(
     for name in players:
         load_player(config.env, name)
     _check_columns(RewardFunctions(config.rewards), config.env, config.eval)
-    check_evaluation_seeds(config.eval)
-    check_run_seeds(
-        config.seed,
-        config.rollout,
-        load_algorithm(config.algorithm).attempts,
-        steps=config.train.steps,
-        demonstrations=config.warm_start.episodes if config.warm_start else 0,
-    )
-    if env_registration(config.env).app is not None:
-        if config.env.processes:
-            raise ConfigError(
-                f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
-                "run in processes of their own; leave it out"
-            )
-        if phones:
-            layout = plan_job(config, learns=False) if config.devices.hosts else None
-            _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
     return {"training": trained, "evaluation": held_out}
+
+
+@contextmanager
+def _prefixed(where: str) -> Iterator[None]:
+    """Name the environment of a mixture in an error about it.
+
+    Raises:
+        ConfigError: with this prefix.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}{error}") from error
+
+
+def _mixture(config: Config) -> dict[str, str]:
+    """Id and share of each environment of a mixture."""
+    jobs, weights = config.environments(), config.mixture_weights()
+    return {name: f"{job.env.id}, {weights[name]:.0%}" for name, job in jobs.items() if name}
 
 
 def _check_phones(

@@ -22,6 +22,9 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.training.monitoring.metrics_file import read_metrics
 
+_ADDED = ("sft", "mixture", "sampling")
+"""Sections that runs of earlier versions do not have: they did what the defaults do."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
@@ -46,6 +49,8 @@ class RunState:
     restarts: list[dict[str, Any]] = field(default_factory=list)
     """For each restart after a failure: its `time` (seconds since 1970), the last finished `step`,
     the step that it was `resumed_from`, and the `error`."""
+    sampler: dict[str, Any] = field(default_factory=dict)
+    """State of the task sampler at the last checkpoint."""
     files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Versions of each file of the user's code, by its path: the last step before its first use,
     and its digest."""
@@ -169,7 +174,8 @@ class RunFolder:
                 f"{configuration.unreadable(file, error)}. Restore the file, or start a new run."
             ) from error
         # A run stores every section: filling a missing one with defaults would change the job.
-        lost = [f.name for f in fields(Config) if not isinstance(tree, dict) or f.name not in tree]
+        names = [one.name for one in fields(Config) if one.name not in _ADDED]
+        lost = [name for name in names if not isinstance(tree, dict) or name not in tree]
         if lost:
             raise ConfigError(
                 f"{file} is incomplete: missing {', '.join(lost)}. Restore the file, or start a "

@@ -45,11 +45,13 @@ def estimate_work(config: Config) -> dict[str, str]:
 
     If times are known, a last entry `total` gives their sum.
     """
-    evaluation, steps, max_turns = config.eval, config.train.steps, config.env.max_turns
+    evaluation, steps = config.eval, config.train.steps
+    jobs = config.environments().values()
+    max_turns, held_out = max(job.env.max_turns for job in jobs), evaluation.episodes * len(jobs)
     measured = _measured_turns_per_s(config.model, config.env, config.rollout, config.devices)
     scripted, model = _turns_per_second(config.rollout, config.devices, measured or math.inf)
-    baselines = evaluation.episodes * len(baseline_players(config.env, config.eval))
-    before, before_s = _episode_work(max_turns, 2 * evaluation.episodes, model)
+    baselines = held_out * len(baseline_players(config))
+    before, before_s = _episode_work(max_turns, 2 * held_out, model)
     played = steps * config.rollout.groups * config.rollout.group_size
     learned_per_s = 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S)
     learned, learned_s = _episode_work(max_turns, played, learned_per_s)
@@ -65,8 +67,10 @@ def estimate_work(config: Config) -> dict[str, str]:
             learned and f"{pluralize(steps, 'step')} with {learned} in total",
             learned_s,
         ),
-        "evaluation during": _episode_work(max_turns, during * evaluation.episodes_during, model),
-        "evaluation after": _episode_work(max_turns, 2 * evaluation.episodes, model),
+        "evaluation during": _episode_work(
+            max_turns, during * evaluation.episodes_during * len(jobs), model
+        ),
+        "evaluation after": _episode_work(max_turns, 2 * held_out, model),
     }
     stages = {name: (amount, seconds) for name, (amount, seconds) in stages.items() if amount}
     if measured is None:

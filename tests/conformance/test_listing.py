@@ -8,7 +8,7 @@ import pytest
 from agentrl import cli
 from agentrl.conformance import listed, points
 
-OWN = ("logger", "driver", "capture", "env", "translator", "player", "reward", "suite")
+OWN = ("logger", "driver", "capture", "env", "translator", "player", "reward", "suite", "sampler")
 
 
 @pytest.mark.parametrize("kind", OWN)

@@ -26,7 +26,7 @@ async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
         raise AssertionError("there was no phone to play on")
 
     with devices.open_source("virtual:2") as pool:
-        env_pool = PhoneEnvPool(lambda split: EnvConfig(), pool, None, lease_s=0.3, count=2)
+        env_pool = PhoneEnvPool(lambda split, name: EnvConfig(), pool, None, lease_s=0.3, count=2)
         async with pool.lease(1), pool.lease(1):
             started = time.monotonic()
             with pytest.raises(NoDevice):
@@ -48,7 +48,7 @@ async def test_abandoned_or_left_episode_changes_no_failure_count(
 ):
     (request,) = requests_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
-        env_pool = PhoneEnvPool(lambda split: EnvConfig(), pool, None, lease_s=30, count=1)
+        env_pool = PhoneEnvPool(lambda split, name: EnvConfig(), pool, None, lease_s=30, count=1)
         failed = (Outcome.DEVICE_ERROR, "DeviceOffline: gone")
         for outcome, why in (failed, failed, (third, error), failed):
 

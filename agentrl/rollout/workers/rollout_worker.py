@@ -71,7 +71,7 @@ class RolloutWorker:
         digest: str | None = None,
     ) -> None:
         self._borrowed = borrowed
-        self._config, self._digest = config, digest
+        self._use(config, digest)
         self._folder = folder
         self._run = run
         self._share = share
@@ -90,7 +90,12 @@ class RolloutWorker:
         self._live: LivePhones | None = None
         self.progress = CollectionProgress()
         self._failures = FailureLog()
-        self._policies: dict[tuple[str | None, bool, Split], Policy] = {}
+        self._policies: dict[tuple[str | None, bool, Split, str], Policy] = {}
+
+    def _use(self, config: Config, digest: str | None) -> None:
+        self._config, self._digest = config, digest
+        self._jobs = {"": config, **config.environments()}
+        """By the name of an environment in `mixture`; the job itself under an empty one."""
 
     async def start(self) -> tuple[int, int]:
         """Open the phones and the recorder; the engine starts when the model first plays.
@@ -105,11 +110,11 @@ class RolloutWorker:
         cv2.setNumThreads(1)
         if self._folder is not None:
             self._encoder = open_encoder(self._config.model, self._folder)
-        self._scorer = RewardFunctions(
-            self._config.rewards,
-            self._config.rollout.reward_deadline_s,
-            CHATML if self._encoder is None else self._encoder.query_format,
-        )
+        form = CHATML if self._encoder is None else self._encoder.query_format
+        deadline_s = self._config.rollout.reward_deadline_s
+        self._rewards = {
+            name: RewardFunctions(job.rewards, deadline_s, form) for name, job in self._jobs.items()
+        }
         if self._run is not None:
             self._recorder: Recorder | None = Recorder(
                 self._run,
@@ -162,8 +167,8 @@ class RolloutWorker:
             ConfigError: see `start`.
         """
         await self.finish()
-        self._config, self._run, self._phones = config, run, phones
-        self._digest = digest
+        self._run, self._phones = run, phones
+        self._use(config, digest)
         self.progress, self._failures = CollectionProgress(), FailureLog()
         self._policies.clear()
         return await self.start()
@@ -324,7 +329,7 @@ class RolloutWorker:
             RewardError: it cannot be scored, with `rollout.reward_failure=error`.
             ConfigError: see `collect`.
         """
-        key = (player, greedy, request.split)
+        key = (player, greedy, request.split, request.env)
         if key not in self._policies:
             self._policies[key] = await self.policy(*key)
         rollout = self._config.rollout
@@ -332,7 +337,7 @@ class RolloutWorker:
         if episode.outcome.void and self.engine is not None and not self.engine.is_alive:
             raise WorkerLost(f"its engine died: {episode.error}")
         scored, failure = await score_or_void(
-            self._scorer.score, episode, self._scorers, rollout.reward_deadline_s
+            self._rewards[request.env].score, episode, self._scorers, rollout.reward_deadline_s
         )
         self._record(request, scored)
         if failure is not None and rollout.reward_failure == "error":
@@ -366,7 +371,8 @@ class RolloutWorker:
             RewardError: it cannot be scored.
             WorldError: no phone is available.
         """
-        scored = self._scorer.score(await self._play(request, policy, on_turn, on_end))
+        episode = await self._play(request, policy, on_turn, on_end)
+        scored = self._rewards[request.env].score(episode)
         self._record(request, scored)
         return scored
 
@@ -377,27 +383,27 @@ class RolloutWorker:
         on_turn: Callable[[Turn], None] | None = None,
         on_end: Callable[[Observation], None] | None = None,
     ) -> Episode:
-        rollout = self._config.rollout
+        rollout, job = self._config.rollout, self._jobs[request.env]
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
         async def play(runner: EnvRunner) -> Episode:
             with self._show_live(runner, request, on_turn) as show_turn:
                 return await run_episode(
                     request=request,
-                    env_id=self._config.env.id,
+                    env_id=job.env.id,
                     runner=runner,
                     policy=policy,
                     seed=request.player_seed(self._config.seed),
                     limits=EpisodeLimits(
-                        max_turns=self._config.env.max_turns, deadline_s=rollout.deadline_s
+                        max_turns=job.env.max_turns, deadline_s=rollout.deadline_s
                     ),
                     save_model_frame=keep,
                     on_turn=show_turn,
                     on_end=on_end,
                 )
 
-        with eval_keys(self._config.eval, request.split):
-            return await self.env_pool.run_in_env(play, request.split)
+        with eval_keys(job.eval, request.split):
+            return await self.env_pool.run_in_env(play, request.split, request.env)
 
     @contextmanager
     def _show_live(
@@ -427,28 +433,31 @@ class RolloutWorker:
         if self._recorder is not None:
             self._recorder.episode(scored, split=request.split, step=request.step)
 
-    async def policy(self, player: str | None, greedy: bool, split: Split) -> Policy:
+    async def policy(self, player: str | None, greedy: bool, split: Split, env: str = "") -> Policy:
         """A scripted player, or the model, whose engine or server connection is started if needed.
+
+        Args:
+            player: a scripted player's name; None for the model.
+            greedy: see `collect`.
+            split: what the player's settings depend on.
+            env: the name of an environment in `mixture`; empty for the job's own.
 
         Raises:
             ConfigError: there is no such player, the engine cannot start, or the server does not
                 answer.
         """
+        job = self._jobs[env]
         if player is not None:
             return ScriptedPolicy(
-                load_player(
-                    env_config_for(self._config.env, self._config.eval, split),
-                    player,
-                    self.resize_of,
-                ),
+                load_player(env_config_for(job.env, job.eval, split), player, self.resize_of),
                 encoder=self._encoder,
-                history=history_of(self._config.env),
+                history=history_of(job.env),
                 scale=open_scaler(self._config.model),
                 max_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
             )
         rollout = self._config.rollout
-        history = history_of(self._config.env)
-        stop = stop_texts_of(self._config.env)
+        history = history_of(job.env)
+        stop = stop_texts_of(job.env)
         sampling = Sampling(
             temperature=0.0 if greedy else rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,

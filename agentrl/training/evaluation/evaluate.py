@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,7 @@ async def play_held_out(
     step: int = 0,
     player: str | None = None,
     greedy: bool = False,
+    mixture: Mapping[str, float] = MappingProxyType({"": 1.0}),
     check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
 ) -> Evaluation:
     """Play episodes on held-out seeds; a player's random draws are the same each time.
@@ -137,6 +139,8 @@ async def play_held_out(
         step: number of training steps that the model has had.
         player: a scripted player; None for the model.
         greedy: the model always takes its most probable token.
+        mixture: the weight of each environment (`Config.mixture_weights`), all of which are played
+            on the same seeds.
         check: called with the episodes; raises if they are unusable.
 
     Raises:
@@ -144,18 +148,60 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    requests = requests_of_step(split, step, chosen, 1, label)
+    seeds = [*chosen] * len(mixture)
+    envs = [name for name in mixture for _ in chosen]
+    requests = requests_of_step(split, step, seeds, 1, label, envs=envs)
     played = await rollouts.collect(requests, player, greedy)
     check(played)
+    found = _evaluation(played[: len(chosen)])
+    if len(mixture) > 1:
+        starts = range(0, len(played), len(chosen))
+        each = [_evaluation(played[start : start + len(chosen)]) for start in starts]
+        found = _combined(dict(zip(mixture, each, strict=True)), mixture)
+    return replace(found, seconds=time.perf_counter() - started, audit=sum_audits(played).summary())
+
+
+def _evaluation(played: Sequence[ScoredEpisode]) -> Evaluation:
     valid = [e for e in played if not e.episode.outcome.void]
     return Evaluation(
         metrics=mean_metrics(played),
         episodes=len(valid),
         void=len(played) - len(valid),
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
         by_seed={e.episode.seed: episode_metrics(e) for e in valid},
-        audit=sum_audits(played).summary(),
     )
+
+
+def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> Evaluation:
+    """The evaluation of a mixture: weighted means, and each environment's under `env/NAME/`."""
+    seeds = dict.fromkeys(seed for one in found.values() for seed in one.by_seed)
+    return Evaluation(
+        metrics=_weighted({name: one.metrics for name, one in found.items()}, weights),
+        episodes=sum(one.episodes for one in found.values()),
+        void=sum(one.void for one in found.values()),
+        seconds=0.0,
+        by_seed={
+            seed: _weighted(
+                {name: one.by_seed[seed] for name, one in found.items() if seed in one.by_seed},
+                weights,
+            )
+            for seed in seeds
+        },
+    )
+
+
+def _weighted(
+    metrics: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """Means over the environments that have a metric, then all of them by environment."""
+    means = {}
+    for key in dict.fromkeys(key for own in metrics.values() for key in own):
+        having = [name for name, own in metrics.items() if key in own]
+        total = sum(weights[name] for name in having)
+        means[key] = sum(weights[name] * metrics[name][key] for name in having) / total
+    return means | {
+        f"env/{n}/{key}": value for n, own in metrics.items() for key, value in own.items()
+    }
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -389,6 +435,8 @@ async def _evaluate(
         if job.split == "demo"
         else env_seeds.evaluation_seeds(config.eval, count)
     )
+    # Demonstrations are of the job's own environment.
+    mixture = {"": 1.0} if job.split == "demo" else config.mixture_weights()
     with _shown(config.logging, folder) as display:
         try:
             opened = await rollouts.open(config, folder)
@@ -397,7 +445,8 @@ async def _evaluate(
                 with show_engine_start(engine, count, display.progress):
                     await opened.start_engine()
             display.stage("evaluation" if entry is None else f"evaluation: {entry}")
-            async with show_progress(opened, display.progress, count, name):
+            total = len(chosen) * len(mixture)
+            async with show_progress(opened, display.progress, total, name):
                 found = await play_held_out(
                     opened,
                     chosen,
@@ -406,6 +455,7 @@ async def _evaluate(
                     step=evaluated.step,
                     player=evaluated.player,
                     greedy=job.greedy,
+                    mixture=mixture,
                 )
         except BaseException:
             await rollouts.close()  # also of actors that have died

@@ -49,6 +49,7 @@ class SuiteEntry:
             config,
             env=replace(env, max_turns=self.max_turns or env.max_turns),
             rewards=rewards,
+            mixture=[],
             eval=replace(
                 config.eval, episodes=self.episodes, first_seed=first_seed, kwargs={}, suite=None
             ),

@@ -192,8 +192,9 @@ class Learner:
         """Measure the mismatch to the engine, before any optimizer step.
 
         With `train.mode=async` only on what the learner's current weights sampled. Otherwise on
-        everything: an engine that missed an update has another version.
+        everything: an engine that missed an update has another version. Never on replayed samples.
         """
+        samples = [sample for sample in samples if not sample.replayed]
         if self._config.train.mode == "async":
             samples = [s for s in samples if set(s.versions) <= {self.version}]
         temperature = self._config.rollout.temperature
@@ -270,7 +271,8 @@ class Learner:
         config, constant = self._config, self._config.algorithm.aggregate_constant
         if constant is not None:
             return constant
-        return float(config.env.max_turns * config.rollout.max_new_tokens)
+        most = max(job.env.max_turns for job in config.environments().values())
+        return float(most * config.rollout.max_new_tokens)
 
     def _token_losses(
         self,

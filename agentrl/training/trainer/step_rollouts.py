@@ -7,15 +7,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from agentrl.algorithms.core.advantages import method_boundary
 from agentrl.algorithms.core.algorithm import Algorithm
 from agentrl.config import RolloutConfig
+from agentrl.errors import LearnerError, boundary
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
-from agentrl.training import env_seeds
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler, chosen_tasks
 from agentrl.types import ScoredEpisode
 
 T = TypeVar("T")
@@ -28,8 +29,11 @@ class StepEpisodes:
     """The episodes of one training step."""
 
     groups: list[list[ScoredEpisode]]
+    """To train on; old episodes that join a group are `replayed`."""
     greedy: list[float] | None
     """Return of the greedy policy on each group's seed; None if the algorithm does not need it."""
+    played: list[PlayedTask]
+    """All groups that were played, replaced ones included, without old episodes."""
     progress: CollectionProgress
     """Counts over all groups, replaced ones included."""
     dropped: int
@@ -41,22 +45,22 @@ class StepCollector:
     """Plays the training steps of a run.
 
     Args:
-        run_seed: of the whole run.
         rollout: the numbers of groups and of their members.
         algorithm: decides which groups are kept, and whether the greedy policy plays, too.
+        sampler: chooses what each group plays, and which old episodes join it.
         rollouts: play the episodes.
         show_progress: shows their progress.
     """
 
     def __init__(
         self,
-        run_seed: int,
         rollout: RolloutConfig,
         algorithm: Algorithm,
+        sampler: TaskSampler,
         rollouts: AnyRollouts,
         show_progress: ShowProgress,
     ) -> None:
-        self._run_seed, self._rollout, self._algorithm = run_seed, rollout, algorithm
+        self._rollout, self._algorithm, self._sampler = rollout, algorithm, sampler
         self._rollouts, self._show_progress = rollouts, show_progress
 
     async def play(self, step: int) -> StepEpisodes:
@@ -67,47 +71,54 @@ class StepCollector:
         """
         started, algorithm = time.perf_counter(), self._algorithm
         wanted, progress = self._rollout.groups, CollectionProgress()
-        played: list[list[ScoredEpisode]] = []
-        kept: list[list[ScoredEpisode]] = []
+        played: list[PlayedTask] = []
+        groups: list[list[ScoredEpisode]] = []
+        kept: list[int] = []
         for attempt in range(algorithm.attempts):
-            seeds = env_seeds.training_seeds(
-                self._run_seed, self._rollout, algorithm.attempts, step, attempt
-            )
-            seeds = seeds[: wanted - len(kept)]
-            played += await self._groups(step, attempt, seeds)
+            tasks = chosen_tasks(self._sampler, step, wanted - len(kept), attempt)
+            new = await self._play(step, attempt, tasks)
+            played += new
+            groups += [self._with_replayed(step, one) for one in new]
             progress += await self._rollouts.get_progress()
             with method_boundary(algorithm, "keep_group"):
-                kept = [group for group in played if algorithm.keep_group(group)]
+                kept = [i for i, group in enumerate(groups) if algorithm.keep_group(group)]
             if len(kept) >= wanted:
                 break
         # Out of refills: groups without a learning signal make an empty step, not an error.
-        groups, greedy = (kept or played)[:wanted], None
+        used, greedy = (kept or [*range(len(groups))])[:wanted], None
         if algorithm.requires.greedy:
-            greedy = await self._greedy_returns(step, groups)
+            greedy = await self._greedy_returns(step, [played[i].task for i in used])
         return StepEpisodes(
-            groups=groups,
+            groups=[groups[i] for i in used],
             greedy=greedy,
+            played=played,
             progress=progress,
             dropped=len(played) - len(kept),
             seconds=time.perf_counter() - started,
         )
 
-    async def _groups(
-        self, step: int, attempt: int, seeds: Sequence[int | Sequence[int]]
-    ) -> list[list[ScoredEpisode]]:
+    async def _play(self, step: int, attempt: int, tasks: Sequence[GroupTask]) -> list[PlayedTask]:
         size = self._rollout.group_size
         first = attempt * self._rollout.groups
-        requests = requests_of_step("train", step, seeds, size, first=first)
+        seeds, envs = [task.seed for task in tasks], [task.env for task in tasks]
+        requests = requests_of_step("train", step, seeds, size, first=first, envs=envs)
         async with self._show_progress(len(requests), f"step {step}"):
             episodes = await self._rollouts.collect(requests)
-        return [episodes[start : start + size] for start in range(0, len(episodes), size)]
+        return [
+            PlayedTask(task=task, episodes=episodes[index * size : (index + 1) * size])
+            for index, task in enumerate(tasks)
+        ]
 
-    async def _greedy_returns(
-        self, step: int, groups: Sequence[Sequence[ScoredEpisode]]
-    ) -> list[float]:
-        """The greedy policy's return on each group's seed; 0 for a void episode."""
-        seeds = [group[0].episode.seed for group in groups]
-        requests = requests_of_step("train", step, seeds, 1, "greedy")
+    def _with_replayed(self, step: int, played: PlayedTask) -> list[ScoredEpisode]:
+        """A group, with the old episodes that join it."""
+        with boundary(LearnerError, f"sampling.name={self._sampler.config.name}: replay() fails"):
+            old = self._sampler.replay(step, played)
+        return [*played.episodes, *(replace(scored, replayed=True) for scored in old)]
+
+    async def _greedy_returns(self, step: int, tasks: Sequence[GroupTask]) -> list[float]:
+        """The greedy policy's return on each task; 0 for a void episode."""
+        seeds, envs = [task.seed for task in tasks], [task.env for task in tasks]
+        requests = requests_of_step("train", step, seeds, 1, "greedy", envs=envs)
         async with self._show_progress(len(requests), f"step {step}, greedy"):
             episodes = await self._rollouts.collect(requests, greedy=True)
         return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]

@@ -78,7 +78,7 @@ class Reinforcement:
 
     def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
         """See `Job.is_finished`."""
-        played = {*baseline_players(config.env, config.eval), "before", "after"}
+        played = {*baseline_players(config), "before", "after"}
         return played <= summary.keys() and bool(summary.get("steps", 0) >= config.train.steps)
 
     async def run(

@@ -13,7 +13,7 @@ from agentrl.algorithms.core.advantages import check_state_keys
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.kl import adapt_coefficient
 from agentrl.config import Config, WarmStartConfig
-from agentrl.errors import LearnerLost
+from agentrl.errors import LearnerError, LearnerLost, boundary
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
@@ -33,6 +33,7 @@ from agentrl.training.monitoring.training_health import (
     repetition_share,
 )
 from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler, task_sets
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
@@ -98,8 +99,16 @@ class Trainer:
         choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
         self._publisher = Publisher(choice, learner, rollouts)
         self._algorithm = load_algorithm(config.algorithm)
+        self._sampler = load_sampler(
+            config.sampling,
+            task_sets(config),
+            config.rollout,
+            run_seed=config.seed,
+            attempts=self._algorithm.attempts,
+            folder=folder.path / "sampler",
+        )
         self._player = StepCollector(
-            config.seed, config.rollout, self._algorithm, rollouts, self._watched
+            config.rollout, self._algorithm, self._sampler, rollouts, self._watched
         )
         self._prefetcher: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()
@@ -119,11 +128,13 @@ class Trainer:
                 self._rewind(0)
             self.state.step, self.state.warm = 0, False
             self.state.results.pop("before", None)
+            self._sampler.restore({})
             return
         kept = checkpoint_store.load(latest, self._learner)
         self._saved_step = kept["step"]
         self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
         self.state.kl_coefficient = kept.get("kl_coefficient")
+        self._sampler.restore(kept.get("sampler", {}))
         if self.state.step < self.config.train.steps:
             self.state.results.pop("after", None)
         self._rewind(self.state.step)
@@ -179,7 +190,7 @@ class Trainer:
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
-        for player in baseline_players(self.config.env, self.config.eval):
+        for player in baseline_players(self.config):
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)
@@ -285,6 +296,8 @@ class Trainer:
     async def _train_on(self, step: int, played: StepEpisodes, waited: float) -> None:
         """Update on the episodes of a step, publish the weights, and log its metrics."""
         started = time.perf_counter()
+        with boundary(LearnerError, f"sampling.name={self.config.sampling.name}: observe() fails"):
+            await asyncio.to_thread(self._sampler.observe, step, played.played)
         await self._publisher.make_room()
         built = await asyncio.to_thread(self._build_samples, played.groups, step, played.greedy)
         learned = await asyncio.to_thread(
@@ -370,7 +383,8 @@ class Trainer:
         )
         episodes = [scored for group in groups for scored in group]
         for scored, advantages in zip(episodes, built.advantages, strict=True):
-            self._recorder.record_advantages(scored, advantages, step=step)
+            if not scored.replayed:  # the record has the advantages of the step that played it
+                self._recorder.record_advantages(scored, advantages, step=step)
         return built
 
     def _adapt_kl(self, learned: Mapping[str, float]) -> None:
@@ -420,9 +434,10 @@ class Trainer:
         greedy: bool = False,
     ) -> Evaluation:
         count = self.config.eval.episodes if episodes is None else episodes
+        mixture = self.config.mixture_weights()
         # The stage says what is evaluated, except for the step of an evaluation during training.
         note = "" if step is None else name
-        async with self._rollouts_lock, self._watched(count, note):
+        async with self._rollouts_lock, self._watched(count * len(mixture), note):
             found = await play_held_out(
                 self._rollouts,
                 env_seeds.evaluation_seeds(self.config.eval, count),
@@ -430,11 +445,22 @@ class Trainer:
                 step=self.state.step if step is None else step,
                 player=player,
                 greedy=greedy,
-                # Fails in the first evaluation instead of after the first training step.
-                check=lambda played: check_state_keys([played], self._algorithm),
+                mixture=mixture,
+                check=self._check_played,
             )
         self._folder.add_evaluation(found.record(name, self.state.step))
         return found
+
+    def _check_played(self, played: Sequence[ScoredEpisode]) -> None:
+        """Fail in the first evaluation instead of after the first training step.
+
+        Raises:
+            ConfigError: the environment does not provide what algorithm or sampler require.
+        """
+        check_state_keys([played], self._algorithm)
+        if type(self._sampler).repeats:
+            group = PlayedTask(task=GroupTask(env="", seed=0), episodes=played)
+            group.successes(self.config.sampling.success_at)
 
     # --- bookkeeping ----------------------------------------------------------------------
 
@@ -446,7 +472,7 @@ class Trainer:
         learned: dict[str, float],
         seconds: dict[str, float],
     ) -> None:
-        episodes = [e for group in played.groups for e in group]
+        episodes = [e for group in played.groups for e in group if not e.replayed]
         turns = sum(len(e.episode.turns) for e in episodes)
         tokens = sum(len(t.reply_ids) for e in episodes for t in e.episode.turns)
         self._reporter.log(
@@ -468,11 +494,14 @@ class Trainer:
                 "rollout/tokens_per_s": tokens / played.seconds,
                 "rollout/episodes_per_s": len(episodes) / played.seconds,
                 **{f"seconds/{part}": spent for part, spent in seconds.items()},
+                **_metrics_by_environment(played),
+                **self._sampler.metrics(),
             },
         )
 
     async def _checkpoint(self) -> None:
         step = self.state.step
+        self.state.sampler = await asyncio.to_thread(self._sampler.state)
         self._folder.save_state(self.state)
         await self._checkpoints.save(step, asdict(self.state), best=step == self._best_step)
         self._saved_step = step
@@ -501,3 +530,13 @@ class Trainer:
             yield
         for cause, count in (await self._rollouts.get_progress()).void.items():
             self.state.void[cause] = self.state.void.get(cause, 0) + count
+
+
+def _metrics_by_environment(played: StepEpisodes) -> dict[str, float]:
+    """The metrics of each environment of a mixture, and its number of groups."""
+    metrics: dict[str, float] = {}
+    for name in dict.fromkeys(one.task.env for one in played.played if one.task.env):
+        groups = [one.episodes for one in played.played if one.task.env == name]
+        own = {"groups": float(len(groups)), **mean_metrics([e for group in groups for e in group])}
+        metrics |= {f"env/{name}/{key}": value for key, value in own.items()}
+    return metrics

@@ -75,13 +75,15 @@ def build_training_samples(
     played = build_trajectories(groups, own, greedy, kl_coefficient)
     result = compute_advantages(played, algorithm)
     versions = _versions(episodes, played.token_mask, version)
-    fresh = _fresh(versions, version, settings.max_staleness)
+    replayed = torch.tensor([scored.replayed for scored in episodes])[:, None]
+    fresh = _fresh(versions, version, settings.max_staleness) | replayed
     used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))  # stale ones: 0
     gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
     corrects = settings.importance_correction.kind != "none"
     samples = build_samples(
         sequences, scores, used, fresh=fresh, use_old_logprobs=corrects, gradients=gradients
     )
+    samples = [replace(one, replayed=episodes[one.episode].replayed) for one in samples]
     with method_boundary(algorithm, "resample"):
         valid = played.valid.tolist()
         drawn = algorithm.resample(played.returns.tolist(), valid, seed)
@@ -90,7 +92,7 @@ def build_training_samples(
         "state_match_fraction": state_match_fraction(played),
         "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
         "stale": _mean(~fresh[played.token_mask]),
-        "lag": _mean(version - versions[played.token_mask]),
+        "lag": _mean(version - versions[played.token_mask & ~replayed]),
         "nonzero_advantage_fraction": _nonzero_fraction(samples),
     }
     by_turn = split_by_turn(used.advantages, groups)

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from agentrl.config import Config
 from agentrl.errors import WorldError
 from agentrl.rollout.collector import CollectionProgress
 from agentrl.training.env_seeds import training_seeds
+from agentrl.training.sampling.task_sampler import TaskSet, load_sampler
 from agentrl.training.trainer import train
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector
 from tests.training.episodes import play
@@ -46,10 +48,14 @@ def player(rollouts, *overrides):
     config = configuration.resolve(Config(), ["env.id=Toy-v0", *groups, *overrides])
     algorithm = load_algorithm(config.algorithm)
     seeds_of = partial(training_seeds, config.seed, config.rollout, algorithm.attempts)
+    sampler = load_sampler(
+        config.sampling, [TaskSet(env="", weight=1.0, count=None)], config.rollout,
+        run_seed=config.seed, attempts=algorithm.attempts, folder=Path("nowhere"),
+    )  # fmt: skip
     steps = StepCollector(
-        config.seed,
         config.rollout,
         algorithm,
+        sampler,
         rollouts,
         lambda total, note: nullcontext(),
     )

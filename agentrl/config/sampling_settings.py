@@ -1,0 +1,157 @@
+"""Settings of what is trained on: which tasks are sampled, and the environments of a mixture."""
+
+import re
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from agentrl.config.bounds import check_positive
+from agentrl.config.env_settings import EnvConfig, RewardConfig, WrapperConfig
+from agentrl.config.value_types import find_mistyped
+from agentrl.errors import ConfigError
+from agentrl.extension_points import SAMPLER
+from agentrl.text import did_you_mean
+
+DEFAULT_SAMPLER = "uniform"
+_FLAGS = "@dataclass(kw_only=True)"
+
+
+@dataclass(slots=True, kw_only=True)
+class SamplerConfig:
+    """How the tasks of a training step are chosen; each sampler adds its own settings.
+
+    A text in place is the name.
+    """
+
+    name: str
+    """`uniform`, `solve_rate`, or your own class (`my_sampler.py:MySampler`)."""
+    pool: int | None = None
+    """Train on this many seeds of each environment over and over, so that tasks repeat; None for
+    the rows of a data set, or a new seed for each group."""
+    success_at: float | None = None
+    """An episode counts as solved if its return is at least this; None if the environment's metric
+    `success` or `accuracy` is 1."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        if self.pool is not None:
+            check_positive("sampling", self, "pool")
+
+
+def sampler_defaults(name: str = DEFAULT_SAMPLER) -> SamplerConfig:
+    """The default settings of a sampler.
+
+    Raises:
+        ConfigError: there is no such sampler, or it has no usable `Config`.
+    """
+    settings = SAMPLER.resolve(name).Config
+    where = f"{SAMPLER.setting}={name}"
+    if not (isinstance(settings, type) and issubclass(settings, SamplerConfig)):
+        raise ConfigError(f"{where}: its Config must be a subclass of agentrl.config.SamplerConfig")
+    if "__dataclass_fields__" not in vars(settings):
+        raise ConfigError(f"{where}: its Config must be decorated with {_FLAGS}")
+    try:
+        return settings(name=name)
+    except TypeError as error:
+        raise ConfigError(
+            f"{where}: every setting of its Config needs a default: {error}"
+        ) from error
+
+
+def select_sampler(tree: dict[str, Any], given: dict[str, Any]) -> SamplerConfig:
+    """The defaults of the sampler that a tree selects, updated by overrides.
+
+    If overrides select another one, the tree loses the settings that the new one does not have, and
+    those that have the old one's default: a run's saved configuration spells out all.
+    """
+    section, overrides = tree.get("sampling"), given.get("sampling")
+    section = section if isinstance(section, dict) else {}
+    overrides = overrides if isinstance(overrides, dict) else {}
+    before = section.get("name", DEFAULT_SAMPLER)
+    after = overrides.get("name", before)
+    if not isinstance(after, str):
+        after = DEFAULT_SAMPLER
+    new = sampler_defaults(after)
+    if after != before:
+        old, known = asdict(sampler_defaults(before)), {one.name for one in fields(new)}
+        for name in [*section]:
+            if name == "name" or name not in known or section[name] == old.get(name):
+                del section[name]
+    return new
+
+
+@dataclass(slots=True, kw_only=True)
+class MixtureConfig:
+    """An environment of a job that trains on several, or one of the levels of the same one.
+
+    Each group is played in one of them; all are evaluated. Without `rewards` it has those of the
+    job, or the environment's own reward if it has another `id`.
+    """
+
+    name: str = "???"
+    """Of its metrics, `env/NAME/...`: letters, digits, `.`, `_`, `+` and `-`."""
+    weight: float = 1.0
+    """Its share of the groups is this, divided by the sum of all weights; see also `sampling`."""
+    env: dict[str, Any] = field(default_factory=dict)
+    """What differs from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
+    `translator_kwargs` are merged. With another `id` it is the whole section instead, and nothing
+    comes from `env`."""
+    rewards: list[RewardConfig] | None = None
+    """Its reward functions; None for those of the job, or for the environment's own reward if it
+    has another `id`."""
+    eval_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Overrides of its `kwargs` for evaluation, in addition to those of `eval.kwargs` that
+    `env.kwargs` above does not name; with another `id` without them."""
+
+    def has_other_id(self, base: EnvConfig) -> bool:
+        """Whether it is another environment than the job's own."""
+        return bool(self.env.get("id", base.id) != base.id)
+
+    def environment(self, base: EnvConfig, where: str) -> EnvConfig:
+        """Its whole section.
+
+        Args:
+            base: the section `env`.
+            where: its key, for error messages.
+
+        Raises:
+            ConfigError: an unknown key, or a value of a wrong type.
+        """
+        known = [one.name for one in fields(EnvConfig)]
+        if unknown := [key for key in self.env if key not in known]:
+            raise ConfigError(
+                f"{where}.env.{unknown[0]}: unknown key{did_you_mean(unknown[0], known)}"
+            )
+        if (found := find_mistyped(self.env, EnvConfig, f"{where}.env")) is not None:
+            raise ConfigError(": ".join(found))
+        if self.env.get("prompt") is not None:
+            raise ConfigError(
+                f"{where}.env.prompt={self.env['prompt']}: the environments of a mixture have no "
+                "prompts of their own; a translator may write other instructions, and env.prompt "
+                "is for all levels of the job's environment"
+            )
+        own = dict(self.env)
+        tree = {} if self.has_other_id(base) else {n: getattr(base, n) for n in known}
+        for key in ("kwargs", "translator_kwargs"):
+            own[key] = {**tree.get(key, {}), **own.get(key, {})}
+        if "wrappers" in own:
+            own["wrappers"] = [WrapperConfig(**one) for one in own["wrappers"]]
+        return EnvConfig(**{**tree, **own})
+
+
+def check_mixture(mixture: list[MixtureConfig]) -> None:
+    """Check the names and weights of a mixture.
+
+    Raises:
+        ConfigError: the first one that is invalid.
+    """
+    names = [one.name for one in mixture]
+    for index, one in enumerate(mixture):
+        where = f"mixture[{index}]"
+        if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,40}", one.name):
+            raise ConfigError(
+                f"{where}.name={one.name!r}: must have 1 to 40 letters, digits, '.', '_', '+' or "
+                "'-': it is part of the names of metrics"
+            )
+        if names.count(one.name) > 1:
+            raise ConfigError(f"{where}.name={one.name}: another environment has this name")
+        check_positive(where, one, "weight")

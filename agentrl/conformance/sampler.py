@@ -1,0 +1,149 @@
+"""Checks of a task sampler, a class of `sampling.name`."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl import config as configuration
+from agentrl.config import Config, RolloutConfig
+from agentrl.conformance.checking import reference
+from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
+from agentrl.training.sampling.task_sampler import (
+    PlayedTask,
+    TaskSampler,
+    TaskSet,
+    chosen_tasks,
+    load_sampler,
+)
+from agentrl.types import ScoredEpisode
+
+_SETS = (
+    TaskSet(env="rows", weight=0.75, count=12),
+    TaskSet(env="endless", weight=0.25, count=None),
+)
+_GROUPS, _SIZE, _STEPS = 8, 4, 60
+_VISITS = 4 * _STEPS
+"""Steps in which every task must have been chosen at least once."""
+
+
+def check_settings(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+    """Its settings have valid defaults, and survive being saved."""
+    text = getattr(target, "about", None)
+    assert isinstance(text, str), f"{target.__name__}.about must be a text"
+    config = _settings(target, settings)
+    saved = configuration.from_dict(config.to_dict())
+    assert saved.sampling == config.sampling, (
+        f"saved and read again, {asdict(config.sampling)} becomes {asdict(saved.sampling)}"
+    )
+
+
+def check_choice(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+    """It chooses as many tasks of the job as there are groups, whatever happens to them."""
+    for solved in (0.0, 0.5, 1.0):
+        with _folder() as folder:
+            _train(_made(target, settings, folder), solved, range(1, _STEPS))
+
+
+def check_no_starvation(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+    """Every task is chosen again and again, however it was solved."""
+    for solved in (0.0, 1.0):
+        with _folder() as folder:
+            sampler = _made(target, settings, folder)
+            _train(sampler, solved, range(1, _STEPS))
+            chosen = _train(sampler, solved, range(_STEPS, _STEPS + _VISITS))
+            tasks = [played.task for step in chosen for played in step]
+            for one in sampler.tasks.sets:
+                assert one.env in {task.env for task in tasks}, (
+                    f"environment {one.env!r} was not chosen in {_VISITS} steps"
+                )
+            missing = {*range(len(sampler.tasks))} - {sampler.tasks.arm(task) for task in tasks}
+            assert not (target.repeats and missing), (
+                f"tasks {sorted(missing)} were not chosen in {_VISITS} steps"
+            )
+
+
+def check_resumed(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+    """Restored from a checkpoint, it goes on to choose the same tasks."""
+    with _folder() as folder:
+        sampler = _made(target, settings, folder)
+        _train(sampler, 0.5, range(1, 20))
+        saved = json.dumps(sampler.state())
+        resumed = _made(target, settings, folder)
+        resumed.restore(json.loads(saved))
+        assert json.loads(json.dumps(resumed.state())) == json.loads(saved), (
+            "restore() loses a part of what state() returned"
+        )
+        before = [[p.task for p in step] for step in _train(sampler, 0.5, range(20, 30))]
+        again = [[p.task for p in step] for step in _train(resumed, 0.5, range(20, 30))]
+        assert again == before, "a resumed sampler chooses other tasks"
+
+
+def check_bounded(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+    """Its state does not grow with the number of steps."""
+    with _folder() as folder:
+        sampler = _made(target, settings, folder)
+        _train(sampler, 0.5, range(1, 101))
+        size = len(json.dumps(sampler.state()))
+        _train(sampler, 0.5, range(101, 201))
+        grown = len(json.dumps(sampler.state()))
+        assert grown < 1.5 * size + 1000, f"it grew from {size} to {grown} characters in 100 steps"
+
+
+def check_metrics(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+    """Its metrics are finite numbers."""
+    with _folder() as folder:
+        sampler = _made(target, settings, folder)
+        _train(sampler, 0.5, range(1, 10))
+        for name, value in sampler.metrics().items():
+            assert np.isfinite(value), f"{name} is {value}"
+
+
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="agentrl-sampler-")
+
+
+def _settings(target: type[TaskSampler], settings: Mapping[str, Any]) -> Config:
+    name = reference(target)
+    return configuration.from_dict({"sampling": {"name": name, **settings}})
+
+
+def _made(target: type[TaskSampler], settings: Mapping[str, Any], folder: str) -> TaskSampler:
+    config = _settings(target, settings).sampling
+    rollout = RolloutConfig(groups=_GROUPS, group_size=_SIZE)
+    return load_sampler(
+        replace(config, success_at=1.0), _SETS, rollout, run_seed=0, attempts=1,
+        folder=Path(folder) / "sampler",
+    )  # fmt: skip
+
+
+def _train(sampler: TaskSampler, solved: float, steps: range) -> list[list[PlayedTask]]:
+    """Let it choose and observe training steps in which this share of each group succeeds."""
+    found = []
+    for step in steps:
+        numbers = count()
+        tasks = chosen_tasks(sampler, step, _GROUPS, 0)
+        played = [
+            PlayedTask(task=task, episodes=[
+                _episode(f"{step}-{next(numbers)}", task.seed, member < solved * _SIZE, step)
+                for member in range(_SIZE)
+            ])
+            for task in tasks
+        ]  # fmt: skip
+        for one in played:
+            list(sampler.replay(step, one))
+        sampler.observe(step, played)
+        found.append(played)
+    return found
+
+
+def _episode(name: str, seed: Any, is_solved: bool, step: int) -> ScoredEpisode:
+    """An episode of one turn, by the weights before a step."""
+    turn = replace(sample_turn(3, None), reply_versions=(step - 1,) * 3)
+    scored = scored_episode([turn], [float(is_solved)])
+    return replace(scored, episode=replace(scored.episode, id=name, seed=seed))

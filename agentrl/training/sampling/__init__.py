@@ -1,0 +1,1 @@
+"""Which tasks a training step plays, and which old episodes join their groups."""

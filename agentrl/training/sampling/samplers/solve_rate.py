@@ -1,0 +1,137 @@
+"""Tasks that are solved about half of the time, from which groups of siblings learn most."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.config import SamplerConfig
+from agentrl.config.bounds import check_at_most, check_positive
+from agentrl.errors import ConfigError
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler
+
+_FORGOTTEN = 1e-3
+"""Episodes to whose weight a task's evidence decays before it is dropped."""
+_log_gamma = np.frompyfunc(math.lgamma, 1, 1)
+
+
+class SolveRate(TaskSampler):
+    """Tasks by how close their solve rate is to a target: none is always or never played.
+
+    The variance of a group's returns, and with it the signal of algorithms that compare siblings,
+    is largest where the solve rate p is 1/2: p(1 - p). Each task has a Beta posterior of p, from a
+    uniform prior and its episodes so far, which are forgotten with a half-life because the policy
+    changes. Its weight is the expected p^2t (1 - p)^(2 - 2t), which is largest at the target t and
+    is p(1 - p) for t = 1/2, times the share of its environment. A part of the groups (`floor`)
+    ignores it, so that no task starves.
+    """
+
+    about = "tasks whose solve rate is near a target, and some of all others"
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(SamplerConfig):
+        """Which solve rates are preferred, and for how long they are remembered."""
+
+        target: float = 0.5
+        """The solve rate of the tasks that are played most."""
+        floor: float = 0.1
+        """The part of the groups that is distributed by the weights of the environments alone."""
+        half_life: float = 20.0
+        """Training steps after which an episode counts half in a task's solve rate."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            SamplerConfig.validate(self)
+            check_positive("sampling", self, "floor", "half_life")
+            check_at_most("sampling", self, 1, "floor")
+            if not 0 < self.target < 1:
+                raise ConfigError(f"sampling.target={self.target}: must lie between 0 and 1")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(self.tasks) < 2:
+            raise ConfigError(
+                f"sampling.name={self.config.name}: there is nothing to choose from, as each group "
+                "gets a new seed of the same environment. Set sampling.pool to the number of seeds "
+                "to train on, list levels in mixture, or use a data set"
+            )
+        self._solved, self._failed = np.zeros(len(self.tasks)), np.zeros(len(self.tasks))
+        self._observed = np.zeros(len(self.tasks), np.int64)
+        """The step of the last observation, to which both counts have decayed."""
+
+    def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
+        """See TaskSampler."""
+        return self.tasks.draw(self.probabilities(step), step, count, attempt)
+
+    def probabilities(self, step: int) -> NDArray[np.float64]:
+        """float64[arms], sums to 1; at least `floor` times the share of each arm."""
+        solved, failed = self._counts(step)
+        signal = np.full(len(self.tasks), _signal(1.0, 1.0, self.config.target))
+        seen = np.flatnonzero(solved + failed)
+        signal[seen] = _signal(1 + solved[seen], 1 + failed[seen], self.config.target)
+        weights = self.tasks.weights * signal
+        floor = self.config.floor
+        mixed: NDArray[np.float64] = (
+            floor * self.tasks.weights + (1 - floor) * weights / weights.sum()
+        )
+        return mixed
+
+    def _counts(self, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Solved and failed episodes of each arm, decayed to a step."""
+        decay = 0.5 ** (np.maximum(0, step - self._observed) / self.config.half_life)
+        return self._solved * decay, self._failed * decay
+
+    def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
+        """See TaskSampler."""
+        self._solved, self._failed = self._counts(step)
+        self._observed[:] = step
+        for one in played:
+            if (arm := self.tasks.arm(one.task)) is not None:
+                successes, valid = one.successes(self.config.success_at)
+                self._solved[arm] += len(successes)
+                self._failed[arm] += valid - len(successes)
+        forgotten = self._solved + self._failed < _FORGOTTEN
+        self._solved[forgotten] = self._failed[forgotten] = 0.0
+
+    def metrics(self) -> Mapping[str, float]:
+        """See TaskSampler."""
+        total = self._solved + self._failed
+        seen = np.flatnonzero(total)
+        rates = self._solved[seen] / total[seen]
+        probabilities = self.probabilities(int(self._observed.max()))
+        return {
+            "sampling/tasks_seen": float(len(seen)),
+            "sampling/solve_rate": float(rates.mean()) if len(seen) else 0.0,
+            "sampling/effective_tasks": float(1 / (probabilities**2).sum()),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The step, and the counts of each task that has any."""
+        seen = np.flatnonzero(self._solved + self._failed).tolist()
+        counts = {
+            self.tasks.name(arm): [float(self._solved[arm]), float(self._failed[arm])]
+            for arm in seen
+        }
+        return {"step": int(self._observed.max()), "counts": counts}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See TaskSampler; tasks that the job no longer has are dropped."""
+        self._solved[:] = self._failed[:] = 0.0
+        self._observed[:] = int(state.get("step", 0))
+        for name, (solved, failed) in state.get("counts", {}).items():
+            if (arm := self.tasks.arm_named(name)) is not None:
+                self._solved[arm], self._failed[arm] = solved, failed
+
+
+def _signal(alpha: Any, beta: Any, target: float) -> Any:
+    """E[p^2t (1 - p)^(2 - 2t)] of p ~ Beta(alpha, beta), divided by its value at p = t."""
+    a, b = 2 * target, 2 - 2 * target
+    log_mean = (
+        _log_gamma(alpha + a) + _log_gamma(beta + b) - _log_gamma(alpha + beta + 2)
+        - _log_gamma(alpha) - _log_gamma(beta) + _log_gamma(alpha + beta)
+    )  # fmt: skip
+    largest = a * math.log(target) + b * math.log(1 - target)
+    return np.exp(np.asarray(log_mean - largest, dtype=np.float64))

@@ -1,0 +1,303 @@
+"""The tasks of a job, and the base class of what chooses among them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.config import Config, RolloutConfig, SamplerConfig
+from agentrl.errors import ConfigError, LearnerError, boundary
+from agentrl.extension_points import SAMPLER
+from agentrl.replay.episode_summary import is_success
+from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.training.env_seeds import first_training_seed, training_seeds
+from agentrl.types import ScoredEpisode
+
+MAX_TASKS = 1_000_000
+"""Tasks that a sampler can distinguish."""
+Seeds = int | Sequence[int]
+"""Of a group; a sequence has one for each member (`rollout.seed_per=episode`)."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class GroupTask:
+    """What a group plays: an environment, and the seed of its level or row."""
+
+    env: str
+    """Its name in `mixture`; empty without one."""
+    seed: Seeds
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TaskSet:
+    """The tasks of one environment."""
+
+    env: str
+    """As in `GroupTask`."""
+    weight: float
+    """Its share of all groups; those of a job sum to 1."""
+    count: int | None
+    """Number of its tasks, which consecutive seeds select; None if there is no end of them: then
+    each group gets a new seed, and only the environment repeats."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PlayedTask:
+    """A task, and the group of episodes that the current policy played."""
+
+    task: GroupTask
+    episodes: Sequence[ScoredEpisode]
+
+    def successes(self, success_at: float | None) -> tuple[list[ScoredEpisode], int]:
+        """The members that solved the task, and the number of valid members.
+
+        Args:
+            success_at: see `SamplerConfig`.
+
+        Raises:
+            ConfigError: the environment does not report success, and no return is set instead.
+        """
+        valid = [scored for scored in self.episodes if not scored.episode.outcome.void]
+        return [one for one in valid if _is_solved(one, success_at)], len(valid)
+
+
+def _is_solved(scored: ScoredEpisode, success_at: float | None) -> bool:
+    if success_at is not None:
+        return scored.total >= success_at
+    episode = scored.episode
+    solved = is_success(episode.turns[-1].info.get("metrics", {})) if episode.turns else False
+    if solved is None:
+        raise ConfigError(
+            f"sampling.success_at=null: {episode.env_id} reports no metric `success` or `accuracy`;"
+            " set the return from which an episode counts as solved"
+        )
+    return solved
+
+
+class TaskPool:
+    """The tasks of a job, counted as arms: a task that repeats, or an endless environment.
+
+    Args:
+        sets: by environment.
+        run_seed: of the whole run.
+        fresh: takes a step and an attempt; returns a new seed for each group.
+
+    Raises:
+        ConfigError: there are more arms than a sampler can distinguish.
+    """
+
+    def __init__(
+        self, sets: Sequence[TaskSet], run_seed: int, fresh: Callable[[int, int], Sequence[Seeds]]
+    ) -> None:
+        self.sets = tuple(sets)
+        self._run_seed, self.fresh_seeds = run_seed, fresh
+        self._first_seed = first_training_seed(run_seed)
+        sizes = [one.count or 1 for one in sets]
+        if sum(sizes) > MAX_TASKS:
+            raise ConfigError(
+                f"{sum(sizes)} tasks are more than the {MAX_TASKS} that a sampler can distinguish; "
+                "set sampling.pool, or sampling.name=uniform"
+            )
+        self._starts = np.cumsum([0, *sizes])
+        self._set_of = np.repeat(np.arange(len(sizes)), sizes)
+        self.weights: NDArray[np.float64] = np.repeat(
+            [one.weight / size for one, size in zip(sets, sizes, strict=True)], sizes
+        )
+        """float64[arms], sums to 1: the shares of the environments, equal within each."""
+
+    def __len__(self) -> int:
+        """The number of arms."""
+        return len(self.weights)
+
+    def draw(
+        self, probabilities: NDArray[np.float64], step: int, count: int, attempt: int = 0
+    ) -> list[GroupTask]:
+        """Draw tasks; an arm with probability p is drawn floor(p * count) times, or once more.
+
+        The mean is p * count (systematic sampling), so that rare tasks come as often as they
+        should, and common ones are not repeated by chance. The same arguments draw the same tasks.
+
+        Args:
+            probabilities: [arms], not negative, not all 0.
+            step: the training step, from 1.
+            count: number of tasks, at most that of the step's groups.
+            attempt: see `TaskSampler.choose`.
+        """
+        rng = np.random.default_rng([self._run_seed, step, attempt])
+        order = np.lexsort((rng.random(len(self)), self._set_of))
+        edges = np.cumsum(probabilities[order])
+        ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
+        found = np.searchsorted(edges, ticks, side="right")
+        # Rounding may put the last tick at the end, where no arm is.
+        found = np.minimum(found, np.searchsorted(edges, edges[-1]))
+        return [self._task(int(arm), step, attempt, slot) for slot, arm in enumerate(order[found])]
+
+    def _task(self, arm: int, step: int, attempt: int, slot: int) -> GroupTask:
+        index = int(self._set_of[arm])
+        own = self.sets[index]
+        if own.count is None:
+            return GroupTask(env=own.env, seed=self.fresh_seeds(step, attempt)[slot])
+        return GroupTask(env=own.env, seed=self._first_seed + arm - int(self._starts[index]))
+
+    def arm(self, task: GroupTask) -> int | None:
+        """The arm of a task; None if the job does not have it (any more)."""
+        index = next((i for i, one in enumerate(self.sets) if one.env == task.env), None)
+        if index is None:
+            return None
+        own = self.sets[index]
+        if own.count is None:
+            return int(self._starts[index])
+        offset = task.seed - self._first_seed if isinstance(task.seed, int) else -1
+        return int(self._starts[index]) + offset if 0 <= offset < own.count else None
+
+    def name(self, arm: int) -> str:
+        """A text that identifies an arm in a checkpoint: `ENV`, or `ENV:NUMBER`."""
+        own = self.sets[int(self._set_of[arm])]
+        number = arm - int(self._starts[self._set_of[arm]])
+        return own.env if own.count is None else f"{own.env}:{number}"
+
+    def arm_named(self, name: str) -> int | None:
+        """The inverse of `name`; None if the job does not have it (any more)."""
+        env, colon, number = name.rpartition(":")
+        if not colon:
+            return self.arm(GroupTask(env=name, seed=self._first_seed))
+        return self.arm(GroupTask(env=env, seed=self._first_seed + int(number)))
+
+
+class TaskSampler(ABC):
+    """Chooses what each group of a training step plays.
+
+    Everything that `choose` depends on, except for its arguments, is in `state`, so that a resumed
+    job chooses the same tasks: draw by `TaskPool.draw`, or from a generator that is seeded with the
+    step.
+
+    Args:
+        config: the settings of this sampler.
+        tasks: the tasks of the job.
+        folder: for files of this sampler, in the run's folder; it may not exist yet, and nothing is
+            written before `observe`.
+    """
+
+    about: ClassVar[str]
+    """What it does, in a line."""
+    Config: ClassVar[type[SamplerConfig]] = SamplerConfig
+    """A dataclass of its settings, each with a default; those of `SamplerConfig` come first."""
+    repeats: ClassVar[bool] = True
+    """Whether it returns to tasks: then the rows of data sets are counted, and the members of a
+    group must share a seed."""
+    replays: ClassVar[bool] = False
+    """Whether `replay` returns episodes."""
+
+    def __init__(self, config: Any, tasks: TaskPool, folder: Path) -> None:
+        self.config, self.tasks, self.folder = config, tasks, folder
+
+    @abstractmethod
+    def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
+        """The tasks of the groups of a training step.
+
+        Args:
+            step: from 1.
+            count: number of groups.
+            attempt: how many times groups of this step have been replaced, because they had no
+                learning signal (`algorithm.sampling`).
+        """
+
+    def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
+        """Learn from the groups that a training step played, just before it is trained on.
+
+        Also from those that were replaced. With `train.mode=async` the next step may have been
+        chosen already.
+
+        Args:
+            step: the step; each is observed once, in order.
+            played: the groups.
+        """
+
+    def replay(self, step: int, played: PlayedTask) -> Sequence[ScoredEpisode]:
+        """Earlier episodes of the same task that join a group; see `replays`."""
+        return ()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers to log with each step, by names such as `sampling/tasks_seen`."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON values."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue where a state was saved; an empty one is that of a new job."""
+
+
+def task_sets(config: Config) -> list[TaskSet]:
+    """The tasks of each environment of a job; counted only if its sampler returns to tasks.
+
+    Raises:
+        ConfigError: an environment does not accept its arguments, or there is no such sampler.
+    """
+    pool, weights = config.sampling.pool, config.mixture_weights()
+    is_counted = SAMPLER.resolve(config.sampling.name).repeats or pool is not None
+    sets = []
+    for name, job in config.environments().items():
+        known = check_env_kwargs(job.env) if is_counted else None
+        count = min((n for n in (pool, known) if n is not None), default=None)
+        sets.append(TaskSet(env=name, weight=weights[name], count=count))
+    return sets
+
+
+def load_sampler(
+    config: SamplerConfig,
+    sets: Sequence[TaskSet],
+    rollout: RolloutConfig,
+    *,
+    run_seed: int,
+    attempts: int,
+    folder: Path,
+) -> TaskSampler:
+    """The sampler that a configuration names.
+
+    Args:
+        config: its settings.
+        sets: the tasks of each environment.
+        rollout: the numbers of groups and of their members.
+        run_seed: of the whole run.
+        attempts: how many times a step's groups are played at most; see `Algorithm.attempts`.
+        folder: see `TaskSampler`.
+
+    Raises:
+        ConfigError: there is no such sampler, or these tasks do not suit it.
+    """
+    cls: type[TaskSampler] = SAMPLER.resolve(config.name)
+    if rollout.seed_per != "group" and (cls.repeats or config.pool is not None):
+        raise ConfigError(
+            f"sampling.name={config.name}: returns to tasks, which a group must share; set "
+            "rollout.seed_per=group"
+        )
+
+    def fresh(step: int, attempt: int) -> Sequence[Seeds]:
+        return training_seeds(run_seed, rollout, attempts, step, attempt)
+
+    with boundary(ConfigError, f"sampling.name={config.name}: its constructor fails"):
+        return cls(config, TaskPool(sets, run_seed, fresh), folder)
+
+
+def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> list[GroupTask]:
+    """The tasks that a sampler chooses, checked.
+
+    Raises:
+        LearnerError: it raised, or did not choose as many tasks of the job as it should.
+    """
+    what = f"sampling.name={sampler.config.name}: choose() "
+    with boundary(LearnerError, f"{what}fails"):
+        tasks = list(sampler.choose(step, count, attempt))
+    known = {one.env for one in sampler.tasks.sets}
+    if len(tasks) != count:
+        raise LearnerError(f"{what}returned {len(tasks)} tasks for {count} groups")
+    for task in tasks:
+        if not isinstance(task, GroupTask) or task.env not in known:
+            raise LearnerError(f"{what}returned {task!r:.200}, which is no task of the job")
+    return tasks

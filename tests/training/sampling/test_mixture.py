@@ -1,0 +1,143 @@
+"""Several environments in one job: each group in one of them, each evaluated, resumed exactly."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from agentrl import config as configuration
+from agentrl import replay
+from agentrl.errors import ConfigError
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.training import preflight
+from agentrl.training.evaluation.evaluate import play_held_out
+from agentrl.training.trainer.train import train
+
+JOB = {
+    "env": {
+        "id": "Sokoban-v0",
+        "kwargs": {"size": 5, "min_moves": 2, "max_steps": 6, "split": "train"},
+        "translator_kwargs": {"instruct": False},
+        "max_turns": 6,
+        "history": "window:1",
+    },
+    "mixture": [
+        {"name": "easy", "env": {"kwargs": {"min_moves": 2, "max_moves": 2}}},
+        {"name": "hard", "weight": 2, "env": {"kwargs": {"min_moves": 5}}},
+        {
+            "name": "sums",
+            "env": {"id": "QA-v0", "kwargs": {"data": "arithmetic", "split": "train"}},
+            "eval_kwargs": {"split": "eval"},
+        },
+    ],
+    "eval": {
+        "kwargs": {"split": "eval", "min_moves": 3, "cell": 9}, "episodes": 2, "episodes_during": 2,
+    },
+    "rollout": {
+        "engine": "hf", "launcher": "local", "groups": 5, "group_size": 2, "concurrency": 10,
+        "max_new_tokens": 6, "max_context": 300,
+    },
+}  # fmt: skip
+
+
+def job(*overrides, **sections):
+    return configuration.resolve(configuration.from_dict({**JOB, **sections}), overrides)
+
+
+def test_each_environment_is_a_job_of_its_own():
+    jobs = job("rewards=[{function: 'agentrl.rewards.sokoban:format'}]").environments()
+    assert jobs["easy"].env.kwargs == {**JOB["env"]["kwargs"], "max_moves": 2}
+    assert (jobs["easy"].env.history, jobs["sums"].env.history) == ("window:1", None)
+    assert (len(jobs["easy"].rewards), len(jobs["sums"].rewards)) == (1, 0)
+    # A level is evaluated on the level that it is.
+    assert jobs["hard"].eval.kwargs == {"split": "eval", "cell": 9}
+    assert jobs["sums"].eval.kwargs == {"split": "eval"}
+
+
+def test_a_mixture_survives_being_saved():
+    config = job()
+    assert configuration.from_dict(config.to_dict()) == config
+    assert configuration.from_dict(configuration.changed_settings(config)) == config
+
+
+async def test_episodes_are_played_in_the_environments_that_requests_name():
+    worker = RolloutWorker(job(), None, None)
+    try:
+        await worker.start()
+        names = ["easy", "hard", "sums", ""]
+        requests = requests_of_step("train", 1, [11, 12, 13, 14], 2, envs=names)
+        played = await worker.collect(requests, player="random")
+        held_out = await play_held_out(
+            worker, [3, 4], player="expert", mixture={"easy": 0.25, "hard": 0.5, "sums": 0.25}
+        )
+    finally:
+        await worker.close()
+    shown = [(e.episode.env_id, e.episode.reset_info.get("environment")) for e in played]
+    sokoban = "Sokoban-v0"
+    assert shown[::2] == shown[1::2]
+    assert shown[::2] == [(sokoban, "easy"), (sokoban, "hard"), ("QA-v0", "sums"), (sokoban, None)]
+    optimal = [e.episode.reset_info["optimal"] for e in played if e.episode.env_id == sokoban]
+    assert optimal[:2] == [2, 2]
+    assert min(optimal[2:4]) >= 5
+    found = held_out.metrics
+    assert held_out.episodes == 6
+    assert found["env/sums/accuracy"] == 1
+    rewards = [found[f"env/{name}/reward"] for name in names[:3]]
+    assert found["reward"] == pytest.approx(np.average(rewards, weights=[1, 2, 1]))
+    by_seed = [one["reward"] for one in held_out.by_seed.values()]
+    assert sum(by_seed) / 2 == pytest.approx(found["reward"])
+
+
+@pytest.mark.parametrize(
+    ("mixture", "message"),
+    [
+        ({"env": {"kwargs": {"boxs": 2}}}, r"mixture, one: env.kwargs.boxs.*boxes"),
+        ({"env": {"id": "Snake-v0"}}, "is played on phones|cannot be mixed with Sokoban-v0"),
+        ({"env": {"prompt": "x.jinja"}}, r"mixture\[0\].env.prompt=x.jinja"),
+        ({"weight": 0}, r"mixture\[0\].weight=0"),
+    ],
+)
+def test_a_mixture_that_cannot_be_played_is_refused_before_any_work(mixture, message):
+    with pytest.raises(ConfigError, match=message):
+        preflight.check_env_setup(job(mixture=[{"name": "one", **mixture}]))
+
+
+def chosen(run, step):
+    """Environment and seed of each group of a step, after checking that its members share both."""
+    groups = {}
+    recorded = replay.open(run)
+    for summary in recorded.episodes():
+        if (summary.split, summary.step) == ("train", step):
+            episode = recorded.episode(summary.id).episode
+            key = (episode.reset_info["environment"], episode.seed)
+            groups.setdefault(summary.group, set()).add(key)
+    assert all(len(keys) == 1 for keys in groups.values())
+    return [next(iter(keys)) for _, keys in sorted(groups.items())]
+
+
+@pytest.mark.slow
+def test_a_killed_job_chooses_the_same_tasks_again(tmp_path):
+    config = job(
+        f"run.dir={tmp_path}", "run.name=it", "run.frames=none", "sampling=solve_rate",
+        "model.tiny={layers: 1, hidden: 32, heads: 1, kv_heads: 1}", "algorithm=grpo",
+        "train.steps=4", "checkpoint.every=2", "checkpoint.keep=3", "eval.every=4",
+        "eval.baselines=[]", "logging=[file]", "env.kwargs.max_steps=3", "env.max_turns=3",
+    )  # fmt: skip
+    run = train(config).path
+    before = {step: chosen(run, step) for step in (3, 4)}
+    state = json.loads((run / "checkpoints/step-00004/trainer.json").read_text())["sampler"]
+    assert set(state["counts"]) == {"easy", "hard", "sums"}
+    shutil.rmtree(run / "checkpoints/step-00004")  # as if it had been killed before
+    shutil.rmtree(run / "model")
+    (run / "summary.json").unlink()
+    train(config, resume=run)
+    assert {step: chosen(run, step) for step in (3, 4)} == before
+    again = json.loads((run / "checkpoints/step-00004/trainer.json").read_text())["sampler"]
+    assert again == state
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if "env/easy/groups" in row]
+    for row in steps:
+        assert sum(row.get(f"env/{name}/groups", 0) for name in ("easy", "hard", "sums")) == 5
+    assert any("sampled/env/sums/accuracy" in row for row in rows)

@@ -1,0 +1,179 @@
+"""Tasks are drawn in the right shares, repeat where they can, and resume where they were."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl import config as configuration
+from agentrl.config import Config, RolloutConfig, sampler_defaults
+from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
+from agentrl.data.dataset import row_of
+from agentrl.errors import ConfigError
+from agentrl.training.env_seeds import first_training_seed, training_seeds
+from agentrl.training.sampling.samplers.solve_rate import _signal
+from agentrl.training.sampling.task_sampler import (
+    GroupTask,
+    PlayedTask,
+    TaskPool,
+    TaskSet,
+    load_sampler,
+    task_sets,
+)
+
+MIXED = (
+    TaskSet(env="rows", weight=0.6, count=5),
+    TaskSet(env="endless", weight=0.4, count=None),
+)
+
+
+def made(name, sets=MIXED, *, groups=8, seed=0, **own):
+    rollout = RolloutConfig(groups=groups, group_size=4)
+    config = replace(sampler_defaults(name), **own)
+    return load_sampler(
+        config, sets, rollout, run_seed=seed, attempts=2, folder=Path("nowhere")
+    )  # fmt: skip
+
+
+def group(task, solved, size=4):
+    turn = replace(sample_turn(1, None), info={"metrics": {"success": 1.0}})
+    lost = replace(turn, info={"metrics": {"success": 0.0}})
+    members = [scored_episode([turn if k < solved else lost], [0.0]) for k in range(size)]
+    return PlayedTask(task=task, episodes=members)
+
+
+def pool(sets, seed=0):
+    fresh = partial(training_seeds, seed, RolloutConfig(groups=64), 1)
+    return TaskPool(sets, seed, fresh)
+
+
+@given(
+    weights=st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda w: sum(w) > 0.01),
+    count=st.integers(1, 64),
+    step=st.integers(1, 10_000),
+)
+@settings(deadline=None)
+def test_a_task_is_drawn_as_often_as_its_share_rounded_down_or_up(weights, count, step):
+    tasks = pool([TaskSet(env="a", weight=1.0, count=len(weights))])
+    shares = np.array(weights) / sum(weights)
+    drawn = Counter(tasks.arm(task) for task in tasks.draw(shares, step, count))
+    assert sum(drawn.values()) == count
+    for arm, share in enumerate(shares):
+        assert np.floor(share * count - 1e-6) <= drawn[arm] <= np.ceil(share * count + 1e-6)
+
+
+def test_the_mean_number_of_draws_is_the_share_of_a_task():
+    tasks, shares = pool([TaskSet(env="a", weight=1.0, count=4)]), np.array([0.7, 0.2, 0.07, 0.03])
+    drawn = Counter(tasks.arm(t) for step in range(4000) for t in tasks.draw(shares, step, 3))
+    found = np.array([drawn[arm] for arm in range(4)])
+    # An outsider's test; groups of a step are less random than independent draws.
+    assert scipy.stats.chisquare(found, shares * found.sum()).pvalue > 0.01
+
+
+def test_uniform_sampling_has_the_seeds_that_jobs_always_had():
+    sampler = made("uniform", [TaskSet(env="", weight=1.0, count=None)], seed=3)
+    rollout = RolloutConfig(groups=8, group_size=4)
+    for step, attempt in ((1, 0), (1, 1), (7, 0)):
+        expected = training_seeds(3, rollout, 2, step, attempt)
+        assert [task.seed for task in sampler.choose(step, 8, attempt)] == list(expected)
+
+
+def test_seeds_of_rows_select_each_row_once():
+    tasks = pool([TaskSet(env="a", weight=1.0, count=37)], seed=2)
+    seeds = [task.seed for task in tasks.draw(tasks.weights, 1, 37)]
+    assert {row_of(seed, 37, shuffle=0) for seed in seeds} == set(range(37))
+    assert min(seeds) == first_training_seed(2)
+
+
+@given(
+    target=st.floats(0.05, 0.95), solved=st.floats(0, 50), failed=st.floats(0, 50)
+)  # fmt: skip
+@settings(deadline=None, max_examples=30)
+def test_the_weight_is_the_mean_over_the_posterior(target, solved, failed):
+    posterior = scipy.stats.beta(1 + solved, 1 + failed)
+    peak = target ** (2 * target) * (1 - target) ** (2 - 2 * target)
+    mean = posterior.expect(lambda p: p ** (2 * target) * (1 - p) ** (2 - 2 * target)) / peak
+    assert float(_signal(1 + solved, 1 + failed, target)) == pytest.approx(mean, rel=1e-4)
+
+
+OBSERVED = st.lists(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=6), max_size=30
+)
+"""By step: the arm and the number of solved episodes of each group."""
+
+
+@given(observed=OBSERVED, floor=st.floats(0.01, 1), target=st.floats(0.05, 0.95))
+@settings(deadline=None)
+def test_no_task_starves_and_a_restored_sampler_is_equal(observed, floor, target):
+    sampler = made("solve_rate", floor=floor, target=target)
+    first = first_training_seed(0)
+    arms = [
+        *(GroupTask(env="rows", seed=first + k) for k in range(5)),
+        GroupTask(env="endless", seed=7),
+    ]
+    for step, groups in enumerate(observed, 1):
+        sampler.observe(step, [group(arms[arm], solved) for arm, solved in groups])
+    after = len(observed) + 1
+    shares = sampler.probabilities(after)
+    assert shares.sum() == pytest.approx(1)
+    assert (shares >= floor * sampler.tasks.weights * (1 - 1e-9)).all()
+    resumed = made("solve_rate", floor=floor, target=target)
+    resumed.restore(json.loads(json.dumps(sampler.state())))
+    assert (resumed.probabilities(after) == shares).all()
+    assert resumed.choose(after, 8) == sampler.choose(after, 8)
+
+
+def test_half_solved_tasks_are_played_most_until_they_are_forgotten():
+    sets = [TaskSet(env="a", weight=1.0, count=3)]
+    sampler = made("solve_rate", sets, half_life=5.0)
+    tasks = [GroupTask(env="a", seed=first_training_seed(0) + k) for k in range(3)]
+    for step in range(1, 11):
+        sampler.observe(step, [group(t, s) for t, s in zip(tasks, (0, 2, 4), strict=True)])
+    never, half, always = sampler.probabilities(11)
+    assert half > 4 * max(never, always)
+    assert sampler.probabilities(500) == pytest.approx([1 / 3] * 3, abs=1e-3)
+
+
+def test_the_rows_of_a_data_set_and_the_seeds_of_a_pool_are_tasks():
+    rows = {"env": {"id": "QA-v0", "kwargs": {"data": "arithmetic", "split": "train"}}}
+    job = configuration.from_dict({**rows, "sampling": {"name": "solve_rate", "pool": 9}})
+    assert [one.count for one in task_sets(job)] == [9]
+    assert [one.count for one in task_sets(Config())] == [None]
+
+
+@pytest.mark.parametrize(
+    ("sets", "own", "message"),
+    [
+        ([TaskSet(env="", weight=1.0, count=None)], {}, "nothing to choose from"),
+        ([TaskSet(env="", weight=1.0, count=2_000_000)], {}, "more than the 1000000"),
+    ],
+)
+def test_a_job_without_repeating_tasks_is_refused(sets, own, message):
+    with pytest.raises(ConfigError, match=message):
+        made("solve_rate", sets, **own)
+
+
+def test_members_with_seeds_of_their_own_are_refused():
+    rollout = RolloutConfig(groups=2, group_size=2, seed_per="episode")
+    with pytest.raises(ConfigError, match=r"rollout\.seed_per=group"):
+        load_sampler(
+            sampler_defaults("solve_rate"), MIXED, rollout, run_seed=0, attempts=1,
+            folder=Path("nowhere"),
+        )  # fmt: skip
+
+
+def test_an_environment_that_reports_no_success_needs_a_return():
+    played = PlayedTask(
+        task=GroupTask(env="", seed=1), episodes=[scored_episode([sample_turn(1, None)], [2.0])]
+    )
+    with pytest.raises(ConfigError, match=r"sampling\.success_at"):
+        played.successes(None)
+    assert len(played.successes(2.0)[0]) == 1
+    assert played.successes(2.5) == ([], 1)
