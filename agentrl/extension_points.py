@@ -75,8 +75,9 @@ SAMPLER = ExtensionPoint(
 SUITE = ExtensionPoint(
     kind="suite",
     setting="eval.suite",
-    builtin="agentrl.training.evaluation.suites",
+    builtin="agentrl.training.evaluation.suite_files:packaged_suites",
     base="agentrl.training.evaluation.suite:EvaluationSuite",
+    from_yaml="agentrl.training.evaluation.suite_files:read_suite",
 )
 
 MODEL = ExtensionPoint(

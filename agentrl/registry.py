@@ -64,6 +64,7 @@ def _expanded(where: str) -> Path:
         raise ConfigError(f"{where}: {error}") from None
 
 
+_BESIDE = ", neither in the current folder nor beside the configuration"
 _importing = threading.RLock()
 """Held while a file is imported: another thread must not see a half-initialized module."""
 
@@ -103,9 +104,7 @@ def file_of(reference: str) -> Path | None:
 def _import_file(where: str) -> ModuleType:
     path = _find_file(where)
     if path is None:
-        raise ConfigError(
-            f"{where}: no such file, neither in the current folder nor beside the configuration"
-        )
+        raise ConfigError(f"{where}: no such file{_BESIDE}")
     if dotted := _dotted_name(path):
         return importlib.import_module(dotted)
     name = path.stem
@@ -220,6 +219,8 @@ class ExtensionPoint:
     name; or `module:function`, which returns targets by name."""
     base: str | None = None
     """`module:Class` that each is a subclass of; required if `builtin` is a package."""
+    from_yaml: str | None = None
+    """`module:function` that makes one of a YAML file (a `Path`), where users may write them so."""
 
     @property
     def group(self) -> str:
@@ -241,14 +242,15 @@ class ExtensionPoint:
         """The object that a name selects.
 
         Args:
-            name: a name of `extensions`, in which `-`, `.` and `_` are equal; or `module:name` or
-                `path/file.py:name`.
+            name: a name of `extensions`, in which `-`, `.` and `_` are equal; or `module:name`,
+                `path/file.py:name` or, if there is `from_yaml`, `path/file.yaml`.
 
         Raises:
             ConfigError: there is no such object, its import fails, or it is of another kind.
         """
         try:
-            found = load(name) if ":" in name else self._load_named(name)
+            is_target = ":" in name or self.is_yaml(name)
+            found = self._load_target(name) if is_target else self._load_named(name)
         except ConfigError as error:
             raise ConfigError(f"{self.setting}={name}: {error}") from error
         self._check_base(name, found)
@@ -260,7 +262,7 @@ class ExtensionPoint:
         Raises:
             ConfigError: there is no such name.
         """
-        if ":" in name:
+        if ":" in name or self.is_yaml(name):
             return name
         try:
             return self._find(name).target
@@ -274,6 +276,18 @@ class ExtensionPoint:
             ConfigError: it does not. Whether `module:name` exists is not checked.
         """
         self.target(name)
+
+    def is_yaml(self, name: str) -> bool:
+        """Whether a name is that of a YAML file which `from_yaml` reads."""
+        return self.from_yaml is not None and name.endswith((".yaml", ".yml"))
+
+    def _load_target(self, target: str) -> Any:
+        if not self.is_yaml(target):
+            return load(target)
+        path = _find_file(target)
+        if path is None:
+            raise ConfigError(f"no such file{_BESIDE}")
+        return load(str(self.from_yaml))(path)
 
     def _builtins(self) -> dict[str, Extension]:
         if not isinstance(self.builtin, str):
@@ -297,14 +311,16 @@ class ExtensionPoint:
         if (one := next((one for one in known if _key(one.name) == _key(name)), None)) is not None:
             return one
         names = [extension.name for extension in known]
+        forms = "module:Class" if self.from_yaml is None else "path/file.yaml, module:Class"
         raise ConfigError(
             f"there is no such {self.kind}{did_you_mean(name, names)}. Known: "
-            f"{', '.join(names)}; your own is named module:Class or path/file.py:Class"
+            f"{', '.join(names)}; your own is named {forms} or path/file.py:Class"
         )
 
     def _load_named(self, name: str) -> Any:
-        one = self._find(name)
-        return load(one.target) if ":" in one.target else self._only_class(one.target)
+        target = self._find(name).target
+        is_module = ":" not in target and not self.is_yaml(target)
+        return self._only_class(target) if is_module else self._load_target(target)
 
     def _only_class(self, target: str) -> Any:
         """The one class of its kind in a module; classes that begin with `_` do not count."""

@@ -63,7 +63,8 @@ def test_the_wheel_contains_all_modules_and_files(wheel: Path) -> None:
         expected = inside if inside.parts[0] == "agentrl" else Path("agentrl") / inside
         assert expected.as_posix() in names
     for wanted in (
-        "agentrl/configs/number_game.yaml", "agentrl/rewards/__init__.py", "agentrl/py.typed",
+        "agentrl/configs/number_game.yaml", "agentrl/configs/suites/counting.yaml",
+        "agentrl/rewards/__init__.py", "agentrl/py.typed",
         "agentrl/viewer/export/templates/episode.html.jinja",
         "agentrl/viewer/static/page.html",
         "agentrl/viewer/static/style.css",

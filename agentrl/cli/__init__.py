@@ -34,7 +34,7 @@ from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
-    "Train": ("train", "sft", "plan", "eval", "merge", "algorithms"),
+    "Train": ("train", "sft", "plan", "eval", "compare", "merge", "algorithms"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
@@ -116,6 +116,7 @@ app.command("train", cls=_CommandWithOverrides)(train.train)
 app.command("sft", cls=_CommandWithOverrides)(sft.sft)
 app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
+app.command("compare")(evaluate.compare)
 app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)

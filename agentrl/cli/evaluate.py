@@ -1,4 +1,4 @@
-"""`agentrl eval`."""
+"""`agentrl eval` and `agentrl compare`: policies on held-out seeds and on suites."""
 
 import json
 from pathlib import Path
@@ -6,108 +6,225 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
+from agentrl.text import printable
+
+_WIDTH = 400
+"""Characters of the widest row."""
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from agentrl.config import Config
     from agentrl.training.evaluation.evaluate import Evaluation
+    from agentrl.training.evaluation.evaluate_suite import SuiteCommand
+    from agentrl.training.evaluation.suite_results import TaskResult
+
+
+_TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A run folder, a YAML file, a packaged name, or an environment (see env.id); with "
+        "--suite also a model's folder or its id on the Hugging Face Hub.",
+        metavar="TARGET",
+    ),
+]
+_OthersArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="With --suite: further targets, to be compared. Overrides.",
+        metavar="TARGET or KEY=VALUE",
+    ),
+]
+_EpisodesOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Episodes, each on a held-out seed; default: eval.episodes, or those of the suite."
+    ),
+]
+_PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="`model` (the default; with rollout.engine=remote the server's), or a scripted "
+        "player such as `random` or `expert`. With --suite: several, to be compared."
+    ),
+]
+_GreedyOption = Annotated[
+    bool, typer.Option("--greedy", help="Always take the most probable token.")
+]
+_CheckpointOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Of a run: `best`, `last` or a step; default: the final model, as in merge. With "
+        "--suite: several, to be compared."
+    ),
+]
+_DemosOption = Annotated[
+    bool, typer.Option("--demos", help="Play on the seeds reserved for demonstrations.")
+]
+_SuiteOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Play an evaluation suite instead: a name (see `agentrl list suite`), FILE.yaml, "
+        "module:Class or FILE.py:Class; several are possible. Default: eval.suite."
+    ),
+]
+_SamplesOption = Annotated[
+    int | None,
+    typer.Option(help="With --suite: how often each seed or question is played, for pass@k."),
+]
+_ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="TARGET is the folder of an evaluation of suites that was interrupted: play the "
+        "tasks that are not finished.",
+    ),
+]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def evaluate(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="A run folder, a YAML file, a packaged name, or an environment (see env.id)."
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
-    ] = None,
-    episodes: Annotated[
-        int | None, typer.Option(help="Episodes, each on a held-out seed; default: eval.episodes.")
-    ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="`model` (with rollout.engine=remote the server's), or a scripted player such as "
-            "`random` or `expert`."
-        ),
-    ] = "model",
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Always take the most probable token.")
-    ] = False,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a run: `best`, `last` or a step; default: the final model, as in merge."
-        ),
-    ] = None,
-    demos: Annotated[
-        bool, typer.Option("--demos", help="Play on the seeds reserved for demonstrations.")
-    ] = False,
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            help="Play an evaluation suite instead (see `agentrl list suite`); default: eval.suite."
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    target: _TargetArgument,
+    others: _OthersArgument = None,
+    episodes: _EpisodesOption = None,
+    policy: _PolicyOption = None,
+    greedy: _GreedyOption = False,
+    checkpoint: _CheckpointOption = None,
+    demos: _DemosOption = False,
+    suite: _SuiteOption = None,
+    samples: _SamplesOption = None,
+    resume: _ResumeOption = False,
+    as_json: _JsonOption = False,
 ) -> None:
-    """Evaluate a policy on held-out seeds and record the episodes.
+    """Evaluate policies on held-out seeds or on suites, and record the episodes.
 
     Example: agentrl eval runs/NAME --episodes 50 --greedy
+
+    Example: agentrl eval runs/NAME Qwen/Qwen2.5-VL-3B-Instruct --suite counting
     """
     from agentrl.config import target_of
     from agentrl.training.evaluation.evaluate import evaluate as play
+    from agentrl.training.evaluation.evaluate_suite import SuiteCommand, resume_suites
+
+    settings = [text for text in others or () if "=" in text and not Path(text).exists()]
+    targets = [target, *(text for text in others or () if text not in settings)]
+    command = SuiteCommand(
+        targets=targets, suites=suite or [], policies=policy or ["model"],
+        checkpoints=checkpoint or [], greedy=greedy, episodes=episodes, samples=samples,
+        overrides=settings,
+    )  # fmt: skip
+    if resume:
+        if command != SuiteCommand(targets=[target]):
+            raise ConfigError("--resume takes only a folder; what was played is written there")
+        _report(*resume_suites(Path(target)), as_json)
+        return
+    if _plays_suites(command, demos):
+        _play_suites(command, as_json)
+        return
+    how: dict[str, Any] = {"episodes": episodes, "policy": command.policies[0], "greedy": greedy}
+    how |= {"checkpoint": checkpoint[0] if checkpoint else None, "overrides": settings}
+    result = play(target_of(target), demos=demos, **how)
+    if as_json:
+        _print_json(result)
+    else:
+        _print_table(result, target, how["policy"], greedy, how["checkpoint"])
+
+
+def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
+    """Whether suites are played.
+
+    Raises:
+        ConfigError: an option needs a suite, or excludes one.
+    """
+    from agentrl.config import model_target, target_of
     from agentrl.training.run_folder import open_target
 
-    known, settings = target_of(target), overrides or []
-    how: dict[str, Any] = {"episodes": episodes, "policy": policy, "greedy": greedy}
-    how |= {"checkpoint": checkpoint, "overrides": settings}
-    suite = suite or open_target(known, settings)[0].eval.suite
-    if suite is not None:
-        if demos:
-            raise ConfigError("--demos: a suite is played on held-out seeds; leave it out")
-        _play_suite(known, suite, how, target, as_json)
-        return
-    result = play(known, demos=demos, **how)
-    _print_json(result) if as_json else _print_table(result, target, policy, greedy, checkpoint)
+    several = max(len(command.targets), len(command.policies), len(command.checkpoints)) > 1
+    model = model_target(command.targets[0])
+    if not command.suites:
+        known = model or target_of(command.targets[0])
+        if open_target(known, command.overrides)[0].eval.suite is None:
+            if several or command.samples is not None or model is not None:
+                raise ConfigError(
+                    "--suite is missing: several policies, --samples and models without an "
+                    "environment need one (agentrl list suite)"
+                )
+            return False
+    if demos:
+        raise ConfigError("--demos: a suite is played on held-out seeds; leave it out")
+    return True
 
 
-def _play_suite(
-    target: "Config | str", suite: str, how: dict[str, Any], shown: str, as_json: bool
-) -> None:
-    from agentrl.training.evaluation.evaluate_suite import MEAN, evaluate_suite, summaries
+def _play_suites(command: "SuiteCommand", as_json: bool) -> None:
+    from agentrl.training.evaluation.evaluate_suite import evaluate_suites
 
-    results = evaluate_suite(target, suite, **how)
-    rows = summaries(results)
-    runs = {name: str(result.run) for name, result in results.items()}
+    def begun(folder: Path) -> None:
+        typer.echo(f"results: {folder} (if interrupted: agentrl eval {folder} --resume)", err=True)
+
+    _report(*evaluate_suites(command, begun), as_json)
+
+
+def _report(folder: Path, results: "Sequence[TaskResult]", as_json: bool) -> None:
+    from agentrl.training.evaluation.suite_results import tree_of
+    from agentrl.viewer import export
+
+    page = folder / "report.html"
+    export.write_suite_report(results, page)
     if as_json:
-        typer.echo(json.dumps({"entries": rows, "runs": runs}))
+        typer.echo(json.dumps({"folder": str(folder), **tree_of(results)}))
         return
-    Console(emoji=False).print(_suite_table(rows, [*rows[MEAN]], f"{shown}: {suite}"))
-    for name, run in runs.items():
-        typer.echo(f"recorded: {run} ({name})")
-    suggest(("view", next(iter(runs.values()))))
+    _print_suites(results)
+    typer.echo(f"report: {page}")
+    suggest(("view", folder / results[0].run), ("compare", folder, "OTHER"))
 
 
-def _suite_table(
-    rows: "Mapping[str, Mapping[str, float]]", metrics: list[str], title: str
-) -> Table:
-    """One row per entry; components of the reward and durations are left to --json."""
-    columns = [*(name for name in metrics if "/" not in name), "episodes", "void"]
-    table = Table("", *map(escape, columns), title=Text(title))
-    for name, numbers in rows.items():
-        cells = (f"{numbers[column]:g}" if column in numbers else "" for column in columns)
-        table.add_row(escape(name), *cells)
-    return table
+def compare(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of evaluations of suites, or their results.json."),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Also write a page: FILE.html.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare models that were evaluated on the same suites.
+
+    Differences are to the first model, on the seeds that both have played.
+
+    Example: agentrl compare runs/suite-counting-1126-101500 runs/suite-counting-1126-143000
+    """
+    from agentrl.training.evaluation.suite_results import read_results, tree_of
+    from agentrl.viewer import export
+
+    found = read_results(results)
+    if out is not None:
+        export.write_suite_report(found, out)
+    if as_json:
+        typer.echo(json.dumps(tree_of(found)))
+        return
+    _print_suites(found)
+    if out is not None:
+        typer.echo(f"report: {out}")
+
+
+def _print_suites(results: "Sequence[TaskResult]") -> None:
+    from agentrl.training.evaluation.suite_table import suite_tables
+
+    console = Console(emoji=False, width=_WIDTH)  # a wrapped row reads better than narrow columns
+    for one in suite_tables(results):
+        typer.echo(printable(f"{one.suite}: {one.about}" if one.about else one.suite))
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for column in one.columns:
+            justify: Any = "left" if column in ("task", "model", "metric") else "right"
+            table.add_column(Text(printable(column)), justify=justify)
+        for row in one.rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(table)
+        for note in one.footnotes:
+            typer.echo(note)
 
 
 def _print_json(result: "Evaluation") -> None:

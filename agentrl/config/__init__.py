@@ -40,7 +40,7 @@ from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
 from agentrl.config.sft_settings import DataConfig, SFTConfig
-from agentrl.config.targets import target_of
+from agentrl.config.targets import model_target, target_of
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
@@ -90,6 +90,7 @@ __all__ = [
     "from_dict",
     "is_packaged",
     "load",
+    "model_target",
     "parse_history",
     "parse_loggers",
     "resolve",

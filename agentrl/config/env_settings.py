@@ -151,7 +151,8 @@ class EvalConfig:
     environment has them."""
     suite: str | None = None
     """What `agentrl eval` plays instead of the job's own environment: an evaluation suite, such as
-    `number_game_levels` (`agentrl list suite`), or your own class (`my_suite.py:MySuite`)."""
+    `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
+    (`my_suite.py:MySuite`)."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

@@ -1,13 +1,19 @@
-"""What commands accept besides a configuration file: a packaged one's name, or an environment."""
+"""What commands accept besides a configuration: an environment, or a model."""
 
+import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from agentrl.config.env_settings import EnvConfig
 from agentrl.config.loading import is_packaged
+from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.sections import Config
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_ENV_VERSION = re.compile(r"-v\d+")
 
 
 def target_of(name: str) -> Config | str:
@@ -28,4 +34,27 @@ def target_of(name: str) -> Config | str:
     return Config(
         env=EnvConfig(id=name),
         rollout=RolloutConfig(engine="hf", launcher="local"),
+    )
+
+
+def model_target(name: str) -> Config | None:
+    """The configuration that plays with a model, if that is a model's folder or an id of the hub.
+
+    Replies may have up to 1024 tokens. The engine is vLLM where it is installed, without Ray.
+
+    Returns:
+        None if the name is that of something else.
+    """
+    folder = Path(name)
+    is_model = (folder / "config.json").is_file() and not (folder / "config.yaml").is_file()
+    is_id = _HUB_ID.fullmatch(name) is not None and not _ENV_VERSION.search(name)
+    is_path = folder.exists() or folder.parent.exists() or folder.parent.name == "runs"
+    if not is_model and (is_path or not is_id):
+        return None
+    engine = "hf" if find_spec("vllm") is None else "vllm"
+    return Config(
+        model=ModelConfig(path=name),
+        rollout=RolloutConfig(
+            engine=engine, launcher="local", max_new_tokens=1024, max_context=8192
+        ),
     )

@@ -6,18 +6,18 @@ agentrl eval frozen_lake --suite suite.py:Lakes --policy random
 
 from collections.abc import Sequence
 
-from agentrl.training.evaluation.suite import EvaluationSuite, SuiteEntry
+from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
 
 
 class Lakes(EvaluationSuite):
     """Two maps, each without slipping and with it."""
 
-    def entries(self) -> Sequence[SuiteEntry]:
-        """Each entry is one row of the report."""
+    def tasks(self) -> Sequence[SuiteTask]:
+        """Each task is one row of the report."""
         return [
-            SuiteEntry(
+            SuiteTask(
                 name=f"{size}{' slippery' if slippery else ''}",
-                env_id="FrozenLake-v1",
+                env="FrozenLake-v1",
                 kwargs={"map_name": size, "is_slippery": slippery},
                 episodes=4,
                 max_turns=30,

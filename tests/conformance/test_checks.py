@@ -91,7 +91,7 @@ BROKEN = [
     ("capture", "picture)", "picture[..., ::-1].copy())", "picture", "red and blue swapped"),
     ("sampler", 'state.get("num_open", 1)', "1", "resumed", "restore() loses a part"),
     ("sampler", "+ others * weights", "", "no_starvation", "was not chosen in 240 steps"),
-    ("suite", 'f"{size}{', '"lake" or f"{', "entries", "two entries are named 'lake'"),
+    ("suite", 'f"{size}{', '"lake" or f"{', "tasks", "two tasks are named 'lake'"),
     ("suite", '"map_name"', '"map_nam"', "environments", "map_nam: FrozenLake-v1 takes no such"),
     (
         "dialect",
@@ -260,11 +260,21 @@ def test_a_reward_of_columns_is_checked_on_recorded_episodes(capsys, tmp_path, m
     assert code == 0, said
 
 
+def test_a_suite_in_yaml_is_checked_like_a_class(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "tasks: [{name: lake, env: FrozenLake-v1, kwargs: {map_nam: 4x4}}]"
+    Path("mine.yaml").write_text(text.replace("map_nam", "map_name"))
+    assert agentrl(capsys, "check", "suite", "mine.yaml")[0] == 0
+    Path("mine.yaml").write_text(text)
+    code, said = agentrl(capsys, "check", "suite", "mine.yaml")
+    assert (code, "map_nam: FrozenLake-v1 takes no such argument" in said) == (1, True)
+
+
 def test_a_suite_is_played_by_the_command_that_comes_next(capsys, monkeypatch) -> None:
     monkeypatch.chdir(EXTEND)
     code, said = agentrl(capsys, "check", "suite", "suite.py:Lakes")
     assert code == 0
-    assert said.splitlines()[-1].endswith("Next: agentrl eval CONFIG.yaml --suite suite.py:Lakes")
+    assert said.splitlines()[-1].endswith("Next: agentrl eval MODEL --suite suite.py:Lakes")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from rich.console import Console
 
 from agentrl import event_loop
 from agentrl.config import Config, parse_loggers
+from agentrl.data.reward_inputs import ROW
+from agentrl.data.row_columns import cell
 from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
@@ -59,7 +61,7 @@ class Evaluation:
     """Number of episodes that failed and are in no mean."""
     seconds: float
     by_seed: dict[int, dict[str, float]]
-    """Metrics of each episode, by its seed."""
+    """Metrics by seed; means if a seed is played several times."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
     """For an environment that checks its screen reading against the truth: for each fact how often
     it `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
@@ -67,6 +69,10 @@ class Evaluation:
     """Folder with the recorded episodes, for `agentrl.replay.open`."""
     model: str | None = None
     """The model's name on the server, if a server's model played."""
+    samples: dict[int, list[dict[str, float]]] = field(default_factory=dict)
+    """Metrics of each valid episode, by its seed."""
+    categories: dict[int, str] = field(default_factory=dict)
+    """The category of each seed that has one."""
 
     def summary(self) -> dict[str, Any]:
         """The means and counts without the results per seed, as written to `summary.json`."""
@@ -75,7 +81,9 @@ class Evaluation:
 
     def record(self, name: str, step: int) -> dict[str, Any]:
         """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
-        left_out = {"run", "model"} if self.audit else {"run", "model", "audit"}
+        left_out = {"run", "model", "samples", "categories"}
+        if not self.audit:
+            left_out.add("audit")
         kept = {key: value for key, value in asdict(self).items() if key not in left_out}
         return {"name": name, "step": step, **kept}
 
@@ -100,7 +108,10 @@ def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
 
 def mean_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     """The mean of each metric over the valid episodes; empty if there are none."""
-    rows = [episode_metrics(e) for e in episodes if not e.episode.outcome.void]
+    return _means([episode_metrics(e) for e in episodes if not e.episode.outcome.void])
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     keys = dict.fromkeys(key for row in rows for key in row)
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
@@ -127,6 +138,8 @@ async def play_held_out(
     player: str | None = None,
     greedy: bool = False,
     mixture: Mapping[str, float] = MappingProxyType({"": 1.0}),
+    samples: int = 1,
+    category: str | None = None,
     check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
 ) -> Evaluation:
     """Play episodes on held-out seeds; a player's random draws are the same each time.
@@ -141,6 +154,8 @@ async def play_held_out(
         greedy: the model always takes its most probable token.
         mixture: the weight of each environment (`Config.mixture_weights`), all of which are played
             on the same seeds.
+        samples: how often each seed is played.
+        category: of seeds; a column of the data set, or a key of the environment's first info.
         check: called with the episodes; raises if they are unusable.
 
     Raises:
@@ -150,25 +165,31 @@ async def play_held_out(
     label = name.replace(" ", "-")
     seeds = [*chosen] * len(mixture)
     envs = [name for name in mixture for _ in chosen]
-    requests = requests_of_step(split, step, seeds, 1, label, envs=envs)
+    requests = requests_of_step(split, step, seeds, samples, label, envs=envs)
     played = await rollouts.collect(requests, player, greedy)
     check(played)
-    found = _evaluation(played[: len(chosen)])
+    size = len(chosen) * samples
+    found = _evaluation(played[:size], category)
     if len(mixture) > 1:
-        starts = range(0, len(played), len(chosen))
-        each = [_evaluation(played[start : start + len(chosen)]) for start in starts]
+        starts = range(0, len(played), size)
+        each = [_evaluation(played[start : start + size], category) for start in starts]
         found = _combined(dict(zip(mixture, each, strict=True)), mixture)
     return replace(found, seconds=time.perf_counter() - started, audit=sum_audits(played).summary())
 
 
-def _evaluation(played: Sequence[ScoredEpisode]) -> Evaluation:
+def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evaluation:
     valid = [e for e in played if not e.episode.outcome.void]
+    by_seed: dict[int, list[dict[str, float]]] = {}
+    for scored in valid:
+        by_seed.setdefault(scored.episode.seed, []).append(episode_metrics(scored))
     return Evaluation(
         metrics=mean_metrics(played),
         episodes=len(valid),
         void=len(played) - len(valid),
         seconds=0.0,
-        by_seed={e.episode.seed: episode_metrics(e) for e in valid},
+        by_seed={seed: _means(rows) for seed, rows in by_seed.items()},
+        samples=by_seed,
+        categories={} if category is None else _categories(valid, category),
     )
 
 
@@ -202,6 +223,25 @@ def _weighted(
     return means | {
         f"env/{n}/{key}": value for n, own in metrics.items() for key, value in own.items()
     }
+
+
+def _categories(valid: Sequence[ScoredEpisode], key: str) -> dict[int, str]:
+    by_seed = {e.episode.seed: category_of(e.episode.reset_info, key) for e in valid}
+    return {seed: value for seed, value in by_seed.items() if value is not None}
+
+
+def category_of(info: Mapping[str, Any], key: str) -> str | None:
+    """The category of an episode: a cell of its data set's row, or else a value of its first info.
+
+    Args:
+        info: of the first observation.
+        key: a column of the data set, or a key of the info; `a.b` is the key b of the objects in a.
+    """
+    row = info.get(ROW)
+    for place in (row if isinstance(row, Mapping) else {}, info):
+        if (value := cell(place, key)) is not None:
+            return str(value)
+    return None
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -324,6 +364,10 @@ class EvaluationJob:
     evaluated: _EvaluatedPolicy
     split: Split
     greedy: bool
+    samples: int = 1
+    """How often each seed is played."""
+    category: str | None = None
+    """See `play_held_out`."""
 
     def warn_if_untrained(self) -> None:
         """Warn if the start model of a configuration plays."""
@@ -366,23 +410,28 @@ def check_evaluation(
     )
 
 
-def play_evaluations(jobs: Sequence[tuple[EvaluationJob, Mapping[str, Any]]]) -> list[Evaluation]:
+def play_evaluations(
+    jobs: Sequence[tuple[EvaluationJob, Mapping[str, Any]]],
+    ended: Callable[[int, Evaluation], None] = lambda number, found: None,
+) -> list[Evaluation]:
     """Play and record evaluations of one policy, one after the other; its model is loaded once.
 
     Args:
         jobs: each with what is added to its summary. They differ in their environments, rewards,
             evaluation settings and folders.
+        ended: called after each with its index and result.
 
     Raises:
         ConfigError: a folder exists already, or cannot be created.
         WorldError: see `evaluate`.
         SystemExit: with status 143, after SIGTERM.
     """
-    return event_loop.run(_play_all(jobs))
+    return event_loop.run(_play_all(jobs, ended))
 
 
 async def _play_all(
     jobs: Sequence[tuple[EvaluationJob, Mapping[str, Any]]],
+    ended: Callable[[int, Evaluation], None],
 ) -> list[Evaluation]:
     evaluated = jobs[0][0].evaluated
     with acknowledge_stop_signals(), TemporaryDirectory(prefix="agentrl-") as scratch:
@@ -392,10 +441,14 @@ async def _play_all(
             checkpoint=evaluated.checkpoint,
             version=evaluated.step,
         )
+        found = []
         try:
-            return [await _play_and_record(rollouts, job, header) for job, header in jobs]
+            for number, (job, header) in enumerate(jobs):
+                found.append(await _play_and_record(rollouts, job, header))
+                ended(number, found[-1])
         finally:
             await rollouts.close()
+    return found
 
 
 async def _play_and_record(
@@ -416,7 +469,7 @@ async def _play_and_record(
     with lock_folder(folder.path):
         folder.write_summary(summary)  # the viewer shows it while episodes are played
         try:
-            found = await _evaluate(rollouts, job, folder.path, header.get("entry"))
+            found = await _evaluate(rollouts, job, folder.path, header.get("task"))
         except BaseException:
             folder.remove_if_empty()
             raise
@@ -426,7 +479,7 @@ async def _play_and_record(
 
 
 async def _evaluate(
-    rollouts: SharedRollouts, job: EvaluationJob, folder: Path, entry: str | None
+    rollouts: SharedRollouts, job: EvaluationJob, folder: Path, task: str | None
 ) -> Evaluation:
     config, evaluated = job.config, job.evaluated
     count, name = config.eval.episodes, evaluated.name
@@ -441,11 +494,11 @@ async def _evaluate(
         try:
             opened = await rollouts.open(config, folder)
             if evaluated.player is None:
-                engine, count = config.rollout.engine, opened.num_engines
-                with show_engine_start(engine, count, display.progress):
+                engine = config.rollout.engine
+                with show_engine_start(engine, opened.num_engines, display.progress):
                     await opened.start_engine()
-            display.stage("evaluation" if entry is None else f"evaluation: {entry}")
-            total = len(chosen) * len(mixture)
+            display.stage("evaluation" if task is None else f"evaluation: {task}")
+            total = len(chosen) * job.samples * len(mixture)
             async with show_progress(opened, display.progress, total, name):
                 found = await play_held_out(
                     opened,
@@ -456,6 +509,8 @@ async def _evaluate(
                     player=evaluated.player,
                     greedy=job.greedy,
                     mixture=mixture,
+                    samples=job.samples,
+                    category=job.category,
                 )
         except BaseException:
             await rollouts.close()  # also of actors that have died

@@ -1,98 +1,169 @@
-"""Evaluation suites: named lists of environments that one policy plays, reported one by one."""
+"""Evaluation suites: named lists of tasks that models play, reported one by one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from agentrl.config import Config, EnvConfig
+from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
+from agentrl.rollout.make_env import check_env_kwargs
+
+_EPISODES = 20
+"""Episodes of a task that names no number, where there are endlessly many."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class SuiteEntry:
-    """One environment of a suite, and how much of it is played."""
+class SuiteTask:
+    """One environment or data set of a suite, how much of it is played, and what counts."""
 
     name: str
     """Of the row in the report, such as `two digits`."""
-    env_id: str | None = None
-    """As `env.id`; None for the job's own environment."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """As `env.kwargs`; for the job's own environment, in addition to its own."""
-    episodes: int = 20
+    env: str | None = None
+    """As `env.id`; None for levels of the job's own environment."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """As `env.kwargs`; without `env`, in addition to the job's."""
+    translator_kwargs: dict[str, Any] = field(default_factory=dict)
+    """As `env.translator_kwargs`, in addition to the job's if it plays the same environment."""
+    episodes: int | None = None
+    """Different episodes: held-out seeds, or questions of a data set. None for all questions of a
+    data set, and 20 seeds of any other environment."""
+    samples: int = 1
+    """How often each of them is played, for pass@k."""
     first_seed: int | None = None
     """The first of the consecutive held-out seeds; None for `eval.first_seed`."""
     max_turns: int | None = None
     """As `env.max_turns`; None for the job's."""
+    max_new_tokens: int | None = None
+    """As `rollout.max_new_tokens`; None for the job's."""
+    temperature: float | None = None
+    """As `rollout.temperature`; 0 always takes the most probable token. None for the job's."""
+    rewards: list[RewardConfig] | None = None
+    """As `rewards`; None for the job's without `env`, and with it for the environment's own."""
+    metric: str | None = None
+    """The metric that is compared, such as `reward` or `reward/accuracy` (a component). An episode
+    passes if it is at least 1. None for the first that there is of `success`, `won` and `accuracy`,
+    or else the reward."""
+    category: str | None = None
+    """Results are also reported by this column of the data set, or key of the environment's first
+    info; `a.b` is the key b of the objects in a."""
 
-    def applied_to(self, config: Config) -> Config:
-        """The job, with this entry as what it evaluates.
+    def check(self) -> None:
+        """Check the numbers.
 
-        An environment other than the job's keeps the job's history and is scored by its own
-        reward: the job's reward functions expect another game.
+        Raises:
+            ConfigError: one is out of range.
         """
-        env, rewards = config.env, config.rewards
-        if self.env_id is None or self.env_id == env.id:
-            held_out = {**env.kwargs, **config.eval.kwargs}
-            env = replace(env, kwargs={**held_out, **self.kwargs})
-        else:
-            env = EnvConfig(
-                id=self.env_id,
-                kwargs=dict(self.kwargs),
-                history=env.history,
-                max_turns=env.max_turns,
+        for name in ("episodes", "samples", "max_turns", "max_new_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{self.name!r} has {name}={value}; at least 1")
+        if self.temperature is not None and self.temperature < 0:
+            raise ConfigError(f"{self.name!r} has temperature={self.temperature}; at least 0")
+
+    def applied_to(self, config: Config, greedy: bool = False) -> Config:
+        """The job, with this task as what it evaluates; all models play the same.
+
+        The job's history is kept, and in the job's own environment the rest of its prompt.
+
+        Args:
+            config: the job.
+            greedy: the model takes its most probable token, whatever the temperature.
+
+        Raises:
+            ConfigError: the environment does not take its arguments, or samples would be equal.
+        """
+        if self.samples > 1 and (greedy or self.temperature == 0):
+            raise ConfigError(
+                f"samples={self.samples}: greedy replies are all equal; set samples=1, or a "
+                "temperature above 0"
             )
-            rewards = []
-        first_seed = config.eval.first_seed if self.first_seed is None else self.first_seed
+        rollout = config.rollout
+        env = self.env_of(config)
         return replace(
             config,
-            env=replace(env, max_turns=self.max_turns or env.max_turns),
-            rewards=rewards,
+            env=env,
+            rewards=self._rewards(config),
             mixture=[],
-            eval=replace(
-                config.eval, episodes=self.episodes, first_seed=first_seed, kwargs={}, suite=None
+            rollout=replace(
+                rollout,
+                temperature=self.temperature or rollout.temperature,
+                max_new_tokens=self.max_new_tokens or rollout.max_new_tokens,
             ),
+            eval=self.seeds_of(config.eval, _num_episodes(env, self.episodes)),
         )
+
+    def seeds_of(self, settings: EvalConfig, episodes: int) -> EvalConfig:
+        """The evaluation of a job, with the seeds of this task and nothing else of the job's."""
+        first = settings.first_seed if self.first_seed is None else self.first_seed
+        return replace(settings, episodes=episodes, first_seed=first, kwargs={}, suite=None)
+
+    def env_of(self, config: Config) -> EnvConfig:
+        """The environment of a job, with that of this task and its arguments."""
+        env, max_turns = config.env, self.max_turns or config.env.max_turns
+        if self.env is None:
+            inherited = {**env.kwargs, **config.eval.kwargs}
+        elif self.env == env.id:  # how the model is prompted is the job's, what it plays is not
+            inherited = {}
+        else:
+            return EnvConfig(
+                id=self.env, kwargs=self.kwargs, translator_kwargs=self.translator_kwargs,
+                history=env.history, max_turns=max_turns,
+            )  # fmt: skip
+        return replace(
+            env,
+            kwargs={**inherited, **self.kwargs},
+            translator_kwargs={**env.translator_kwargs, **self.translator_kwargs},
+            max_turns=max_turns,
+        )
+
+    def _rewards(self, config: Config) -> list[RewardConfig]:
+        if self.rewards is not None:
+            return list(self.rewards)
+        return config.rewards if self.env is None else []
+
+
+def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
+    """How many episodes are played: none of a data set's questions twice."""
+    most = check_env_kwargs(env)
+    if most is None:
+        return wanted or _EPISODES
+    return min(wanted or most, most)
 
 
 class EvaluationSuite(ABC):
-    """A list of environments that is evaluated as a whole, by `eval.suite` or `--suite`."""
+    """A list of tasks that is evaluated as a whole, by `eval.suite` or `--suite`."""
+
+    folder: ClassVar[str | None] = None
+    """Where files that its tasks name are also looked for."""
 
     @abstractmethod
-    def entries(self) -> Sequence[SuiteEntry]:
-        """The entries, each under a name of its own; the same at every call."""
+    def tasks(self) -> Sequence[SuiteTask]:
+        """The tasks, each under a name of its own; the same at every call."""
 
 
-def entries_of(name: str) -> list[SuiteEntry]:
-    """The entries of a suite.
+def tasks_of(name: str, suite: type[EvaluationSuite] | None = None) -> list[SuiteTask]:
+    """The tasks of a suite.
 
     Args:
         name: as `eval.suite`.
+        suite: the suite of that name, if it is at hand.
 
     Raises:
-        ConfigError: there is no such suite, it fails, or its entries are invalid.
+        ConfigError: there is no such suite, it fails, or its tasks are invalid.
     """
-    cls: type[EvaluationSuite] = SUITE.resolve(name)
-    with boundary(ConfigError, f"eval.suite={name}: its entries fail"):
-        entries = list(cls().entries())
-    check_entries(name, entries)
-    return entries
-
-
-def check_entries(name: str, entries: Sequence[SuiteEntry]) -> None:
-    """Check that a suite has entries, with different names and at least one episode each.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    if not entries:
-        raise ConfigError(f"eval.suite={name}: entries() is empty")
-    names = [entry.name for entry in entries]
+    cls: type[EvaluationSuite] = SUITE.resolve(name) if suite is None else suite
+    with boundary(ConfigError, f"eval.suite={name}: its tasks fail"):
+        tasks = list(cls().tasks())
+    if not tasks:
+        raise ConfigError(f"eval.suite={name}: it has no tasks")
+    names = [task.name for task in tasks]
     if twice := next((one for one in names if names.count(one) > 1), None):
-        raise ConfigError(f"eval.suite={name}: two entries are named {twice!r}")
-    for entry in entries:
-        if entry.episodes < 1:
-            raise ConfigError(
-                f"eval.suite={name}: {entry.name!r} has episodes={entry.episodes}; at least 1"
-            )
+        raise ConfigError(f"eval.suite={name}: two tasks are named {twice!r}")
+    for task in tasks:
+        try:
+            task.check()
+        except ConfigError as error:
+            raise ConfigError(f"eval.suite={name}: {error}") from None
+    return tasks

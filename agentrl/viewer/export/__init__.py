@@ -1,11 +1,15 @@
 """Write an episode, a group or a run as a single file to share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
 from agentrl.replay import RecordedEpisode, Run
+
+if TYPE_CHECKING:
+    from agentrl.training.evaluation.suite_results import TaskResult
 
 
 def write(run: Run, episode_id: str, path: Path) -> None:
@@ -56,6 +60,18 @@ def write_report(run: Run, path: Path) -> None:
 
     _check_html(path)
     _save(path, report(run))
+
+
+def write_suite_report(results: "Sequence[TaskResult]", path: Path) -> None:
+    """Write results of evaluation suites as an HTML page: charts with intervals, and tables.
+
+    Raises:
+        ConfigError: results of one task cannot be compared, or the file cannot be written.
+    """
+    from agentrl.viewer.export.suite_report import suite_report
+
+    _check_html(path)
+    _save(path, suite_report(results))
 
 
 def _check_html(path: Path) -> None:

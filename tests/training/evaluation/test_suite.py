@@ -1,50 +1,113 @@
-"""Evaluation suites: what is played, reported and refused."""
+"""Evaluation suites: what is played, recorded, reported, compared, continued and refused."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from agentrl import cli, replay
-from agentrl.config import Config, EnvConfig, RewardConfig, load
+from agentrl.config import load
 from agentrl.errors import ConfigError
-from agentrl.extension_points import SUITE
 from agentrl.policies.engines.hf_engine import HFEngine
-from agentrl.training.evaluation.evaluate_suite import evaluate_suite, summaries
-from agentrl.training.evaluation.suite import SuiteEntry, entries_of
+from agentrl.training.evaluation.evaluate_suite import SuiteCommand, evaluate_suites
+from agentrl.training.evaluation.suite_results import TaskResult, read_results
+from tests.data.rows import png
+from tests.training.evaluation.test_suite_files import hub
 
 LAKES = f"{Path(__file__).parents[3]}/examples/extend/suite.py:Lakes"
+ROWS = [
+    {"image": "a.png", "problem": "How many?", "solution": f"<answer> {n % 3} </answer>",
+     "kind": "odd" if n % 2 else "even"}
+    for n in range(12)
+]  # fmt: skip
 
 
-@pytest.fixture
-def own_suite(tmp_path, monkeypatch):
-    """Writes a suite with some entries; returns its name."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-
-    def write(name: str, entries: str) -> str:
-        Path(f"{name}.py").write_text(
-            "from agentrl.training.evaluation.suite import EvaluationSuite, SuiteEntry\n\n\n"
-            f"class Own(EvaluationSuite):\n    def entries(self):\n        return {entries}\n"
-        )
-        return f"{name}.py:Own"
-
-    return write
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the folders of suites are added
+    return tmp_path
 
 
-def test_each_entry_is_played_and_recorded_by_itself(tmp_path) -> None:
-    quiet = [f"run.dir={tmp_path}", "run.name=it", "logging=[]"]
-    results = evaluate_suite("frozen_lake", LAKES, policy="random", overrides=quiet)
-    assert list(results) == ["4x4", "4x4 slippery", "8x8", "8x8 slippery"]
-    assert {result.episodes for result in results.values()} == {4}
-    for name, result in results.items():
-        assert result.run == tmp_path / f"it-{name.replace(' ', '_')}"
-        saved = load(result.run / "config.yaml").env
-        assert saved.kwargs["is_slippery"] == ("slippery" in name)
-        written = json.loads((result.run / "summary.json").read_text())
-        assert (written["suite"], written["entry"]) == (LAKES, name)
-    rows = summaries(results)
-    mean = sum(result.metrics["turns"] for result in results.values()) / 4
-    assert rows["mean"]["turns"] == pytest.approx(mean, abs=1e-3)
+def played(suite: str, **settings) -> tuple[Path, dict[tuple[str, str], TaskResult]]:
+    settings = {"targets": ["frozen_lake"], "policies": ["random"], **settings}
+    settings["overrides"] = ["logging=[]", *settings.get("overrides", ())]
+    where, results = evaluate_suites(SuiteCommand(suites=[suite], **settings))
+    return where, {(one.task, one.model): one for one in results}
+
+
+def test_each_task_is_played_and_recorded_by_itself() -> None:
+    where, results = played(LAKES, samples=3, overrides=["run.name=it"])
+    assert where == Path("runs/it")
+    assert [task for task, _ in results] == ["4x4", "4x4 slippery", "8x8", "8x8 slippery"]
+    for (task, model), one in results.items():
+        assert (model, one.samples, one.void, len(one.values)) == ("random", 3, 0, 4)
+        saved = load(where / one.run / "config.yaml").env
+        assert saved.kwargs["is_slippery"] == ("slippery" in task)
+        summary = json.loads((where / one.run / "summary.json").read_text())
+        assert (summary["suite"], summary["task"]) == ("suite.py:Lakes", task)
+        recorded = replay.open(where / one.run).episodes()
+        returns = {seed: [] for seed in one.values}
+        for episode in recorded:
+            returns[episode.seed].append(episode.total)
+        assert {seed: sorted(v) for seed, v in one.values.items()} == {
+            seed: sorted(v) for seed, v in returns.items()
+        }
+    assert read_results([where])[0].score == results["4x4", "random"].score
+
+
+def test_rows_of_a_data_set_are_graded_by_category_and_pass_at_k() -> None:
+    Path("data").mkdir()
+    Path("data/a.png").write_bytes(png())
+    Path("data/rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    Path("data/mine.yaml").write_text(
+        "tasks: [{name: count, data: rows.jsonl, grade: numeric, samples: 4, category: kind}]"
+    )
+    where, results = played("data/mine.yaml", policies=["expert", "random"], targets=["QA-v0"])
+    expert, guess = results["count", "expert"], results["count", "random"]
+    assert (expert.metric, expert.score.mean, expert.score.count) == ("accuracy", 1.0, 12)
+    assert {k: one.mean for k, one in expert.pass_at.items()} == {1: 1.0, 2: 1.0, 4: 1.0}
+    assert set(expert.by_category) == {"even", "odd"}
+    rates = [guess.pass_at[k].mean for k in (1, 2, 4)]
+    assert rates == sorted(rates)
+    assert 0 < rates[0] < rates[2]
+    tree = json.loads((where / "results.json").read_text())
+    (gain,) = tree["differences"]
+    assert (gain["model"], gain["than"]) == ("random", "expert")
+    assert gain["estimate"]["mean"] == pytest.approx(rates[0] - 1, abs=1e-6)
+    assert tree["results"][1]["by_category"]["odd"]["seeds"] == 6
+
+
+@pytest.mark.parametrize(
+    ("suite", "data", "count", "answers"),
+    [
+        (
+            "superclevr", "MMInstruction/SuperClevr_Val", 8,
+            ["<answer> 3 </answer>", "<answer> 4 </answer>"],
+        ),
+        pytest.param(
+            "geoqa", "leonardPKU/GEOQA_R1V_Train_8K", 60,
+            [r"<answer> 145° </answer>", r"<answer> \frac{3}{2} </answer>"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_r1v_rows_of_the_hub_are_right_for_the_expert_and_mostly_wrong_for_guesses(
+    suite, data, count, answers
+) -> None:
+    rows = [{"image": {"bytes": png(), "path": None}, "problem": f"Question {n}", "solution": a}
+            for n in range(count) for a in answers]  # fmt: skip
+    hub(data, rows)
+    _, results = played(suite, policies=["expert", "random"], targets=["QA-v0"])
+    (expert, guess) = results.values()
+    assert (expert.score.mean, expert.void, guess.void) == (1.0, 0, 0)
+    assert 0 < guess.score.mean < 1
+    assert expert.pass_at[1].mean == 1.0
 
 
 class CountedEngine(HFEngine):
@@ -55,87 +118,163 @@ class CountedEngine(HFEngine):
         await super().start()
 
 
-def test_the_model_is_loaded_once_for_all_entries(own_suite, tmp_path) -> None:
-    lakes = "{'map_name': '4x4'}), SuiteEntry(name='b', episodes=2, kwargs={'map_name': '8x8'}"
-    name = own_suite("two_lakes", f"[SuiteEntry(name='a', episodes=2, kwargs={lakes})]")
-    engine = [f"rollout.engine={__name__}:CountedEngine", "rollout.launcher=local"]
-    quiet = [f"run.dir={tmp_path}/runs", "logging=[]", "rollout.max_new_tokens=1"]
-    small = ["env.max_turns=1", "model.tiny={layers: 1, hidden: 32, heads: 1, kv_heads: 1}"]
-    results = evaluate_suite("frozen_lake", name, overrides=[*engine, *quiet, *small])
-    assert CountedEngine.starts == 1
-    for entry, squares in (("a", "4x4"), ("b", "8x8")):
-        run = results[entry].run
-        assert run is not None
-        assert load(run / "config.yaml").env.kwargs["map_name"] == squares
-        assert len(replay.open(run).episodes()) == results[entry].episodes == 2
+def test_models_in_folders_are_loaded_once_each_and_sampled(tiny_vlm) -> None:
+    other = Path("other")
+    other.symlink_to(tiny_vlm)
+    small = [f"rollout.engine={__name__}:CountedEngine", "rollout.max_new_tokens=2"]
+    small += ["rollout.max_context=512"]
+    command = ["eval", str(tiny_vlm), "other", "--suite", "maths", "--episodes", "2", *small]
+    assert cli.run([*command, "--samples", "2", "logging=[]"]) == 0
+    assert CountedEngine.starts == 2
+    (where,) = Path("runs").iterdir()
+    results = read_results([where])
+    assert [(one.task, one.model) for one in results] == [
+        ("easy", str(tiny_vlm)), ("hard", str(tiny_vlm)), ("easy", "other"), ("hard", "other"),
+    ]  # fmt: skip
+    for one in results:
+        recorded = replay.open(one.run).episodes()
+        assert len(recorded) == one.episodes == 4
+        replies = [replay.open(one.run).episode(e.id).episode.turns[0].reply for e in recorded]
+        assert len(set(replies)) > 1  # samples of a question differ
 
 
-def test_the_command_prints_a_row_per_entry(tmp_path, capsys) -> None:
-    shown = [f"run.dir={tmp_path}", "logging=[console]", f"eval.suite={LAKES}"]
-    command = ["eval", "frozen_lake", *shown, "--policy", "random", "--episodes", "1"]
+def test_the_command_prints_and_compares(capsys) -> None:
+    quiet = ["logging=[console]", f"eval.suite={LAKES}", "run.name=one"]
+    command = ["eval", "frozen_lake", *quiet, "--policy", "random", "--episodes", "2"]
     assert cli.run(command) == 0
     said, progress = capsys.readouterr()
     assert "evaluation: 8x8 slippery" in progress
-    for row in ("4x4", "8x8", "mean", "recorded: "):
+    assert "agentrl eval runs/one --resume" in progress
+    for row in ("4x4", "8x8", "mean of the tasks", "report: runs/one/report.html"):
         assert row in said
-    assert cli.run([*command, "--json"]) == 0
+    assert cli.run([*command, "run.name=two", "seed=5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["entries"]["8x8"]["episodes"] == 1
-    assert set(found["runs"]) == {"4x4", "4x4 slippery", "8x8", "8x8 slippery"}
-    assert cli.run([*command, "--demos"]) == 2
+    assert found["folder"] == "runs/two"
+    assert {one["task"] for one in found["results"]} >= {"4x4", "8x8 slippery"}
+    assert cli.run(["compare", "runs/one", "runs/two/results.json", "--out", "both.html"]) == 0
+    said = capsys.readouterr().out
+    assert "minus random (one)" in said
+    assert "<svg" in Path("both.html").read_text()
+    assert cli.run(["compare", "runs/one", "runs"]) == 2
+    assert "name the folder of an evaluation" in capsys.readouterr().err
 
 
-def test_an_entry_of_the_job_s_own_environment_keeps_its_settings() -> None:
-    env = EnvConfig(id="NumberGame-v0", kwargs={"digits": 2, "cards": 4}, max_turns=24)
-    config = Config(env=env, rewards=[RewardConfig(function="env_reward")])
-    config.eval.kwargs = {"cards": 3}
-    own = SuiteEntry(name="x", kwargs={"moved": True}, episodes=5).applied_to(config)
-    assert own.env.kwargs == {"digits": 2, "cards": 3, "moved": True}
-    assert own.env.max_turns == 24
-    assert own.eval.kwargs == {}
-    assert (own.eval.episodes, own.eval.first_seed) == (5, config.eval.first_seed)
-    assert own.rewards == config.rewards
-    other = SuiteEntry(name="x", env_id="Snake-v0", max_turns=9, first_seed=3).applied_to(config)
-    assert (other.env.id, other.env.kwargs, other.env.max_turns) == ("Snake-v0", {}, 9)
-    assert (other.rewards, other.eval.first_seed) == ([], 3)
+def test_results_of_different_settings_are_not_compared(capsys) -> None:
+    for name, size in (("one", "4x4"), ("two", "8x8")):
+        Path("mine.yaml").write_text(
+            f"tasks: [{{name: a, env: FrozenLake-v1, kwargs: {{map_name: {size}}}, episodes: 2}}]"
+        )
+        played("mine.yaml", overrides=[f"run.name={name}"])
+    assert cli.run(["compare", "runs/one", "runs/two"]) == 2
+    said = capsys.readouterr().err
+    assert "did not play the same" in said
+    assert "random (one)" in said
 
 
-@pytest.mark.parametrize("name", SUITE.names())
-def test_built_in_suites_have_entries(name: str) -> None:
-    assert len(entries_of(name)) > 3
+SLOW_GAME = """
+import time
+import gymnasium
+
+
+class Slow(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Text(20)
+
+    def __init__(self, seconds=0.0):
+        self.seconds = seconds
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "now", {}
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        return "now", float(action), True, False, {}
+"""
+
+
+def test_a_killed_evaluation_continues_after_the_last_finished_task(capsys) -> None:
+    Path("slow.py").write_text(SLOW_GAME)
+    tasks = [{"name": n, "env": "slow.py:Slow", "episodes": 3} for n in ("first", "second")]
+    tasks[1]["kwargs"] = {"seconds": 60}
+    Path("mine.yaml").write_text(json.dumps({"tasks": tasks}))
+    command = ["eval", "slow.py:Slow", "--suite", "mine.yaml", "--policy", "random", "run.name=it"]
+    with subprocess.Popen([sys.executable, "-m", "agentrl", *command]) as process:
+        done = Path("runs/it/01-first/result.json")
+        deadline = time.monotonic() + 60
+        while not done.exists() or not list(Path("runs/it").glob("02-*/config.yaml")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+    before = done.read_bytes()
+    # What is played was decided when it began; the file may have changed since.
+    saved = json.loads(Path("runs/it/suite.json").read_text())
+    saved["suites"][0]["tasks"][1]["kwargs"] = {"seconds": 0.01}
+    Path("runs/it/suite.json").write_text(json.dumps(saved))
+    Path("mine.yaml").unlink()
+    assert cli.run(["eval", "runs/it", "--resume", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["task"], one["episodes"]) for one in found["results"]] == [
+        ("first", 3), ("second", 3),
+    ]  # fmt: skip
+    assert done.read_bytes() == before
+    assert cli.run(["eval", "runs/it", "--resume", "--greedy"]) == 2
+    assert cli.run(["eval", "runs", "--resume"]) == 2
+
+
+def test_a_model_that_has_changed_is_not_mixed_with_what_it_was(tiny_vlm, capsys) -> None:
+    import shutil
+
+    shutil.copytree(tiny_vlm, "model")
+    command = ["eval", "model", "--suite", "maths", "--episodes", "1", "--samples", "1"]
+    command += ["rollout.engine=hf", "rollout.max_new_tokens=1", "run.name=it", "logging=[]"]
+    assert cli.run(command) == 0
+    Path("model/model.safetensors").touch()
+    assert cli.run(["eval", "runs/it", "--resume"]) == 2
+    assert "model has changed since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("entries", "reason"),
+    ("tasks", "reason"),
     [
-        ("[]", "entries() is empty"),
-        ("[SuiteEntry(name='a'), SuiteEntry(name='a')]", "two entries are named 'a'"),
-        ("[SuiteEntry(name='a', episodes=0)]", "'a' has episodes=0; at least 1"),
-        ("[SuiteEntry(nam='a')]", "its entries fail: TypeError"),
+        ("[{name: a}, {name: b, env: Lake-v1}]", "task 'b': env.id: no environment 'Lake-v1'"),
         (
-            "[SuiteEntry(name='a'), SuiteEntry(name='b', env_id='Lake-v1')]",
-            "entry 'b': env.id: no environment 'Lake-v1'",
+            "[{name: a}, {name: b, kwargs: {depth: 3}}]",
+            "task 'b': env.kwargs.depth: FrozenLake-v1 takes no such argument",
         ),
         (
-            "[SuiteEntry(name='a'), SuiteEntry(name='b', kwargs={'depth': 3})]",
-            "entry 'b': env.kwargs.depth: FrozenLake-v1 takes no such argument",
+            "[{name: a, data: rows.jsonl, category: kin}]",
+            "category=kin: no row has it (did you mean 'kind'?)",
         ),
+        ("[{name: a, rewards: [lost.py:f]}]", "lost.py: no such file"),
     ],
 )
-def test_a_mistake_is_found_before_anything_is_played(
-    own_suite, tmp_path, entries: str, reason: str
-) -> None:
-    name = own_suite(f"suite_{abs(hash(reason))}", entries)
-    quiet = [f"run.dir={tmp_path}/runs", "logging=[]"]
+def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -> None:
+    Path("mine.yaml").write_text(f"tasks: {tasks}")
+    Path("rows.jsonl").write_text('{"question": "1?", "answer": "1", "kind": "a"}\n')
     with pytest.raises(ConfigError) as raised:
-        evaluate_suite("frozen_lake", name, policy="random", overrides=quiet)
+        played("mine.yaml")
     assert reason in str(raised.value)
-    assert f"eval.suite={name}" in str(raised.value)
-    assert not (tmp_path / "runs").exists()
+    assert not Path("runs").exists()
 
 
-def test_an_unknown_suite_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'minigames'"):
-        load("frozen_lake", ["eval.suite=minigame"])
-    with pytest.raises(ConfigError, match=r"eval\.suite is not set"):
-        evaluate_suite("frozen_lake", policy="random")
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["frozen_lake", "taxi"], "--suite is missing"),
+        (["frozen_lake", "--samples", "2"], "--suite is missing"),
+        (["Qwen/Qwen2.5-VL-3B-Instruct"], "--suite is missing"),
+        (["frozen_lake", "--suite", LAKES, "--demos"], "--demos: a suite is played"),
+        (["frozen_lake", "frozen_lake", "--suite", LAKES], "frozen_lake is named twice"),
+        (["frozen_lake", "--suite", LAKES, "--episodes", "0"], "episodes=0: must be at least 1"),
+        (["frozen_lake", "taxi", "--suite", "own.yaml", "--policy", "random"], "not play the same"),
+        (["Qwen/Qwen2.5-VL-3B-Instruct", "--suite", "own.yaml"], "is only a model; add env.id"),
+        (["frozen_lake", "--suite", "minigame"], "did you mean 'minigames'"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(capsys, arguments, reason: str) -> None:
+    Path("own.yaml").write_text("tasks: [{name: a}]")
+    assert cli.run(["eval", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+    assert not Path("runs").exists()

@@ -85,6 +85,7 @@ function heading(run) {
     h("h1", {}, h("bdi", {}, run.name)),
     h("dl", { class: "facts" },
       evaluation(run) ? fact("evaluation", player(evaluation(run))) : null,
+      evaluation(run)?.suite ? fact("suite", `${run.summary.suite}: ${run.summary.task ?? ""}`) : null,
       run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0)) : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
       fact("environment", run.env_id ?? "–"),

@@ -1,0 +1,101 @@
+"""Estimates from few episodes: pass@k, and 95% confidence intervals of means and differences."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from agentrl.devices.vision import wilson_interval
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Estimate:
+    """A mean with its 95% confidence interval."""
+
+    mean: float
+    count: int
+    """Independent values: seeds or questions."""
+    low: float | None = None
+    """None, like `high`, if the values say nothing about their spread."""
+    high: float | None = None
+    method: str | None = None
+    """`wilson`, `t`, or None without an interval."""
+
+
+def pass_at_k(num_samples: int, num_passed: int, k: int) -> float:
+    """Unbiased estimate that at least one of k samples passes (arXiv:2107.03374, section 2.1).
+
+    Args:
+        num_samples: n >= k samples that were drawn.
+        num_passed: c of them passed.
+        k: at least 1.
+
+    Returns:
+        1 - C(n - c, k) / C(n, k).
+    """
+    if not 0 <= num_passed <= num_samples or not 1 <= k <= num_samples:
+        raise ValueError(f"pass@{k} of {num_passed} passed of {num_samples} samples")
+    return 1.0 - math.comb(num_samples - num_passed, k) / math.comb(num_samples, k)
+
+
+def ks_of(num_samples: int) -> list[int]:
+    """The k for which pass@k is reported: powers of two below n, and n."""
+    return [1 << power for power in range((num_samples - 1).bit_length())] + [num_samples]
+
+
+def estimate(values: Sequence[float], *, are_shares: bool = False) -> Estimate:
+    """The mean of independent values, such as one per seed.
+
+    The interval is Wilson's score interval if all values are 0 or 1, and Student's t interval
+    otherwise. A single value has none, nor have equal values other than 0 and 1.
+
+    Args:
+        values: at least one.
+        are_shares: they lie in [0, 1], and so does the interval.
+    """
+    if all(value in (0.0, 1.0) for value in values):
+        low, high = wilson_interval(int(sum(values)), len(values))
+        mean = sum(values) / len(values)
+        return Estimate(mean=mean, count=len(values), low=low, high=high, method="wilson")
+    found = student_estimate(values)
+    if not are_shares or found.low is None or found.high is None:
+        return found
+    return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+
+
+def student_estimate(values: Sequence[float]) -> Estimate:
+    """The mean of independent values with Student's t interval, also for paired differences."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    spread = math.fsum((value - mean) ** 2 for value in values)
+    if count < 2 or spread <= 1e-18 * max(1.0, mean * mean) * count:
+        return Estimate(mean=mean, count=count)
+    reach = t_quantile(count - 1) * math.sqrt(spread / (count - 1) / count)
+    return Estimate(mean=mean, count=count, low=mean - reach, high=mean + reach, method="t")
+
+
+@lru_cache
+def t_quantile(freedom: int, coverage: float = 0.95) -> float:
+    """The t such that Student's distribution is within [-t, t] with the given probability."""
+    low, high = 0.0, 1.0
+    while _t_coverage(high, freedom) < coverage:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_coverage(middle, freedom) < coverage else (low, middle)
+    return high
+
+
+def _t_coverage(t: float, freedom: int) -> float:
+    """P(|T| <= t) for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    cos2 = math.cos(angle) ** 2
+    is_odd = freedom % 2
+    term = math.cos(angle) if is_odd else 1.0
+    total = 0.0
+    for number in range(1 + is_odd, freedom, 2):
+        total += term
+        term *= cos2 * number / (number + 1)
+    if is_odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total

@@ -1,0 +1,144 @@
+"""Evaluation suites in YAML files: those that come with agentrl, and users' own."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+import agentrl
+from agentrl.config import EnvConfig, RewardConfig, unreadable
+from agentrl.config.value_types import find_mistyped
+from agentrl.errors import ConfigError
+from agentrl.registry import load
+from agentrl.rollout.make_env import env_registration, environment_class, named_parameters
+from agentrl.text import did_you_mean
+from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
+
+_PACKAGED = Path(agentrl.__file__).parent / "configs" / "suites"
+_QUESTIONS = "QA-v0"
+"""The environment of a task that names `data`."""
+_TASK_KEYS = tuple(one.name for one in fields(SuiteTask))
+_NUMBERS = {
+    "episodes": int, "samples": int, "first_seed": int, "max_turns": int, "max_new_tokens": int,
+    "temperature": float,
+}  # fmt: skip
+
+
+class FileSuite(EvaluationSuite):
+    """A suite as a YAML file describes it; `read_suite` derives a class for each file."""
+
+    found: ClassVar[tuple[SuiteTask, ...]] = ()
+
+    def tasks(self) -> tuple[SuiteTask, ...]:
+        """As in the file."""
+        return self.found
+
+
+def packaged_suites() -> dict[str, str]:
+    """The file of each suite that comes with agentrl, by its name."""
+    return {path.stem: str(path) for path in sorted(_PACKAGED.glob("*.yaml"))}
+
+
+def read_suite(path: Path) -> type[EvaluationSuite]:
+    """The suite of a YAML file: `about`, what it is; `tasks`; and their `defaults`.
+
+    A task has the fields of `SuiteTask`. With `data` it asks the questions of a data set: further
+    keys are arguments of `QA-v0` or of its translator.
+
+    Raises:
+        ConfigError: it is not such a file; the nearest key is named.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from error
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"{path}: must have a list of tasks (`tasks: [{{name: ...}}]`)")
+    _check_keys(path.name, tree, ("about", "defaults", "tasks"))
+    about, given = tree.get("about", ""), tree.get("tasks")
+    defaults = {} if tree.get("defaults") is None else tree["defaults"]
+    if not isinstance(about, str):
+        raise ConfigError(f"{path.name}: about: must be text, not {about!r}")
+    if not isinstance(given, list) or not given:
+        raise ConfigError(f"{path.name}: tasks: must be a list of mappings, not {given!r}")
+    for where, one in (("defaults", defaults), *((f"tasks[{i}]", t) for i, t in enumerate(given))):
+        if not isinstance(one, Mapping) or not all(isinstance(key, str) for key in one):
+            raise ConfigError(f"{path.name}: {where}: must be a mapping, not {one!r}")
+    tasks = [_task(f"{path.name}: tasks[{i}]", {**defaults, **t}) for i, t in enumerate(given)]
+    is_packaged = path.parent == _PACKAGED.resolve()
+    folder = None if is_packaged else str(path.parent.absolute())
+    if folder is not None and folder not in sys.path:  # data and rewards may be beside it
+        sys.path.append(folder)
+    members = {"__doc__": about.strip(), "__module__": __name__}
+    return type(path.stem, (FileSuite,), {**members, "found": tuple(tasks), "folder": folder})
+
+
+def _task(where: str, given: Mapping[str, Any]) -> SuiteTask:
+    if isinstance(given.get("name"), str):
+        where += f" ({given['name']!r})"
+    settings = _with_data(where, given) if "data" in given else dict(given)
+    _check_keys(where, settings, (*_TASK_KEYS, "data"))
+    if settings.get("name") is None:
+        raise ConfigError(f"{where}: it has no name")
+    settings["rewards"] = _rewards(where, settings.get("rewards"))
+    plain = {**settings, "rewards": None}
+    if (mistyped := find_mistyped(plain, SuiteTask)) is not None:
+        raise ConfigError(f"{where}: {': '.join(mistyped)}")
+    for name, convert in _NUMBERS.items():  # text may spell a number, as in other configurations
+        if settings.get(name) is not None:
+            settings[name] = convert(settings[name])
+    return SuiteTask(**{**settings, "name": str(settings["name"])})
+
+
+def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A task about a data set, as one of the environment that asks questions."""
+    if "env" in given:
+        raise ConfigError(f"{where}: env and data exclude each other: data means {_QUESTIONS}")
+    spec = env_registration(EnvConfig(id=_QUESTIONS))
+    asks = named_parameters(environment_class(spec))
+    translates = named_parameters(load(str(spec.translator)))
+    _check_keys(where, given, (*_TASK_KEYS, *asks, *translates))
+    own = {key: value for key, value in given.items() if key in _TASK_KEYS}
+    kwargs = {key: value for key, value in given.items() if key in asks and key not in own}
+    others = given.keys() - own.keys() - kwargs.keys()
+    return {
+        "max_turns": 1,
+        **own,
+        "env": _QUESTIONS,
+        "kwargs": {**kwargs, **(own.get("kwargs") or {})},
+        "translator_kwargs": {
+            **{key: given[key] for key in sorted(others)},
+            **(own.get("translator_kwargs") or {}),
+        },
+    }
+
+
+def _rewards(where: str, given: Any) -> list[RewardConfig] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise ConfigError(f"{where}: rewards: must be a list, not {given!r}")
+    found = []
+    for number, one in enumerate(given):
+        own = f"{where}: rewards[{number}]"
+        settings = {"function": one} if isinstance(one, str) else one
+        if not isinstance(settings, Mapping) or "function" not in settings:
+            raise ConfigError(f"{own}: must be a function's name or {{function: ...}}, not {one!r}")
+        _check_keys(own, settings, [field.name for field in fields(RewardConfig)])
+        if (mistyped := find_mistyped(settings, RewardConfig)) is not None:
+            raise ConfigError(f"{own}.{': '.join(mistyped)}")
+        found.append(RewardConfig(**settings))
+    return found
+
+
+def _check_keys(where: str, given: Mapping[Any, Any], known: Iterable[str]) -> None:
+    known = list(dict.fromkeys(known))
+    for key in given:
+        if key not in known:
+            raise ConfigError(
+                f"{where}: unknown key {key!r}{did_you_mean(str(key), known)}; there are "
+                f"{', '.join(known)}"
+            )

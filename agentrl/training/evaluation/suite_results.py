@@ -1,0 +1,284 @@
+"""Results of suites: estimates for each task, differences between models, and their files."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.files import write_durably
+from agentrl.training.evaluation.evaluate import Evaluation
+from agentrl.training.evaluation.intervals import (
+    Estimate,
+    estimate,
+    ks_of,
+    pass_at_k,
+    student_estimate,
+)
+from agentrl.training.evaluation.suite import SuiteTask
+
+RESULTS, RESULT = "results.json", "result.json"
+"""File of a whole evaluation, in its folder; and of one task, in the folder of its episodes."""
+_SHARES = ("success", "won", "accuracy")
+"""Metrics that say how much of an episode was a success; the first one present is compared."""
+_DIGITS = 6
+
+
+@dataclass(kw_only=True, frozen=True)
+class TaskResult:
+    """What one model reached in one task."""
+
+    model: str
+    """As named on the command line, such as `runs/NAME@best`."""
+    suite: str
+    task: str
+    metric: str
+    passes: bool
+    """Whether the metric says if an episode passes: it does if it is at least 1."""
+    settings: str
+    """What was played; equal for results that may be compared."""
+    samples: int
+    """How often each seed was played."""
+    void: int
+    """Episodes that failed and are in no estimate."""
+    seconds: float
+    run: str
+    """The folder of the recorded episodes, relative to that of the evaluation."""
+    metrics: Mapping[str, float]
+    """Means of all metrics over the valid episodes."""
+    values: Mapping[int, Sequence[float]]
+    """The metric of each valid episode, by its seed."""
+    category: str | None
+    """What the categories are: a column, or a key of the info."""
+    categories: Mapping[int, str]
+    """By seed."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of valid episodes."""
+        return sum(map(len, self.values.values()))
+
+    @cached_property
+    def by_seed(self) -> dict[int, float]:
+        """The mean of each seed's episodes; seeds are independent, their samples are not."""
+        return {seed: sum(values) / len(values) for seed, values in self.values.items()}
+
+    @cached_property
+    def score(self) -> Estimate:
+        """The mean over seeds."""
+        return estimate(list(self.by_seed.values()), are_shares=self.metric in _SHARES)
+
+    @cached_property
+    def pass_at(self) -> dict[int, Estimate]:
+        """pass@k by k, over the seeds with at least k valid samples; empty without `passes`."""
+        found = {}
+        for k in ks_of(self.samples) if self.passes else ():
+            enough = [values for values in self.values.values() if len(values) >= k]
+            rates = [pass_at_k(len(v), sum(one >= 1 for one in v), k) for v in enough]
+            if rates:
+                found[k] = estimate(rates, are_shares=True)
+        return found
+
+    @cached_property
+    def by_category(self) -> dict[str, "TaskResult"]:
+        """The same result over the seeds of each category; `void` counts no category."""
+        found = {}
+        for category in sorted(set(self.categories.values()), key=_natural):
+            seeds = {s for s, c in self.categories.items() if c == category and s in self.values}
+            values = {seed: self.values[seed] for seed in sorted(seeds)}
+            found[category] = replace(self, values=values, categories={}, void=0, metrics={})
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The estimates, and all that `from_json` needs to compute them again."""
+        return {
+            **_estimates(self),
+            "by_category": {name: _estimates(one) for name, one in self.by_category.items()},
+            **asdict(self),
+        }
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "TaskResult":
+        """The inverse of `to_json`; the estimates are computed again.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: it is something else.
+        """
+        own = {field.name: tree[field.name] for field in fields(cls)}
+        own["values"] = {int(seed): list(map(float, v)) for seed, v in own["values"].items()}
+        own["categories"] = {int(seed): str(c) for seed, c in own["categories"].items()}
+        if not own["values"] or not all(own["values"].values()):
+            raise ValueError("no episode")
+        return cls(**own)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Difference:
+    """How much better a model was than the first one, on the seeds that both played."""
+
+    suite: str
+    task: str
+    model: str
+    than: str
+    estimate: Estimate
+
+
+def result_of(
+    task: SuiteTask, found: Evaluation, *, model: str, suite: str, settings: str, run: str
+) -> TaskResult:
+    """The result of a task.
+
+    Args:
+        task: what was played.
+        found: what came of it.
+        model: see `TaskResult`, as for the others.
+        suite: its name.
+        settings: what was played.
+        run: the folder of its episodes.
+
+    Raises:
+        ConfigError: an episode lacks the task's metric.
+    """
+    known = next((name for name in _SHARES if name in found.metrics), None)
+    metric = task.metric or known or "reward"
+    for row in (row for rows in found.samples.values() for row in rows):
+        if metric not in row:
+            raise ConfigError(
+                f"metric={metric}: an episode of {task.name!r} has no such metric. It has "
+                f"{', '.join(row)}"
+            )
+    return TaskResult(
+        model=model,
+        suite=suite,
+        task=task.name,
+        metric=metric,
+        passes=task.metric is not None or known is not None,
+        settings=settings,
+        samples=task.samples,
+        void=found.void,
+        seconds=round(found.seconds, 1),
+        run=run,
+        metrics={name: round(value, _DIGITS) for name, value in found.metrics.items()},
+        values={seed: [row[metric] for row in rows] for seed, rows in found.samples.items()},
+        category=task.category,
+        categories=found.categories,
+    )
+
+
+def differences(results: Sequence[TaskResult]) -> list[Difference]:
+    """Each model against the first, in each task that both have played; paired by seed.
+
+    Raises:
+        ConfigError: two results of a task do not come from the same settings.
+    """
+    found = []
+    first = {(r.suite, r.task): r for r in reversed(results)}
+    for one in results:
+        other = first[one.suite, one.task]
+        if one is other:
+            continue
+        if (one.settings, one.metric) != (other.settings, other.metric):
+            raise ConfigError(
+                f"{one.suite}, {one.task!r}: {other.model} and {one.model} did not play the same, "
+                f"so their results cannot be compared: {other.settings} ({other.metric}) and "
+                f"{one.settings} ({one.metric})"
+            )
+        shared = [one.by_seed[s] - mean for s, mean in other.by_seed.items() if s in one.by_seed]
+        if shared:
+            found.append(
+                Difference(
+                    suite=one.suite, task=one.task, model=one.model, than=other.model,
+                    estimate=student_estimate(shared),
+                )
+            )  # fmt: skip
+    return found
+
+
+def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
+    """By suite and model, the mean over its tasks, if there are several with one metric."""
+    by_model: dict[tuple[str, str], list[TaskResult]] = {}
+    for one in results:
+        by_model.setdefault((one.suite, one.model), []).append(one)
+    return {
+        key: sum(one.score.mean for one in tasks) / len(tasks)
+        for key, tasks in by_model.items()
+        if len(tasks) > 1 and len({one.metric for one in tasks}) == 1
+    }
+
+
+def write_results(folder: Path, results: Sequence[TaskResult]) -> None:
+    """Write `results.json`, atomically."""
+    write_durably(folder / RESULTS, json.dumps(tree_of(results), indent=1) + "\n")
+
+
+def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
+    """All results and their differences as plain values."""
+    return {
+        "results": [one.to_json() for one in results],
+        "differences": [_difference(one) for one in differences(results)],
+        "means": [
+            {"suite": suite, "model": model, "mean": round(mean, _DIGITS)}
+            for (suite, model), mean in means(results).items()
+        ],
+    }
+
+
+def read_results(paths: Sequence[Path]) -> list[TaskResult]:
+    """The results of several evaluations, of which each is a folder or its `results.json`.
+
+    Equal names of models in different files are followed by the names of their folders.
+
+    Raises:
+        ConfigError: there is no such file, or it is damaged.
+    """
+    files = [path / RESULTS if path.is_dir() else path for path in paths]
+    read = [_read(file) for file in files]
+    found: list[TaskResult] = []
+    for file, results in zip(files, read, strict=True):
+        others = {one.model for other in read if other is not results for one in other}
+        for one in results:
+            name = one.model
+            if name in others:
+                name = f"{name} ({file.parent.name})"
+            run = str(file.parent / one.run)
+            found.append(replace(one, model=name, run=run))
+    return found
+
+
+def _read(file: Path) -> list[TaskResult]:
+    try:
+        return [TaskResult.from_json(one) for one in json.loads(file.read_text())["results"]]
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{file}: no such file; name the folder of an evaluation of a suite, or its {RESULTS}"
+        ) from None
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{file}: cannot be read as results of suites: {error}") from error
+
+
+def _estimates(one: TaskResult) -> dict[str, Any]:
+    return {
+        "seeds": len(one.values),
+        "episodes": one.episodes,
+        "score": _rounded(one.score),
+        "pass_at": {str(k): _rounded(found) for k, found in one.pass_at.items()},
+    }
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {**asdict(one), "estimate": _rounded(one.estimate)}
+
+
+def _rounded(found: Estimate) -> dict[str, Any]:
+    tree = asdict(found)
+    return {key: round(v, _DIGITS) if isinstance(v, float) else v for key, v in tree.items()}
+
+
+def _natural(category: str) -> tuple[int, float, str]:
+    """Numbers by value, before text."""
+    try:
+        return 0, float(category), category
+    except ValueError:
+        return 1, 0.0, category

@@ -1,0 +1,133 @@
+"""The table of a suite's results, as text: for the terminal and for pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentrl.training.evaluation.intervals import Estimate
+from agentrl.training.evaluation.suite_results import TaskResult, differences, means
+
+MEAN = "mean of the tasks"
+PART = "  "
+"""Before the name of a category."""
+_MAX_CATEGORIES = 30
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class SuiteTable:
+    """Results of one suite: a row for each task and model, followed by those of its categories."""
+
+    suite: str
+    about: str
+    """The metric, if all tasks have the same."""
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    footnotes: Sequence[str]
+
+
+def suite_tables(results: Sequence[TaskResult]) -> list[SuiteTable]:
+    """A table for each suite, in the order of the results.
+
+    Raises:
+        ConfigError: two results of a task do not come from the same settings.
+    """
+    by_suite: dict[str, list[TaskResult]] = {}
+    for one in results:
+        by_suite.setdefault(one.suite, []).append(one)
+    return [_table(suite, tasks) for suite, tasks in by_suite.items()]
+
+
+def _table(suite: str, results: Sequence[TaskResult]) -> SuiteTable:
+    models = list(dict.fromkeys(one.model for one in results))
+    compared = {(one.task, one.model): one.estimate for one in differences(results)}
+    layout = _Layout(
+        first=models[0],
+        several=len(models) > 1,
+        metrics=len({one.metric for one in results}) > 1,
+        ks=sorted({k for one in results if one.samples > 1 for k in one.pass_at}),
+    )
+    rows = []
+    for task in dict.fromkeys(one.task for one in results):
+        for one in (one for one in results if one.task == task):
+            rows.append(layout.row(one, task, one.metric, compared.get((task, one.model))))
+            parts = list(one.by_category.items())[:_MAX_CATEGORIES]
+            kind = (one.category or "").rpartition(".")[2]
+            rows += [layout.row(part, f"{PART}{kind} {name}", "", None) for name, part in parts]
+    for (_, model), mean in means(results).items():
+        rows.append(layout.mean_row(model, mean))
+    return SuiteTable(
+        suite=suite,
+        about="" if layout.metrics else results[0].metric,
+        columns=layout.columns,
+        rows=rows,
+        footnotes=_footnotes(results, layout.ks),
+    )
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Layout:
+    """Which columns a table has."""
+
+    first: str
+    """The model that others are compared with."""
+    several: bool
+    metrics: bool
+    """Whether tasks have different metrics."""
+    ks: Sequence[int]
+
+    @property
+    def columns(self) -> list[str]:
+        named = [
+            "task",
+            *(["model"] if self.several else []),
+            *(["metric"] if self.metrics else []),
+        ]
+        against = [f"minus {self.first}"] if self.several else []
+        return [*named, "mean", *against, *(f"pass@{k}" for k in self.ks), "episodes", "void"]
+
+    def row(self, one: TaskResult, name: str, metric: str, gain: Estimate | None) -> list[str]:
+        named = [*[one.model] * self.several, *[metric] * self.metrics]
+        against = [with_interval(gain, signed=True)] if self.several else []
+        rates = ["" if k not in one.pass_at else number(one.pass_at[k].mean) for k in self.ks]
+        seeds = len(one.values)
+        is_even = all(len(values) == one.samples for values in one.values.values())
+        played = f"{seeds} x {one.samples}" if is_even and one.samples > 1 else str(one.episodes)
+        void = "" if name.startswith(PART) else str(one.void)
+        return [name, *named, with_interval(one.score), *against, *rates, played, void]
+
+    def mean_row(self, model: str, mean: float) -> list[str]:
+        named = [*[model] * self.several, *[""] * self.metrics]
+        cells = [MEAN, *named, number(mean)]
+        return [*cells, *([""] * (len(self.columns) - len(cells)))]
+
+
+def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
+    """How the intervals were computed, and what is left out."""
+    methods = {one.score.method for one in results}
+    compares = len({one.model for one in results}) > 1
+    notes = []
+    if "wilson" in methods:
+        notes.append("Intervals of shares of seeds: 95%, Wilson's score interval.")
+    if "t" in methods:
+        notes.append("Intervals of means over seeds: 95%, Student's t.")
+    if compares:
+        notes.append("Differences: paired by seed, with 95% intervals by Student's t.")
+    if ks:
+        notes.append("pass@k: the unbiased estimate of arXiv:2107.03374, averaged over seeds.")
+    if hidden := [one.task for one in results if len(one.by_category) > _MAX_CATEGORIES]:
+        notes.append(f"{hidden[0]}: the other categories are in results.json.")
+    return notes
+
+
+def number(value: float) -> str:
+    """Two decimals, or one of large numbers."""
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def with_interval(found: Estimate | None, *, signed: bool = False) -> str:
+    """`0.20 (0.10 to 0.30)`; empty if there is none."""
+    if found is None:
+        return ""
+    sign = "+" if signed and found.mean > 0 else ""
+    if found.low is None or found.high is None:
+        return f"{sign}{number(found.mean)}"
+    return f"{sign}{number(found.mean)} ({number(found.low)} to {number(found.high)})"
