@@ -3,6 +3,9 @@
 Run jobs
     train            run a whole training job, or resume one
     sft              fine-tune a model on conversations
+    dpo              train a model on pairs of answers
+    train_reward_model
+                     train a reward model on pairs of answers
     evaluate         play episodes on held-out seeds: an `Evaluation`
     load_config      a `Config` from a YAML file or packaged name, with overrides
     Config           all settings of a job, by section
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
     from agentrl.replay import Run
     from agentrl.training.evaluation.evaluate import Evaluation, evaluate
+    from agentrl.training.finetuning.dpo import dpo
+    from agentrl.training.finetuning.reward_model_training import train_reward_model
     from agentrl.training.finetuning.sft import sft
     from agentrl.training.trainer.train import train
     from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
@@ -71,6 +76,7 @@ __all__ = [
     "Turn",
     "WorldError",
     "__version__",
+    "dpo",
     "evaluate",
     "load_config",
     "make",
@@ -80,6 +86,7 @@ __all__ = [
     "replay",
     "sft",
     "train",
+    "train_reward_model",
 ]
 
 # Before torch is loaded: its threads otherwise spin while they wait, and on a machine whose cores
@@ -93,6 +100,8 @@ _MODULES = {
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
     "agentrl.training.evaluation.evaluate": ("Evaluation", "evaluate"),
+    "agentrl.training.finetuning.dpo": ("dpo",),
+    "agentrl.training.finetuning.reward_model_training": ("train_reward_model",),
     "agentrl.training.finetuning.sft": ("sft",),
     "agentrl.training.trainer.train": ("train",),
     "agentrl.types": ("Episode", "Message", "Observation", "Outcome", "ScoredEpisode", "Turn"),

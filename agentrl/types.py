@@ -239,6 +239,14 @@ class TokenSequence:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class LabeledSequence(TokenSequence):
+    """A token sequence with a label of its last reply."""
+
+    label: float
+    """From 0 (bad) to 1 (good)."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class TokenScores:
     """What the models computed about a sequence's N sampled tokens; None if not required."""
 

@@ -17,6 +17,7 @@ from agentrl.cli import (
     evaluate,
     export,
     extensions,
+    finetuning,
     install_doctor,
     phone,
     plan,
@@ -24,7 +25,6 @@ from agentrl.cli import (
     prune,
     rescore,
     serve_reward,
-    sft,
     terminal,
     train,
     view,
@@ -34,7 +34,8 @@ from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
-    "Train": ("train", "sft", "plan", "eval", "compare", "merge", "algorithms"),
+    "Train": ("train", "plan", "eval", "compare", "merge", "algorithms"),
+    "Train on data": ("sft", "dpo", "train-reward-model"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse"),
@@ -86,7 +87,7 @@ class _CommandWithOverrides(typer.core.TyperCommand):
 
 def _setting(name: str) -> str | None:
     """The dotted key of a setting that is called `name`, with or without its section."""
-    from agentrl.config import Config, SFTConfig, WarmStartConfig
+    from agentrl.config import Config, DPOConfig, RewardModelConfig, SFTConfig, WarmStartConfig
 
     def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
         for key, value in tree.items():
@@ -94,7 +95,13 @@ def _setting(name: str) -> str | None:
             if isinstance(value, dict):
                 yield from keys(value, f"{prefix}{key}.")
 
-    known = list(keys(Config(warm_start=WarmStartConfig(), sft=SFTConfig()).to_dict()))
+    whole = Config(
+        warm_start=WarmStartConfig(),
+        sft=SFTConfig(),
+        dpo=DPOConfig(),
+        reward_model=RewardModelConfig(),
+    )
+    known = list(keys(whole.to_dict()))
     name = name.replace("-", "_")
     found = [key for key in known if f".{key}".endswith(f".{name}")]
     return min(
@@ -113,7 +120,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train", cls=_CommandWithOverrides)(train.train)
-app.command("sft", cls=_CommandWithOverrides)(sft.sft)
+app.command("sft", cls=_CommandWithOverrides)(finetuning.sft)
+app.command("dpo", cls=_CommandWithOverrides)(finetuning.dpo)
+app.command("train-reward-model", cls=_CommandWithOverrides)(finetuning.train_reward_model)
 app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("compare")(evaluate.compare)

@@ -22,6 +22,13 @@ from agentrl.config.env_settings import (
     WrapperConfig,
     parse_history,
 )
+from agentrl.config.finetuning_settings import (
+    DataConfig,
+    DPOConfig,
+    FinetuningConfig,
+    RewardModelConfig,
+    SFTConfig,
+)
 from agentrl.config.loading import (
     algorithm_config,
     arguments,
@@ -39,7 +46,6 @@ from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
-from agentrl.config.sft_settings import DataConfig, SFTConfig
 from agentrl.config.targets import model_target, target_of
 from agentrl.config.training_settings import (
     OptimConfig,
@@ -54,12 +60,14 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "CriticConfig",
+    "DPOConfig",
     "DataConfig",
     "DeadlinesConfig",
     "DevicesConfig",
     "EndpointConfig",
     "EnvConfig",
     "EvalConfig",
+    "FinetuningConfig",
     "History",
     "ImplicitRewardConfig",
     "ImportanceConfig",
@@ -73,6 +81,7 @@ __all__ = [
     "OverlongConfig",
     "RecordedFilterConfig",
     "RewardConfig",
+    "RewardModelConfig",
     "RolloutConfig",
     "RunConfig",
     "SFTConfig",

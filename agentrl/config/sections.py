@@ -18,6 +18,7 @@ from agentrl.config.bounds import (
 )
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
+from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
 from agentrl.config.logger_settings import parse_loggers
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
@@ -27,7 +28,6 @@ from agentrl.config.sampling_settings import (
     check_mixture,
     sampler_defaults,
 )
-from agentrl.config.sft_settings import SFTConfig
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ALGORITHM, LOGGER
@@ -110,6 +110,10 @@ class Config:
     warm_start: WarmStartConfig | None = None
     sft: SFTConfig | None = None
     """Used by `agentrl sft` only."""
+    dpo: DPOConfig | None = None
+    """Used by `agentrl dpo` only."""
+    reward_model: RewardModelConfig | None = None
+    """Used by `agentrl train-reward-model` only."""
     algorithm: AlgorithmConfig = field(default_factory=algorithm_defaults)
     optim: OptimConfig = field(default_factory=OptimConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -145,8 +149,9 @@ class Config:
         if self.warm_start is not None:
             self.warm_start.validate()
             self.optim.check_moments("warm_start.betas", self.warm_start.betas)
-        if self.sft is not None:
-            self.sft.validate()
+        for section in (self.sft, self.dpo, self.reward_model):
+            if section is not None:
+                section.validate()
         self.run.validate()
         for logger in parse_loggers(self.logging):
             LOGGER.check_name(logger.name)

@@ -29,27 +29,39 @@ class ConversationRow:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class LabeledRow(ConversationRow):
+    """A conversation with a label for each reply of the assistant."""
+
+    labels: tuple[float, ...]
+    """From 0 (bad) to 1 (good)."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class Preference:
     """Two answers to one prompt, of which the first is better."""
 
     prompt: tuple[ChatMessage, ...]
     """Empty if both conversations differ from the start."""
     chosen: tuple[ChatMessage, ...]
+    """May go on with what the user says to a reply, and so on."""
     rejected: tuple[ChatMessage, ...]
     images: tuple[Any, ...]
     """One for each `<image>` in the prompt, in order."""
+    chosen_images: tuple[Any, ...]
+    """Of messages after the prompt."""
+    rejected_images: tuple[Any, ...]
 
 
-T = TypeVar("T", ConversationRow, Preference)
+T_co = TypeVar("T_co", bound=ConversationRow | Preference, covariant=True)
 
 
-class ChatRows(Generic[T]):
+class ChatRows(Generic[T_co]):
     """The valid rows of a table, with decoded images; every row and image is checked first.
 
     Args:
         table: of rows.
         name: of the data, for messages; kept as `title`.
-        parse: `read_chat` or `read_preference`.
+        parse: `read_chat`, `read_labeled` or `read_preference`.
         image_root: the folder that must contain all image paths; None for the table's own.
         on_bad: `refuse` or `skip`.
 
@@ -61,15 +73,15 @@ class ChatRows(Generic[T]):
         self,
         table: Table,
         name: str,
-        parse: Callable[[Row], T],
+        parse: Callable[[Row], T_co],
         *,
         image_root: Path | None = None,
         on_bad: str = "refuse",
     ) -> None:
-        _check_columns(table, name, parse is read_preference)
+        _check_columns(table, name, parse)
         self.title = name
         self._table = table
-        self._parse: Callable[[Row], T] = parse
+        self._parse: Callable[[Row], T_co] = parse
         self._root = (image_root or table.root).absolute()
         bad: dict[str, str] = {}
         self._kept: list[int] = []
@@ -84,25 +96,33 @@ class ChatRows(Generic[T]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __getitem__(self, index: int) -> T:
+    def __getitem__(self, index: int) -> T_co:
         return self._read(self._kept[index])
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[T_co]:
         return map(self._read, self._kept)
 
     def name(self, index: int) -> str:
         """Where a user would look for a row, such as `line 3`."""
         return self._table.name(self._kept[index])
 
-    def _read(self, index: int) -> T:
+    def _read(self, index: int) -> T_co:
         row = self._parse(self._table.row(index))
-        images = tuple(load_image(image, self._root) for image in row.images)
-        return replace(row, images=images)
+        loaded: dict[str, Any] = {
+            name: tuple(load_image(image, self._root) for image in getattr(row, name))
+            for name in ("images", "chosen_images", "rejected_images")
+            if hasattr(row, name)
+        }
+        return replace(row, **loaded)
 
 
-def _check_columns(table: Table, name: str, compares: bool) -> None:
+def _check_columns(table: Table, name: str, parse: Callable[[Row], Any]) -> None:
     have = list(table.columns)
-    needed = [("chosen",), ("rejected",)] if compares else [_MESSAGES]
+    needed: list[tuple[str, ...]] = [_MESSAGES]
+    if parse is read_preference:
+        needed = [("chosen",), ("rejected",)]
+    elif parse is read_labeled:
+        needed = [_MESSAGES, ("labels",)]
     for names in needed:
         if not any(has_column(table, known) for known in names):
             near = (hint for known in names if (hint := did_you_mean(known, have)))
@@ -125,6 +145,21 @@ def read_chat(row: Row) -> ConversationRow:
     return ConversationRow(**_with_images(messages, _column_images(row)))
 
 
+def read_labeled(row: Row) -> LabeledRow:
+    """A conversation as `read_chat` takes it, with `labels`, one for each reply.
+
+    Raises:
+        BadRow: see `read_chat`; or labels are missing, or not from 0 to 1.
+    """
+    chat, labels = read_chat(row), row.get("labels")
+    replies = sum(message.role == "assistant" for message in chat.messages)
+    if not isinstance(labels, list | tuple) or len(labels) != replies:
+        raise BadRow(f"labels={labels!r:.60} must be a list of {replies}, one for each reply")
+    if not all(isinstance(label, bool | int | float) and 0 <= label <= 1 for label in labels):
+        raise BadRow(f"labels={labels!r:.60} must be true or false, or numbers from 0 to 1")
+    return LabeledRow(messages=chat.messages, images=chat.images, labels=tuple(map(float, labels)))
+
+
 def read_preference(row: Row) -> Preference:
     """A row with `chosen` and `rejected`, as text or messages, and often a `prompt`.
 
@@ -145,11 +180,14 @@ def read_preference(row: Row) -> Preference:
     for messages in (prompt, chosen, rejected):
         _check_roles(messages)
     asked = _with_images(prompt, _column_images(row))
+    better, worse = (_with_images(messages, ()) for messages in (chosen, rejected))
     return Preference(
         prompt=asked["messages"],
         images=asked["images"],
-        chosen=tuple(chosen),
-        rejected=tuple(rejected),
+        chosen=better["messages"],
+        chosen_images=better["images"],
+        rejected=worse["messages"],
+        rejected_images=worse["images"],
     )
 
 

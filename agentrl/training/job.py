@@ -27,8 +27,10 @@ class Job(Protocol[T]):
 
     command: str
     """That starts and resumes it, such as `agentrl train`."""
-    steps_key: str
-    """The setting of the number of steps."""
+
+    @property
+    def steps_key(self) -> str:
+        """The setting of the number of steps."""
 
     def check(self, config: Config, *, restored: bool) -> T:
         """Check everything before any work starts.

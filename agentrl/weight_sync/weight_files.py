@@ -6,6 +6,7 @@ import atexit
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from agentrl.policies.engines.weight_checks import (
     raw_bytes,
     tensor_digest,
 )
+from agentrl.policies.models.model_loading import SCORE
 from agentrl.policies.models.stored_weights import DTYPES, open_files
 
 if TYPE_CHECKING:
@@ -256,7 +258,7 @@ def export(
         for file in source.iterdir():
             if file.is_file() and not file.name.endswith(_WEIGHT_SUFFIXES):
                 shutil.copyfile(file, partial / file.name)
-        _update_dtype(partial / "config.json", layout)
+        _update_config(partial / "config.json", layout)
         parts = _split(layout, max_bytes)
         if len(parts) == 1:
             write_stream(partial / "model.safetensors", layout, tensors)
@@ -307,8 +309,11 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _update_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Set the dtype in a model's configuration to that of its weights: engines compute in it."""
+def _update_config(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Set the dtype in a model's configuration to that of its weights: engines compute in it.
+
+    A reward model becomes one for sequence classification, as transformers calls it.
+    """
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     if not file.is_file() or len(dtypes) != 1:
         return
@@ -317,6 +322,12 @@ def _update_dtype(file: Path, tensors: Mapping[str, Tensor]) -> None:
         for name in ("dtype", "torch_dtype"):
             if isinstance(part, dict) and name in part:
                 part[name] = next(iter(dtypes))
+    if SCORE in tensors:
+        config |= {"id2label": {"0": "reward"}, "label2id": {"reward": 0}}
+        config["architectures"] = [
+            re.sub("For[A-Z].*", "ForSequenceClassification", name)
+            for name in config.get("architectures") or ()
+        ]
     file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from agentrl.policies.models.model_adapter import ModelAdapter, read_json
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+SCORE = "score.weight"
+"""The scalar head of a reward model, as transformers names it in models for classification."""
 _OTHER = "generic"
 """The family of models that no other family names."""
 
@@ -114,6 +117,7 @@ def load_headers(
     *,
     dtype: str = "float32",
     attention: str = "auto",
+    headless: bool = False,
 ) -> nn.Module:
     """Load a model whose parameters stay on the meta device, but not its buffers.
 
@@ -124,10 +128,13 @@ def load_headers(
         headers: a meta tensor for each weight in the model's files, under its name there.
         dtype: see `load_model`.
         attention: see `load_model`.
+        headless: whether the output head may be missing, as in a reward model.
 
     Raises:
         ConfigError: it cannot be loaded, or weights are missing.
     """
+    if SCORE in headers and not headless:
+        raise ConfigError(f"model.path={path}: is a reward model, which cannot write replies")
     loader = _loader(path)
     import torch
     from transformers import AutoConfig
@@ -135,6 +142,8 @@ def load_headers(
 
     with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
         config = AutoConfig.from_pretrained(path, local_files_only=True)
+        if headless:  # transformers would warn of the missing head
+            logging.getLogger("transformers.modeling_utils").addFilter(_is_not_load_report)
         model, report = _get_model_class(config, loader._model_mapping).from_pretrained(
             None,
             config=config,
@@ -145,7 +154,8 @@ def load_headers(
             output_loading_info=True,
         )
         buffers = {name for name, _ in model.named_buffers()}
-        if missing := sorted(report["missing_keys"] - buffers):
+        absent = report["missing_keys"] - ({"lm_head.weight"} if headless else set())
+        if missing := sorted(absent - buffers):
             raise ConfigError(
                 f"the model's files lack {len(missing)} weights, such as {missing[0]}. Download or "
                 "export the model again."
@@ -160,6 +170,10 @@ def load_headers(
         model._initialize_missing_keys(is_quantized=False)
     found: nn.Module = model
     return found
+
+
+def _is_not_load_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
 
 
 def _loader(path: Path) -> Any:

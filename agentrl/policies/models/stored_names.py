@@ -146,4 +146,4 @@ def _stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=4)
 def _names(folder: Path) -> Any:
-    return load_headers(folder, read_headers(folder))
+    return load_headers(folder, read_headers(folder), headless=True)

@@ -36,7 +36,7 @@ class WeightSlice(Protocol):
 
 
 def open_model(
-    path: Path, *, dtype: str = "float32", attention: str = "auto"
+    path: Path, *, dtype: str = "float32", attention: str = "auto", headless: bool = False
 ) -> tuple[nn.Module, StoredWeights]:
     """A model whose parameters are on the meta device, and the weights to fill them with.
 
@@ -46,12 +46,15 @@ def open_model(
         path: a folder in the Hugging Face format.
         dtype: see `load_model`.
         attention: see `load_model`.
+        headless: see `load_headers`.
 
     Raises:
         ConfigError: it cannot be loaded, or weights are missing.
     """
     check_weights(path)
-    model = load_headers(path, read_headers(path), dtype=dtype, attention=attention)
+    model = load_headers(
+        path, read_headers(path), dtype=dtype, attention=attention, headless=headless
+    )
     weights = StoredWeights(model, open_files(path))
     weights.tie_equal()
     weights.fill_buffers()

@@ -1,1 +1,1 @@
-"""Training on fixed data sets: supervised fine-tuning."""
+"""Training on fixed data sets: supervised fine-tuning, preferences, reward models."""

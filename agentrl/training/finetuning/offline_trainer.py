@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from agentrl.config import CheckpointConfig, OptimConfig
+from agentrl.config import CheckpointConfig, FinetuningConfig, OptimConfig
 from agentrl.errors import LearnerLost
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
+from agentrl.training.finetuning.offline_dataset import OfflineDataset
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.monitoring.progress import FINE_TUNING
@@ -23,32 +24,6 @@ log = logging.getLogger(__name__)
 
 LOSS = "loss"
 """The metric that decides which model is best."""
-
-
-class Objective(Protocol):
-    """What is trained on the examples, and how well the model does on held-out ones."""
-
-    num_examples: int
-    """To learn from."""
-    num_held_out: int
-
-    def begin(self) -> None:
-        """Prepare the learner, before a checkpoint is loaded."""
-
-    def step(self, start: int, end: int, lr: float) -> dict[str, float]:
-        """One optimizer step.
-
-        Args:
-            start: position of the first example; positions go on into later epochs.
-            end: position after the last example.
-            lr: learning rate.
-
-        Returns:
-            Metrics of the step.
-        """
-
-    def measure(self) -> dict[str, float]:
-        """Metrics over all held-out examples; `LOSS` among them."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -68,7 +43,9 @@ class OfflineTrainer:
     """Trains on a data set.
 
     Args:
-        objective: what is trained.
+        settings: what is trained.
+        train: examples to learn from.
+        held_out: examples that are only measured.
         schedule: how long.
         optim: the learning rates.
         folder: the run's folder.
@@ -82,7 +59,9 @@ class OfflineTrainer:
 
     def __init__(
         self,
-        objective: Objective,
+        settings: FinetuningConfig,
+        train: OfflineDataset,
+        held_out: OfflineDataset,
         schedule: Schedule,
         optim: OptimConfig,
         folder: RunFolder,
@@ -94,7 +73,8 @@ class OfflineTrainer:
         deadline_s: float,
     ) -> None:
         self.state = state
-        self._objective, self._schedule, self._optim = objective, schedule, optim
+        self._settings, self._train, self._held_out = settings, train, held_out
+        self._schedule, self._optim = schedule, optim
         self._folder, self._learner, self._reporter = folder, learner, reporter
         self._stopping, self._every = stopping, checkpoint.every
         self._checkpoints = CheckpointWriter(folder.path, learner, checkpoint, deadline_s)
@@ -106,7 +86,7 @@ class OfflineTrainer:
 
     def restore(self) -> None:
         """Prepare the learner, and load the last checkpoint, if there is one."""
-        self._objective.begin()
+        self._learner.begin_offline(self._settings)
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
             self.state.step, self.state.best, self.state.stale = 0, None, 0
@@ -154,11 +134,9 @@ class OfflineTrainer:
             past = min(1.0, (step - 1) / max(1, steps - 1))
             lr = learning_rate(self._optim, past, step - 1)
             async with self._stopping.completed_first():
-                metrics = await asyncio.to_thread(
-                    self._objective.step, (step - 1) * batch, step * batch, lr
-                )
+                metrics = await asyncio.to_thread(self._update, step, lr)
                 self.state.step = step
-        epoch = step * batch / self._objective.num_examples
+        epoch = step * batch / len(self._train)
         self._reporter.log(step, {f"learner/{k}": v for k, v in metrics.items()} | {"epoch": epoch})
         self._reporter.progress(step, steps, "")
         is_best = False
@@ -167,6 +145,22 @@ class OfflineTrainer:
         if is_best or step == steps or step % self._every == 0 or self._is_stale:
             await self._save(best=is_best)
 
+    def _update(self, step: int, lr: float) -> dict[str, float]:
+        batch = self._schedule.batch
+        examples = self._train.sequences((step - 1) * batch, step * batch)
+        return self._learner.offline_step(examples, lr)
+
+    def _measure(self) -> dict[str, float]:
+        """Metrics over all held-out examples."""
+        sums = dict[str, float]()
+        for examples in self._held_out.batches(self._schedule.batch):
+            found = self._learner.offline_loss(examples)
+            count = found.pop("count")
+            for name, value in (found | {"count": 1.0}).items():
+                sums[name] = sums.get(name, 0.0) + value * count
+        count = sums.pop("count")
+        return {name: value / max(1.0, count) for name, value in sums.items()} | {"count": count}
+
     @property
     def _is_stale(self) -> bool:
         patience = self._schedule.patience
@@ -174,10 +168,10 @@ class OfflineTrainer:
 
     async def _evaluate(self, name: str) -> bool:
         """Measure the held-out examples; whether their loss is lower than ever."""
-        if not self._objective.num_held_out or name in self.state.results:
+        if not len(self._held_out) or name in self.state.results:
             return False
         with self._stage(f"evaluation {name}"):
-            found = await asyncio.to_thread(self._objective.measure)
+            found = await asyncio.to_thread(self._measure)
         self.state.results[name] = found
         self._reporter.evaluation(self.state.step, found)
         is_best = self.state.best is None or found[LOSS] < self.state.best

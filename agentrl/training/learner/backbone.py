@@ -31,6 +31,8 @@ class Backbone(nn.Module):
 
     # Any: Hugging Face models share no type beyond Module.
     policy: Any
+    headless = False
+    """Whether the model's output head is dropped, and may be missing in its files."""
 
     def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
         super().__init__()

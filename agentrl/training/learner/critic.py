@@ -27,6 +27,8 @@ class ValueModel(Backbone):
         model_adapter: adapter of the model's family.
     """
 
+    headless = True
+
     def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
         super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size

@@ -17,11 +17,12 @@ from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.cluster.node_report import host_memory
-from agentrl.config import Config, WarmStartConfig
+from agentrl.config import Config, FinetuningConfig, WarmStartConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import learner_state
+from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.logprob_model import LogprobModel
@@ -52,6 +53,7 @@ class Learner:
         rank: this process, from 0.
         world_size: number of ranks.
         rendezvous: `tcp://host:port` of the process group; None for a single rank.
+        wrap: what the trained model computes, see `LearnerModels`.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -64,12 +66,13 @@ class Learner:
         rank: int = 0,
         world_size: int = 1,
         rendezvous: str | None = None,
+        wrap: type[Backbone] = LogprobModel,
     ) -> None:
         self._config = config
         train = config.train
         parallelism = Parallelism.of(train)
         self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
-        self._models = LearnerModels(config, folder, self._rank)
+        self._models = LearnerModels(config, folder, self._rank, wrap=wrap)
         self._policy, self._batcher = self._models.policy, self._models.batcher
         self._algorithm = self._models.algorithm
         self._skips_in_a_row = 0
@@ -319,47 +322,47 @@ class Learner:
             metrics.add(values, micro.counts_in_metrics)
         return loss
 
-    def begin_supervised(self, config: WarmStartConfig | None) -> None:
-        """Start supervised training, with its own optimizer, or with the policy's for None."""
-        self._models.begin_supervised(config)
+    def begin_offline(self, config: WarmStartConfig | FinetuningConfig) -> None:
+        """Start training on a data set: supervised, on preferences, or as a reward model."""
+        self._models.begin_offline(config)
 
-    def end_supervised(self) -> None:
-        """End supervised training and drop its optimizer."""
-        self._models.end_supervised()
+    def end_offline(self) -> None:
+        """End training on a data set and drop its optimizer."""
+        self._models.end_offline()
         accelerators.release_cached_memory()
 
-    def supervised_step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
-        """One supervised step on the sampled tokens, at temperature 1.
+    def offline_step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
+        """One step of training on a data set, at temperature 1.
 
         Args:
-            sequences: the same on every rank.
+            sequences: of whole examples, the same on every rank.
             lr: learning rate of this step.
 
         Returns:
-            loss (mean negative log-likelihood per token), token_accuracy (fraction of tokens that
-            are the most probable ones), entropy, grad_norm, lr, tokens, skipped, seconds.
+            loss, grad_norm, lr, tokens, skipped, seconds. Of supervised training, the loss is the
+            mean negative log-likelihood per sampled token; token_accuracy (fraction of tokens that
+            are the most probable ones), entropy. Otherwise see `preference_update` and
+            `reward_update`.
 
         Raises:
             LearnerError: see `update`.
         """
-        supervised = self._models.supervised
-        assert supervised is not None, "begin_supervised was not called"
-        metrics = supervised.step(sequences, lr)
+        assert self._models.offline is not None, "begin_offline was not called"
+        metrics = self._models.offline.step(sequences, lr)
         self._check_finite(not metrics["skipped"])
         return metrics
 
-    def supervised_loss(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
-        """The loss of supervised training on some sequences, without a step.
+    def offline_loss(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
+        """The loss of training on a data set, without a step.
 
         Args:
-            sequences: the same on every rank.
+            sequences: of whole examples, the same on every rank.
 
         Returns:
-            loss and token_accuracy, as `supervised_step`, and tokens, their number.
+            loss, other means as in `offline_step`, and count: of what they are means.
         """
-        supervised = self._models.supervised
-        assert supervised is not None, "begin_supervised was not called"
-        return supervised.measure(sequences)
+        assert self._models.offline is not None, "begin_offline was not called"
+        return self._models.offline.measure(sequences)
 
     def _check_finite(self, is_finite: bool) -> None:
         """Raise if training has diverged: `MAX_SKIPS` skipped steps in a row."""
@@ -471,7 +474,7 @@ class Learner:
     def restore(self, folder: Path) -> None:
         """Continue exactly where `save_state` was called, with any number of ranks.
 
-        If that was during supervised training, call `begin_supervised` first.
+        If that was during a warm start, call `begin_offline` first.
 
         Raises:
             ConfigError: it is broken, or belongs to another model or job.

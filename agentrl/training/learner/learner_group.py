@@ -22,7 +22,9 @@ from agentrl.config import Config
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.recorded_run import RecordedRun, RunOnNodes
+from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.logprob_model import LogprobModel
 
 _SIOCGIFADDR = 0x8915
 """Linux: the IPv4 address of an interface (netdevice(7))."""
@@ -72,12 +74,13 @@ class LearnerGroup:
         self._nodes = [slot.node for slot in reservation.layout.ranks]
         self._saving: tuple[Path, Path] | None = None
 
-    def start(self, files: JobFiles, folder: Path) -> None:
+    def start(self, files: JobFiles, folder: Path, wrap: type[Backbone]) -> None:
         """Connect the ranks and load the model.
 
         Args:
             files: the job's, with its configuration.
             folder: the model to start from.
+            wrap: see `Learner`.
 
         Raises:
             ConfigError: the model cannot be loaded.
@@ -88,7 +91,13 @@ class LearnerGroup:
         self._wait(
             [
                 actor.start.remote(
-                    files.on(node), model.on(node), rank, count, rendezvous, self._run.on(node)
+                    files.on(node),
+                    model.on(node),
+                    rank,
+                    count,
+                    rendezvous,
+                    self._run.on(node),
+                    wrap,
                 )
                 for rank, (actor, node) in enumerate(zip(self._actors, self._nodes, strict=True))
             ]
@@ -96,10 +105,10 @@ class LearnerGroup:
 
     score_tokens = _on_all(Learner.score_tokens)
     update = _on_all(Learner.update)
-    begin_supervised = _on_all(Learner.begin_supervised)
-    supervised_step = _on_all(Learner.supervised_step)
-    supervised_loss = _on_all(Learner.supervised_loss)
-    end_supervised = _on_all(Learner.end_supervised)
+    begin_offline = _on_all(Learner.begin_offline)
+    offline_step = _on_all(Learner.offline_step)
+    offline_loss = _on_all(Learner.offline_loss)
+    end_offline = _on_all(Learner.end_offline)
     save_weights = _on_all(Learner.save_weights)
     save_base = _on_all(Learner.save_base)
     save_adapter = _on_all(Learner.save_adapter)
@@ -297,6 +306,7 @@ class LearnerActor:
         world_size: int,
         rendezvous: str,
         run: RecordedRun | None,
+        wrap: type[Backbone],
     ) -> None:
         """Create the learner; see `Learner`."""
         self._run = None if run is None else run.open()
@@ -307,7 +317,7 @@ class LearnerActor:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
-        self._learner = Learner(job.open(), folder, rank, world_size, rendezvous)
+        self._learner = Learner(job.open(), folder, rank, world_size, rendezvous, wrap)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the learner."""
@@ -340,7 +350,11 @@ AnyLearner = Learner | LearnerGroup
 
 
 def open_learner(
-    config: Config, folder: Path, reservation: Reservation, run: Path | None = None
+    config: Config,
+    folder: Path,
+    reservation: Reservation,
+    run: Path | None = None,
+    wrap: type[Backbone] = LogprobModel,
 ) -> AnyLearner:
     """Start the learner in this process or in Ray actors, by `rollout.launcher`.
 
@@ -349,13 +363,14 @@ def open_learner(
         folder: the model to start from, in the Hugging Face format.
         reservation: where the ranks run.
         run: the run's folder, for the logs of the ranks; None keeps no logs.
+        wrap: see `Learner`.
 
     Raises:
         ConfigError: the model cannot be loaded.
         LearnerError: a rank did not start.
     """
     if config.rollout.launcher == "local":
-        return Learner(config, folder)
+        return Learner(config, folder, wrap=wrap)
     ray = ray_cluster.join_cluster()
     remote = ray.remote(LearnerActor)
     actors = [
@@ -363,7 +378,7 @@ def open_learner(
     ]
     group = LearnerGroup(actors, config.train.deadline_s, reservation, run)
     try:
-        group.start(JobFiles(config, reservation), folder.absolute())
+        group.start(JobFiles(config, reservation), folder.absolute(), wrap)
     except BaseException:
         group.close()
         raise

@@ -1,8 +1,6 @@
 """The models of one rank and their optimizers, and when each is created."""
 
 import logging
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,24 +11,33 @@ from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import (
     Config,
     CriticConfig,
+    DPOConfig,
+    FinetuningConfig,
     ImplicitRewardConfig,
     OptimConfig,
+    RewardModelConfig,
     TrainConfig,
     WarmStartConfig,
-)  # fmt: skip
+)
 from agentrl.policies.models import adapter_for
 from agentrl.policies.models.stored_weights import open_model
 from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.attention_masks import BLOCK
+from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
-from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.micro_batches import MicroBatch, MicroBatcher, with_loss_weights
+from agentrl.training.learner.micro_batches import MicroBatcher
+from agentrl.training.learner.offline_updates import (
+    OfflineUpdate,
+    SupervisedUpdate,
+    preference_update,
+    reward_update,
+)
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel.process_group import Rank
+from agentrl.training.learner.reward_model import RewardModel
 from agentrl.training.learner.sharded_model import ModelOpener, S, ShardedModel
-from agentrl.types import TokenSequence
 
 _log = logging.getLogger(__name__)
 
@@ -43,13 +50,19 @@ class LearnerModels:
         folder: the model to start from, in the Hugging Face format.
         rank: process group and device of this rank.
         opened: opens the model and its weights.
+        wrap: what the policy computes; a `RewardModel` can only be trained on a data set.
 
     Raises:
         ConfigError: the model cannot be loaded.
     """
 
     def __init__(
-        self, config: Config, folder: Path, rank: Rank, opened: ModelOpener = open_model
+        self,
+        config: Config,
+        folder: Path,
+        rank: Rank,
+        opened: ModelOpener = open_model,
+        wrap: type[Backbone] = LogprobModel,
     ) -> None:
         self.config, self.rank = config, rank
         self._opened = opened
@@ -58,20 +71,20 @@ class LearnerModels:
         self.model_adapter = adapter_for(folder, config.model.adapter)
         self.algorithm = load_algorithm(config.algorithm)
         self._folder = folder
-        self.policy = self._sharded(LogprobModel)
+        self.policy: ShardedModel[Any] = self._sharded(wrap)
         packing = Packing(
             max_tokens=config.train.micro_batch_tokens,
             attention_break_even=self.policy.attention_break_even,
             share_prefixes=config.train.share_prefixes,
             attention_masks=self.policy.module.supports_masks,
             attention_block=BLOCK if self.policy.module.uses_blocks else None,
-            read_last_tokens=False,
+            read_last_tokens=wrap is RewardModel,
             image_token_cost=self.policy.image_token_cost,
         )
         self.batcher = MicroBatcher(packing=packing, model_adapter=self.model_adapter, rank=rank)
         self.optimizer = self._optimizer_of(self.policy, config.optim)
         self.optimizer_steps = 0
-        self.supervised: SupervisedUpdate | None = None
+        self.offline: OfflineUpdate | None = None
         # All models are created at once, so that a lack of memory is noticed before any episode.
         requires = self.algorithm.requirements()
         self.reference = self.make_reference() if requires.reference else None
@@ -100,22 +113,28 @@ class LearnerModels:
         copies = {"critic": self.critic, "implicit": self.implicit_reward}
         return {name: copy for name, copy in copies.items() if copy is not None}
 
-    def begin_supervised(self, config: WarmStartConfig | None) -> None:
-        """Start supervised training, with its own optimizer, or with the policy's for None.
+    def begin_offline(self, config: WarmStartConfig | FinetuningConfig) -> None:
+        """Start training on a data set; a warm start has its own optimizer.
 
-        Until `end_supervised`, only an optimizer of its own takes memory for moments, if the
+        Until `end_offline`, only an optimizer of its own takes memory for moments, if the
         policy's has not been used.
         """
-        if config is None:
-            self.supervised = SupervisedUpdate(self, self.optimizer)
-            return
-        if not any(self.optimizer.steps.values()):
-            self.optimizer.release()
-        self.supervised = SupervisedUpdate(self, self._optimizer_of(self.policy, config))
+        policy, optimizer, batcher = self.policy, self.optimizer, self.batcher
+        if isinstance(config, WarmStartConfig):
+            if not any(self.optimizer.steps.values()):
+                self.optimizer.release()
+            optimizer = self._optimizer_of(policy, config)
+        if isinstance(config, DPOConfig):
+            reference = None if config.loss == "simpo" else self.make_reference()
+            self.offline = preference_update(policy, reference, config, optimizer, batcher)
+        elif isinstance(config, RewardModelConfig):
+            self.offline = reward_update(policy, config, optimizer, batcher)
+        else:
+            self.offline = SupervisedUpdate(policy, optimizer, batcher)
 
-    def end_supervised(self) -> None:
-        """End supervised training and drop its optimizer."""
-        self.supervised = None
+    def end_offline(self) -> None:
+        """End training on a data set and drop its optimizer."""
+        self.offline = None
         self.optimizer.allocate()
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
@@ -165,8 +184,8 @@ class LearnerModels:
 
     @property
     def _supervised_optimizer(self) -> dict[str, Optimizer]:
-        """The optimizer of supervised training, unless it is the policy's."""
-        own = None if self.supervised is None else self.supervised.optimizer
+        """The optimizer of a warm start."""
+        own = None if self.offline is None else self.offline.optimizer
         return {} if own is None or own is self.optimizer else {"supervised": own}
 
     def optimizers(self) -> dict[str, Optimizer]:
@@ -203,49 +222,3 @@ def _note_without_effect(train: TrainConfig, optim: OptimConfig) -> None:
     ):
         if is_set:
             _log.warning("%s=true: has no effect, as everything is in CPU memory", key)
-
-
-class SupervisedUpdate:
-    """Supervised training of a rank's policy.
-
-    Args:
-        models: the rank's models.
-        optimizer: the policy's, or one of the supervised steps alone.
-    """
-
-    def __init__(self, models: LearnerModels, optimizer: Optimizer) -> None:
-        self._models, self.optimizer = models, optimizer
-
-    def step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
-        """See `Learner.supervised_step`."""
-        started = time.perf_counter()
-        models = self._models
-        metrics = MetricAccumulator(models.rank)
-
-        def losses(micro: MicroBatch[TokenSequence]) -> Tensor:
-            logprobs: Tensor
-            logprobs, entropy, hits = models.policy.module(micro.batch, 1.0)
-            metrics.add({"token_accuracy": hits, "entropy": entropy}, micro.counts_in_metrics)
-            return -logprobs
-
-        total = models.batcher.backward(with_loss_weights(sequences, "token_mean"), losses)
-        metrics.add_step(lr, *self.optimizer.step(lr, total))
-        result = metrics.means()
-        result["tokens"] = result.pop("count")
-        result["seconds"] = time.perf_counter() - started
-        return result
-
-    def measure(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
-        """See `Learner.supervised_loss`."""
-        models = self._models
-        metrics = MetricAccumulator(models.rank)
-        for micro in models.batcher.shard(with_loss_weights(sequences, "token_mean")):
-            logprobs, _, hits = models.policy.forward_only(micro.batch, 1.0)
-            found = {"negative_logprob": -logprobs, "token_accuracy": hits}
-            metrics.add(found, micro.counts_in_metrics)
-        means = metrics.means()
-        return {
-            "loss": means["negative_logprob"],
-            "token_accuracy": means["token_accuracy"],
-            "tokens": means["count"],
-        }

@@ -13,6 +13,7 @@ from torch.distributed import ProcessGroup
 from agentrl.config import LoraConfig, estimator_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
+from agentrl.policies.models.model_loading import SCORE
 from agentrl.training.learner import lora_adapters, qlora
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.parallel import sharded_checkpoint
@@ -99,9 +100,9 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
     for key, value in _identity(models, job).items():
         _check_same(job, key, value)
     trained = set(plain["parts"])
-    if "supervised" in trained and models.supervised is None:
+    if "supervised" in trained and models.offline is None:
         raise ConfigError(
-            "this state was saved during supervised training: call begin_supervised first"
+            "this state was saved during supervised training: call begin_offline first"
         )
     if plain["reference"] and models.reference is None:
         models.reference = models.make_reference()
@@ -153,6 +154,9 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         stored, lambda name: asked.get(lora_adapters.base_name(name) or "", ())
     )
     plain = {n: s for name, s in kept.items() if (n := lora_adapters.base_name(name)) is not None}
+    if f"{POLICY}{SCORE}" in plain:
+        asked[f"{POLICY}{SCORE}"] = plain[f"{POLICY}{SCORE}"]
+        asked.pop(f"{POLICY}lm_head.weight", None)
     tied = both - asked.keys()
     sharded_checkpoint.check_shapes(
         folder, {n: s for n, s in plain.items() if n not in tied}, asked, POLICY

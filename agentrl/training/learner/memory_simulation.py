@@ -365,10 +365,10 @@ def _routed(found: Sequence[Tensor], scores: Tensor, *_: Any) -> tuple[Tensor, T
 
 
 def _open_without_weights(
-    path: Path, *, dtype: str, attention: str
+    path: Path, *, dtype: str, attention: str, headless: bool
 ) -> tuple[nn.Module, Iterator[tuple[str, Tensor]]]:
     """A model on the meta device, and its weights without values; see `open_model`."""
     with _disable_current_modes():
         headers = dict(load_on_meta(path).named_parameters())
-        model = load_headers(path, headers, dtype=dtype, attention=attention)
+        model = load_headers(path, headers, dtype=dtype, attention=attention, headless=headless)
     return model, ((n, torch.empty_like(p, device="cpu")) for n, p in headers.items())

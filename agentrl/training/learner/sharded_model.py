@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from agentrl.config import ModelConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter
+from agentrl.policies.models.model_loading import SCORE
 from agentrl.policies.models.stored_names import StoredForm
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.text import did_you_mean
@@ -54,7 +55,7 @@ class ShardedModel(Generic[S]):
 
     def __init__(
         self,
-        wrap: Callable[[nn.Module, ModelAdapter], S],
+        wrap: type[S],
         model_adapter: ModelAdapter,
         config: ModelConfig,
         train: TrainConfig,
@@ -75,7 +76,9 @@ class ShardedModel(Generic[S]):
         attention = config.attention
         if rank.slice is not None and attention == "auto":
             attention = "sdpa"
-        policy, stored = opened(folder, dtype=config.dtype, attention=attention)
+        policy, stored = opened(
+            folder, dtype=config.dtype, attention=attention, headless=wrap.headless
+        )
         model_adapter.prepare(policy)
         policy.requires_grad_(not frozen)
         if config.freeze_vision:
@@ -110,6 +113,8 @@ class ShardedModel(Generic[S]):
         """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
         empty unless `train.master_dtype` is `bfloat16`. See `compact_adamw.join`."""
         self._read(stored, loaded)
+        if SCORE in self._named() and (score := open_files(folder).get(SCORE)) is not None:
+            self._read([(SCORE, score)])
 
     def _prepare_attention(self, attention: str, train: TrainConfig) -> None:
         """Choose the decoder's attention: in blocks, or over slices of rows, or the model's own."""
@@ -303,7 +308,7 @@ class ShardedModel(Generic[S]):
         folder = path if path.is_dir() else path.parent
         if not self.shapes().items() <= found.items() and (folder / "config.json").is_file():
             # An exported model, whose files have the names and shapes of the Hub.
-            model, weights = open_model(folder)
+            model, weights = open_model(folder, headless=self.module.headless)
             found = {name: tuple(p.shape) for name, p in model.state_dict().items()}
         _check_shapes(self.shapes(), found)
         self._read(weights)

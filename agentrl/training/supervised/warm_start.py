@@ -182,14 +182,14 @@ async def train_on_demonstrations(
     Raises:
         EnvError: the player did not answer in time.
     """
-    learner.begin_supervised(warm)
+    learner.begin_offline(warm)
     relabeler = Worker("relabeler")  # the player relabels samples, and may hang
     try:
         for step in range(1, warm.steps + 1):
             async with asyncio.timeout(deadline_s):
                 samples = await relabeler.call(dataset.draw, warm.batch)
             metrics = await asyncio.to_thread(
-                learner.supervised_step, samples, warm_start_lr(warm, step)
+                learner.offline_step, samples, warm_start_lr(warm, step)
             )
             report(step, metrics, warm.steps)
     except TimeoutError:
@@ -198,7 +198,7 @@ async def train_on_demonstrations(
         ) from None
     finally:
         relabeler.close()
-    learner.end_supervised()
+    learner.end_offline()
 
 
 def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: "AnyLearner") -> bool:

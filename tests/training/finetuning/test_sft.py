@@ -1,10 +1,5 @@
 """Supervised fine-tuning: real data in the formats of other trainers, and the tiny model."""
 
-import json
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -19,20 +14,14 @@ from agentrl.cluster.placement import Node, plan_layout
 from agentrl.errors import ConfigError
 from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.finetuning.conversation_dataset import ConversationDataset
-from agentrl.training.finetuning.sft import open_data
+from agentrl.training.finetuning.offline_dataset import OfflineDataset, encode_conversation
+from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.learner.learner import Learner
 from tests.data.rows import picture, png, write_jsonl
 from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
+from tests.training.finetuning import jobs
 
-SMALL = [
-    "logging=[file]",
-    "rollout.launcher=local",
-    "checkpoint.every=4",
-    "optim.lr=3e-3",
-    "sft.batch=4",
-]
+SMALL = [*jobs.SMALL, "optim.lr=3e-3", "sft.batch=4"]
 LEARNED = ["sft.steps=16", "sft.hold_out=0.25", "sft.eval_every=4"]
 REPLIES = {
     "trl": (TRL, ["A cat.", "Still."]),
@@ -75,8 +64,8 @@ def learned(job):
     return agentrl.sft(path, overrides=overrides)
 
 
-def metrics(run):
-    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+def opened(found, encoder):
+    return OfflineDataset(found.train, found.train_indices, encoder, encode_conversation, 0)
 
 
 def test_a_model_learns_conversations_with_images(learned):
@@ -86,7 +75,7 @@ def test_a_model_learns_conversations_with_images(learned):
     assert after["loss"] < 0.2 * before["loss"]
     assert after["token_accuracy"] > before["token_accuracy"]
     assert run.summary["steps"] == 16
-    steps = [one for one in metrics(run) if "learner/loss" in one]
+    steps = [one for one in jobs.metrics(run) if "learner/loss" in one]
     assert [one["step"] for one in steps] == list(range(1, 17))
     assert steps[-1]["epoch"] == pytest.approx(16 * 4 / 18)
     weights = load_file(run.path / "model" / "model.safetensors")
@@ -100,9 +89,9 @@ def test_only_replies_of_the_assistant_are_learned(tmp_path, tiny_vlm, origin):
     path = write_jsonl(tmp_path / "rows.jsonl", [row])
     config = configuration.Config()
     config.sft = configuration.SFTConfig(train=configuration.DataConfig(data=str(path)))
-    found = open_data(config.sft, 0)
+    found = SupervisedFinetuning().open_data(config)
     encoder = ChatEncoder(tiny_vlm)
-    (sequence,) = ConversationDataset(found.train, found.train_indices, encoder, 0).sequences(0, 1)
+    (sequence,) = opened(found, encoder).sequences(0, 1)
     learned = [sequence.token_ids[place] for place in sequence.sampled_positions]
     assert learned == [token for reply in replies for token in encoder.reply_ids(reply)]
     assert len(sequence.images) == 1
@@ -111,12 +100,12 @@ def test_only_replies_of_the_assistant_are_learned(tmp_path, tiny_vlm, origin):
 def test_the_loss_is_that_of_transformers(tmp_path, tiny_vlm, chats):
     config = configuration.Config()
     config.sft = configuration.SFTConfig(train=configuration.DataConfig(data=str(chats)))
-    found = open_data(config.sft, 0)
+    found = SupervisedFinetuning().open_data(config)
     encoder = ChatEncoder(tiny_vlm)
-    rows = ConversationDataset(found.train, found.train_indices, encoder, 0).sequences(0, 6)
+    rows = opened(found, encoder).sequences(0, 6)
     learner = Learner(config, tiny_vlm)
-    learner.begin_supervised(None)
-    measured = learner.supervised_loss(rows)
+    learner.begin_offline(config.sft)
+    measured = learner.offline_loss(rows)
     learner.close()
     torch_companions.patch_broken_imports()
     from transformers import AutoImageProcessor, AutoModelForImageTextToText
@@ -134,7 +123,7 @@ def test_the_loss_is_that_of_transformers(tmp_path, tiny_vlm, chats):
         places = torch.tensor(row.sampled_positions)
         losses.append(cross_entropy(logits[places - 1], ids[0, places], reduction="none"))
     expected = torch.cat(losses)
-    assert measured["tokens"] == len(expected)
+    assert measured["count"] == len(expected)
     assert measured["loss"] == pytest.approx(float(expected.mean()), rel=1e-5)
 
 
@@ -151,26 +140,13 @@ def test_recorded_episodes_are_learned(tmp_path, monkeypatch, capsys):
 
 def test_a_killed_job_continues_with_the_same_weights(job, learned):
     path, overrides = job(*LEARNED, "run.name=killed")
-    command = [sys.executable, "-m", "agentrl", "sft", str(path), *overrides]
-    process = subprocess.Popen(command)
     folder = learned.path.parent / "killed"
-    deadline = time.monotonic() + 120
-    while checkpoint_store.latest(folder) is None and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    jobs.kill_after_first_checkpoint(folder, "sft", path, *overrides)
     resumed = agentrl.sft("", resume=folder)
-    losses = [
-        {
-            name: one["loss"]
-            for name, one in run.summary.items()
-            if isinstance(one, dict) and "loss" in one
-        }
-        for run in (learned, resumed)
-    ]
-    assert losses[0] == losses[1]
-    assert losses[0].keys() == {"before", *(f"step {k}" for k in (4, 8, 12, 16)), "after"}
+    assert jobs.losses(learned) == jobs.losses(resumed)
+    assert jobs.losses(learned).keys() == {
+        "before", *(f"step {k}" for k in (4, 8, 12, 16)), "after"
+    }  # fmt: skip
     expected, found = (
         load_file(run.path / "model" / "model.safetensors") for run in (learned, resumed)
     )
@@ -209,7 +185,7 @@ def test_two_ranks_under_ray_learn_what_one_does(job, learned):
 def test_adapters_are_trained(job):
     path, overrides = job("sft.steps=6", "model.lora.rank=4", "run.name=lora", "optim.lr=1e-2")
     run = agentrl.sft(path, overrides=overrides)
-    losses = [one["learner/loss"] for one in metrics(run) if "learner/loss" in one]
+    losses = [one["learner/loss"] for one in jobs.metrics(run) if "learner/loss" in one]
     assert losses[-1] < losses[0]
 
 
@@ -233,5 +209,5 @@ def test_a_dry_run_counts_the_conversations(job, capsys):
     path, overrides = job("sft.hold_out=0.25")
     assert cli.run(["sft", str(path), *overrides, "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "conversations to learn from: 18" in shown
+    assert "examples to learn from: 18" in shown
     assert "held out: 6" in shown

@@ -26,13 +26,13 @@ COMPACT = ["train.master_dtype=bfloat16", "optim.moments=8bit"]
 def learner_of(folder: Path, overrides: list[str], rank=0, world=1, meet=None) -> Learner:
     config = configuration.resolve(Config(), ["model.dtype=bfloat16", *overrides])
     learner = Learner(config, folder, rank, world, meet)
-    learner.begin_supervised(WarmStartConfig(betas=[0.9, 0.99]))
+    learner.begin_offline(WarmStartConfig(betas=[0.9, 0.99]))
     return learner
 
 
 def train(learner: Learner, folder: Path, steps: int) -> list[float]:
     items = [sample(adapter_for(folder), k, pictures=1 + k % 2) for k in range(4)]
-    return [learner.supervised_step(items, LR)["loss"] for _ in range(steps)]
+    return [learner.offline_step(items, LR)["loss"] for _ in range(steps)]
 
 
 def check_state(learner: Learner, saved: Path) -> None:
@@ -80,7 +80,7 @@ def test_compact_training_learns_what_float32_does_on_one_rank_and_on_two(tiny_v
 
     plain = learner_of(tiny_vlm, COMPACT[:1])
     plain._policy.remainders = {}
-    plain.begin_supervised(WarmStartConfig())
+    plain.begin_offline(WarmStartConfig())
     rounded = train(plain, tiny_vlm, STEPS)
     plain.close()
     assert rounded[0] - rounded[-1] < learned / 5
@@ -120,13 +120,13 @@ def test_the_policy_has_no_moments_during_a_warm_start(make_learner, config, mod
     kept = learner._models.optimizer._adam._adam.state
     num_moments = len(kept)
     assert num_moments
-    learner.begin_supervised(WarmStartConfig())
-    learner.supervised_step([sample(model_adapter, 0)], LR)
+    learner.begin_offline(WarmStartConfig())
+    learner.offline_step([sample(model_adapter, 0)], LR)
     assert not kept
-    learner.end_supervised()
+    learner.end_offline()
     assert len(kept) == num_moments
     learner.update([sample(model_adapter, 0)])
-    learner.begin_supervised(WarmStartConfig())
+    learner.begin_offline(WarmStartConfig())
     assert len(kept) == num_moments
 
 

@@ -282,9 +282,9 @@ def test_a_reference_exists_from_the_start_and_copies_the_policy_after_a_warm_st
     learner.save_state(tmp_path / "before")
     assert not any(name.startswith("reference/") for name in models.state_tensors())
     items = [sample(model_adapter, k) for k in range(2)]
-    learner.begin_supervised(WarmStartConfig())
-    learner.supervised_step(items, 1e-2)
-    learner.end_supervised()
+    learner.begin_offline(WarmStartConfig())
+    learner.offline_step(items, 1e-2)
+    learner.end_offline()
     learner.score_tokens(items)
     policy = models.policy.weights()
     assert same(models.reference.weights(), policy)
@@ -312,15 +312,15 @@ def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
 def test_supervised_steps_learn_the_replies(make_learner, config, model_adapter):
     learner = make_learner(config)
     items = [sample(model_adapter, k, reply=3) for k in range(4)]
-    learner.begin_supervised(WarmStartConfig())
-    first = learner.supervised_step(items, 1e-2)
+    learner.begin_offline(WarmStartConfig())
+    first = learner.offline_step(items, 1e-2)
     assert first["lr"] == 1e-2
     for _ in range(60):
-        last = learner.supervised_step(items, 1e-2)
+        last = learner.offline_step(items, 1e-2)
     assert last["token_accuracy"] == 1.0
     assert last["loss"] < 0.1 < first["loss"]
     assert last["tokens"] == 12
-    learner.end_supervised()
+    learner.end_offline()
 
 
 def test_resuming_is_bit_equal_to_never_stopping(make_learner, config, model_adapter, tmp_path):
@@ -345,16 +345,14 @@ def test_supervised_training_resumes_from_a_state_too(
 ):
     items = [sample(model_adapter, k) for k in range(3)]
     learner, resumed = make_learner(config), make_learner(config)
-    learner.begin_supervised(WarmStartConfig())
-    learner.supervised_step(items, 1e-3)
+    learner.begin_offline(WarmStartConfig())
+    learner.offline_step(items, 1e-3)
     learner.save_state(tmp_path / "state")
-    with pytest.raises(ConfigError, match="call begin_supervised first"):
+    with pytest.raises(ConfigError, match="call begin_offline first"):
         resumed.restore(tmp_path / "state")
-    resumed.begin_supervised(WarmStartConfig())
+    resumed.begin_offline(WarmStartConfig())
     resumed.restore(tmp_path / "state")
-    assert (
-        learner.supervised_step(items, 1e-3)["loss"] == resumed.supervised_step(items, 1e-3)["loss"]
-    )
+    assert learner.offline_step(items, 1e-3)["loss"] == resumed.offline_step(items, 1e-3)["loss"]
     assert same(learner.weights(), resumed.weights())
 
 

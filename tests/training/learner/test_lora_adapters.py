@@ -131,10 +131,10 @@ def test_an_implicit_reward_model_starts_as_the_policy_with_its_adapters(
 ):
     learner = make_learner(configuration.resolve(lora, ["algorithm.name=prime"]))
     items = [sample(model_adapter, 1)]
-    learner.begin_supervised(WarmStartConfig())
+    learner.begin_offline(WarmStartConfig())
     for _ in range(3):
-        learner.supervised_step(items, 1e-2)
-    learner.end_supervised()
+        learner.offline_step(items, 1e-2)
+    learner.end_offline()
     (scores,) = learner.score_tokens(items)
     assert scores.implicit_logprobs == learner._logprobs(learner._policy, items)[0]
     assert scores.implicit_logprobs == pytest.approx(scores.reference_logprobs, abs=1e-4)

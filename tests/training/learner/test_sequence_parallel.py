@@ -90,8 +90,8 @@ def texts(name, folder, open_learner):
     shown, side = (1, 1) if name == "text" else (3, model_adapter.patching.side)
     items = [sample(model_adapter, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
     found = [without_times(learner.update(items)) for _ in range(STEPS)]
-    learner.begin_supervised(WarmStartConfig())
-    return found + [without_times(learner.supervised_step(items, 1e-3)) for _ in range(2)], learner
+    learner.begin_offline(WarmStartConfig())
+    return found + [without_times(learner.offline_step(items, 1e-3)) for _ in range(2)], learner
 
 
 def kept(folder, open_learner):

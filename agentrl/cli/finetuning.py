@@ -1,0 +1,114 @@
+"""`agentrl sft`, `agentrl dpo` and `agentrl train-reward-model`: training on data sets."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from agentrl.cli.job_options import (
+    CONFIG,
+    DRY_RUN,
+    OVERRIDES,
+    PRINT_CONFIG,
+    RESUME,
+    JobOptions,
+)
+from agentrl.cli.terminal import suggest
+
+if TYPE_CHECKING:
+    from agentrl.training.finetuning.offline_job import OfflineJob
+
+
+def sft(
+    config: CONFIG,
+    overrides: OVERRIDES = None,
+    dry_run: DRY_RUN = False,
+    print_config: PRINT_CONFIG = False,
+    resume: RESUME = False,
+) -> None:
+    """Fine-tune a model on conversations, or resume that.
+
+    Example: agentrl sft my_sft.yaml sft.train.data=chats.jsonl optim.lr=1e-5
+    """
+    from agentrl.training.finetuning.sft import SupervisedFinetuning
+    from agentrl.training.finetuning.sft import sft as start
+
+    options = JobOptions.of(config, overrides, resume=resume)
+    if (path := _run(SupervisedFinetuning(), start, options, dry_run, print_config)) is not None:
+        suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
+
+
+def dpo(
+    config: CONFIG,
+    overrides: OVERRIDES = None,
+    dry_run: DRY_RUN = False,
+    print_config: PRINT_CONFIG = False,
+    resume: RESUME = False,
+) -> None:
+    """Train a model on pairs of a better and a worse answer, or resume that.
+
+    Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
+    """
+    from agentrl.training.finetuning.dpo import PreferenceTraining
+    from agentrl.training.finetuning.dpo import dpo as start
+
+    options = JobOptions.of(config, overrides, resume=resume)
+    if (path := _run(PreferenceTraining(), start, options, dry_run, print_config)) is not None:
+        suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
+
+
+def train_reward_model(
+    config: CONFIG,
+    overrides: OVERRIDES = None,
+    dry_run: DRY_RUN = False,
+    print_config: PRINT_CONFIG = False,
+    resume: RESUME = False,
+) -> None:
+    """Train a reward model on pairs of answers, or resume that.
+
+    Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
+    """
+    from agentrl.training.finetuning.reward_model_training import RewardModelTraining
+    from agentrl.training.finetuning.reward_model_training import train_reward_model as start
+
+    options = JobOptions.of(config, overrides, resume=resume)
+    if (path := _run(RewardModelTraining(), start, options, dry_run, print_config)) is not None:
+        reward = f"rewards=[{{function: model, kwargs: {{path: {path}}}}}]"
+        suggest(("train", "CONFIG", reward), ("serve-reward", "model", f"path={path}"))
+
+
+def _run(
+    job: "OfflineJob",
+    start: Callable[..., Any],
+    options: JobOptions,
+    dry_run: bool,
+    print_config: bool,
+) -> Any:
+    """Do what the options ask for; the run's folder if it has trained."""
+    if print_config:
+        options.print_config()
+        return None
+    if dry_run:
+        _print_plan(job, options)
+        return None
+    path = start(
+        options.config,
+        overrides=options.settings,
+        resume=options.run,
+        begun=lambda _: options.announce_resumed(),
+    ).path
+    typer.echo(f"run: {path}")
+    return path
+
+
+def _print_plan(job: "OfflineJob", options: JobOptions) -> None:
+    from agentrl import config as configuration
+
+    options.check_folder()
+    found = job.check(configuration.load(options.config, options.settings), restored=False)
+    typer.echo(f"examples to learn from: {len(found.train_indices)}")
+    typer.echo(f"held out: {len(found.held_out_indices)}")
+    name, run = job.command.removeprefix("agentrl "), options.run
+    command = (name, run, "--resume") if run else (name, options.config, *options.settings)
+    typer.echo("# All checks pass; the lengths of examples are checked when the job starts.")
+    suggest(command, (*command, "--print-config"), prefix="# ")

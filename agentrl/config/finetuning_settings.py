@@ -1,0 +1,149 @@
+"""Settings of training on fixed data sets: supervised, on preferences, of reward models."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentrl.config.bounds import check_not_negative, check_positive, path_of
+from agentrl.errors import ConfigError
+
+
+@dataclass(slots=True, kw_only=True)
+class DataConfig:
+    """A data set: a file, a folder, or an id on the Hugging Face Hub."""
+
+    data: str = ""
+    """`*.jsonl`, `*.json`, `*.csv`, `*.parquet`, a folder, or `owner/name`; `DATA@SPLIT` names the
+    split."""
+    split: str | None = None
+    """Of a data set with several."""
+    name: str | None = None
+    """Configuration (subset) of a data set of the Hub."""
+    revision: str | None = None
+    """Branch, tag or commit of a data set of the Hub."""
+    max_rows: int | None = None
+    """Read only the first rows."""
+    image_root: str | None = None
+    """Folder that contains the images; None for the data's own."""
+
+    def validate(self, section: str) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        if not self.data:
+            raise ConfigError(f"{section}.data: name a file, a folder or an id on the Hub")
+        if self.max_rows is not None and self.max_rows < 1:
+            raise ConfigError(f"{section}.max_rows={self.max_rows}: must be at least 1")
+        if self.image_root is not None:
+            path_of(self.image_root, f"{section}.image_root")
+
+
+@dataclass(slots=True, kw_only=True)
+class FinetuningConfig:
+    """How long to train on a data set, and how to evaluate; `optim` has the learning rate."""
+
+    train: DataConfig = field(default_factory=DataConfig)
+    """Examples to learn from."""
+    eval: DataConfig | None = None
+    """Examples for the evaluation loss; None uses those that `hold_out` keeps back."""
+    hold_out: float = 0.0
+    """Fraction of `train` that is kept back for the evaluation loss."""
+    epochs: float = 1.0
+    """Passes over the examples."""
+    steps: int | None = None
+    """Optimizer steps, in place of `epochs`."""
+    batch: int = 32
+    """Examples per optimizer step."""
+    max_tokens: int = 8192
+    """Longest conversation."""
+    on_long: Literal["refuse", "skip"] = "refuse"
+    """What happens if conversations are longer."""
+    on_bad: Literal["refuse", "skip"] = "refuse"
+    """What happens if rows cannot be read, or their images."""
+    eval_every: int = 0
+    """Steps between evaluations; 0 evaluates before and after training only."""
+    patience: int | None = None
+    """Stop after this many evaluations without a lower loss, and keep the best model; None never
+    stops early."""
+
+    def validate_section(self, section: str) -> None:
+        """Raise `ConfigError` at the first invalid value of those that all sections have."""
+        check_positive(section, self, "epochs", "batch", "max_tokens")
+        check_not_negative(section, self, "hold_out", "eval_every")
+        self.train.validate(f"{section}.train")
+        if self.hold_out >= 1:
+            raise ConfigError(f"{section}.hold_out={self.hold_out}: must be below 1")
+        if self.steps is not None and self.steps < 1:
+            raise ConfigError(f"{section}.steps={self.steps}: must be at least 1")
+        if self.eval is not None:
+            self.eval.validate(f"{section}.eval")
+            if self.hold_out:
+                raise ConfigError(
+                    f"{section}.hold_out={self.hold_out}: {section}.eval names the examples for "
+                    "the evaluation loss; leave out one of the two"
+                )
+        if self.patience is None:
+            return
+        if self.patience < 1:
+            raise ConfigError(f"{section}.patience={self.patience}: must be at least 1")
+        if not self.eval_every or not (self.hold_out or self.eval):
+            raise ConfigError(
+                f"{section}.patience={self.patience}: needs evaluations: set {section}.eval_every, "
+                f"and {section}.hold_out or {section}.eval"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class SFTConfig(FinetuningConfig):
+    """Supervised fine-tuning on conversations (`agentrl sft`); `optim` has its learning rate."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        self.validate_section("sft")
+
+
+@dataclass(slots=True, kw_only=True)
+class DPOConfig(FinetuningConfig):
+    """Training on pairs of a better and a worse answer (`agentrl dpo`)."""
+
+    loss: Literal["dpo", "ipo", "simpo"] = "dpo"
+    """DPO (arXiv:2305.18290), IPO (arXiv:2310.12036), or SimPO (arXiv:2405.14734), which needs no
+    reference model."""
+    beta: float = 0.1
+    """Scale of the implicit reward: higher values stay closer to the reference. Tau of IPO; SimPO's
+    paper takes 2 to 10."""
+    margin: float = 0.0
+    """By how much the implicit reward of the better answer should exceed the other's: gamma of
+    SimPO; has no effect on IPO."""
+    label_smoothing: float = 0.0
+    """Assumed fraction of pairs whose answers are swapped (conservative DPO); has no effect on
+    IPO."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        self.validate_section("dpo")
+        check_positive("dpo", self, "beta")
+        check_not_negative("dpo", self, "margin", "label_smoothing")
+        if self.label_smoothing >= 0.5:
+            raise ConfigError(f"dpo.label_smoothing={self.label_smoothing}: must be below 0.5")
+        for name in ("margin", "label_smoothing") if self.loss == "ipo" else ():
+            if value := getattr(self, name):
+                raise ConfigError(f"dpo.{name}={value}: has no effect with dpo.loss=ipo")
+
+
+@dataclass(slots=True, kw_only=True)
+class RewardModelConfig(FinetuningConfig):
+    """Training a reward model (`agentrl train-reward-model`)."""
+
+    per_turn: bool = False
+    """Learn a reward of every reply from rows with `labels` (a process reward model), in place of
+    one of whole answers from pairs."""
+    center: float = 0.0
+    """Coefficient of the squared sum of a pair's rewards, which keeps them around 0
+    (arXiv:2312.09244)."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        self.validate_section("reward_model")
+        check_not_negative("reward_model", self, "center")
+        if self.per_turn and self.center:
+            raise ConfigError(
+                f"reward_model.center={self.center}: has no effect with reward_model.per_turn"
+            )

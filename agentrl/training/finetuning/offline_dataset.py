@@ -1,0 +1,274 @@
+"""Examples of a data set as token sequences: conversations, pairs of answers, labeled replies."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl.config import DataConfig
+from agentrl.data.chat_messages import ChatMessage
+from agentrl.data.conversations import ChatRows, ConversationRow, LabeledRow, Preference
+from agentrl.data.dataset import report_bad_rows
+from agentrl.data.hugging_face import Selection
+from agentrl.data.open_table import open_table
+from agentrl.data.tables import BadRow, Row
+from agentrl.errors import ConfigError
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.chat.conversation import Conversation
+from agentrl.types import LabeledSequence, Message, TokenSequence
+
+Rows = ChatRows[ConversationRow | Preference]
+Encode = Callable[[Any, ChatEncoder, int], list[TokenSequence]]
+"""Takes a row, the model's encoder, and the index of the example in its batch."""
+
+
+def open_rows(
+    source: DataConfig,
+    parse: Callable[[Row], ConversationRow | Preference],
+    on_bad: str,
+    setting: str,
+) -> Rows:
+    """The rows of a data set; every row and image is checked.
+
+    Args:
+        source: the data set.
+        parse: see `ChatRows`.
+        on_bad: `refuse` or `skip` bad rows.
+        setting: that names the data set, for messages.
+
+    Raises:
+        ConfigError: the data set does not exist, or rows are bad and may not be skipped.
+    """
+    selection = Selection(
+        split=source.split,
+        name=source.name,
+        revision=source.revision,
+        max_rows=source.max_rows,
+    )
+    root = None if source.image_root is None else Path(source.image_root).expanduser()
+    try:
+        table = open_table(source.data, selection)
+        return ChatRows(table, source.data, parse, image_root=root, on_bad=on_bad)
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+
+
+def encode_conversation(
+    row: ConversationRow, encoder: ChatEncoder, index: int
+) -> list[TokenSequence]:
+    """A conversation as the model reads it; its replies count as sampled.
+
+    Messages of the same role that follow each other are joined. What follows the last reply is
+    left out.
+
+    Args:
+        row: the conversation.
+        encoder: of the model.
+        index: of the conversation in its batch.
+
+    Raises:
+        BadRow: the model's chats cannot express it.
+    """
+    return [_encode(row.messages, row.images, encoder, index)]
+
+
+def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
+    """The better and the worse answer, each with the prompt; only answers count as sampled.
+
+    Args:
+        row: the pair.
+        encoder: of the model.
+        index: of the pair in its batch.
+
+    Raises:
+        BadRow: see `encode_conversation`.
+    """
+    asked = sum(message.role == "assistant" for message in row.prompt)
+    if row.prompt and row.prompt[-1].role == "assistant":
+        raise BadRow("the prompt ends with a reply")
+    found = []
+    for answer, images in (
+        (row.chosen, row.chosen_images),
+        (row.rejected, row.rejected_images),
+    ):
+        whole = _encode((*row.prompt, *answer), (*row.images, *images), encoder, index)
+        first = whole.turns.index(asked)
+        found.append(_with_sampled(whole, whole.sampled_positions[first:], whole.turns[first:]))
+    return found
+
+
+def encode_compared(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
+    """As `encode_pair`, but of each answer only its last token counts, for a reward model."""
+    return [
+        _with_sampled(one, one.sampled_positions[-1:], one.turns[-1:])
+        for one in encode_pair(row, encoder, index)
+    ]
+
+
+def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
+    """The conversation up to each reply, whose last token counts, with the reply's label.
+
+    Raises:
+        BadRow: see `encode_conversation`.
+    """
+    found: list[TokenSequence] = []
+    labels, shown = iter(row.labels), 0
+    for number, message in enumerate(row.messages):
+        shown += len(message.images)
+        if message.role != "assistant":
+            continue
+        read = _encode(row.messages[: number + 1], row.images[:shown], encoder, index)
+        last = _with_sampled(read, read.sampled_positions[-1:], read.turns[-1:])
+        fields = {name: getattr(last, name) for name in TokenSequence.__dataclass_fields__}
+        found.append(LabeledSequence(**fields, label=next(labels)))
+    return found
+
+
+def _encode(
+    messages: Sequence[ChatMessage], shown: Sequence[Any], encoder: ChatEncoder, index: int
+) -> TokenSequence:
+    system, exchanges = _exchanges(messages)
+    conversation, images = Conversation(encoder, system), iter(shown)
+    positions: list[int] = []
+    turns: list[int] = []
+    token_ids: tuple[int, ...] = ()
+    for turn, (asked, answer) in enumerate(exchanges):
+        seen = tuple(next(images) for _ in asked.images)
+        prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
+        reply = encoder.reply_ids(answer.text)
+        conversation.answer(reply)
+        start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
+        positions += range(start, len(token_ids))
+        turns += [turn] * len(reply)
+    return TokenSequence(
+        token_ids=token_ids,
+        sampled_positions=tuple(positions),
+        logprobs=(0.0,) * len(positions),
+        versions=(0,) * len(positions),
+        turns=tuple(turns),
+        images=prompt.images,
+        episode=index,
+    )
+
+
+def _with_sampled(
+    sequence: TokenSequence, positions: tuple[int, ...], turns: tuple[int, ...]
+) -> TokenSequence:
+    """The same tokens, of which only these count as sampled."""
+    zeros = (0,) * len(positions)
+    return replace(
+        sequence,
+        sampled_positions=positions,
+        turns=turns,
+        logprobs=tuple(map(float, zeros)),
+        versions=zeros,
+    )
+
+
+def _exchanges(
+    messages: Sequence[ChatMessage],
+) -> tuple[str, list[tuple[ChatMessage, ChatMessage]]]:
+    """The system message, and each message with the reply to it.
+
+    Raises:
+        BadRow: two messages of different roles precede a reply, or none does.
+    """
+    joined: list[ChatMessage] = []
+    for message in messages:
+        if joined and joined[-1].role == message.role:
+            joined[-1] = ChatMessage(
+                role=message.role,
+                text=f"{joined[-1].text}\n\n{message.text}",
+                images=(*joined[-1].images, *message.images),
+            )
+        else:
+            joined.append(message)
+    system = joined.pop(0).text if joined and joined[0].role == "system" else ""
+    roles = [message.role for message in joined]
+    if "system" in roles:
+        raise BadRow("a system message must come first")
+    for role, following in pairwise(["assistant", *roles]):
+        if (role == "assistant") == (following == "assistant"):
+            raise BadRow(f"a message of {following} follows one of {role}; a reply must be between")
+    if any(message.images for message in joined if message.role == "assistant"):
+        raise BadRow("a reply has images, which a model cannot write")
+    return system, list(zip(joined[::2], joined[1::2], strict=False))
+
+
+class OfflineDataset:
+    """Examples in an order that the seed decides; each epoch has another one.
+
+    They are encoded when they are drawn, as their images take memory.
+
+    Args:
+        rows: the examples.
+        indices: of those to use.
+        encoder: of the model.
+        encode: how an example becomes token sequences.
+        seed: of the orders.
+    """
+
+    def __init__(
+        self, rows: Rows, indices: Sequence[int], encoder: ChatEncoder, encode: Encode, seed: int
+    ) -> None:
+        self._rows, self._indices, self._seed = rows, indices, seed
+        self._encoder, self._encode = encoder, encode
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def sequences(self, start: int, end: int) -> list[TokenSequence]:
+        """The examples from one position to another; positions go on into later epochs.
+
+        The order depends only on the seed, so that a resumed job needs no position of its own.
+        """
+        count = len(self)
+        chosen = []
+        for position in range(start, end):
+            epoch, at = divmod(position, count)
+            order = np.random.default_rng((self._seed, epoch)).permutation(count)
+            chosen.append(self._indices[int(order[at])])
+        return self._encoded(chosen)
+
+    def batches(self, size: int) -> Iterator[list[TokenSequence]]:
+        """All of them once, in batches of this many examples."""
+        for at in range(0, len(self), size):
+            yield self._encoded(self._indices[at : at + size])
+
+    def _encoded(self, chosen: Sequence[int]) -> list[TokenSequence]:
+        return [
+            sequence
+            for number, index in enumerate(chosen)
+            for sequence in self._encode(self._rows[index], self._encoder, number)
+        ]
+
+    def drop_longer_than(self, max_tokens: int, on_long: str, section: str) -> None:
+        """Leave out examples that are too long, or that the model's chats cannot express.
+
+        Args:
+            max_tokens: of the longest sequence to keep.
+            on_long: `refuse` or `skip`.
+            section: that these settings belong to.
+
+        Raises:
+            ConfigError: there are some that may not be skipped, or no other is left.
+        """
+        bad: dict[str, str] = {}
+        kept = []
+        for index in self._indices:
+            try:
+                found = self._encode(self._rows[index], self._encoder, 0)
+            except BadRow as error:
+                bad[self._rows.name(index)] = str(error)
+                continue
+            tokens = max(len(sequence.token_ids) for sequence in found)
+            if tokens > max_tokens:
+                above = f"{tokens} tokens, above {section}.max_tokens={max_tokens}"
+                bad[self._rows.name(index)] = above
+            else:
+                kept.append(index)
+        report_bad_rows(self._rows.title, bad, len(self), on_long)
+        self._indices = kept

@@ -1,0 +1,43 @@
+"""Training a reward model on pairs of answers, or on labeled replies."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agentrl import replay
+from agentrl.config import Config, FinetuningConfig, RewardModelConfig
+from agentrl.data.conversations import read_labeled, read_preference
+from agentrl.training.finetuning.offline_dataset import (
+    Encode,
+    encode_compared,
+    encode_labeled,
+)
+from agentrl.training.finetuning.offline_job import OfflineJob, Parse
+from agentrl.training.job import run_job
+
+
+def train_reward_model(
+    config: Config | str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: str | Path | None = None,
+    begun: Callable[[Config], None] = lambda config: None,
+) -> replay.Run:
+    """Train a reward model, or resume that.
+
+    Arguments, result and errors are those of `agentrl.sft`.
+    """
+    return run_job(RewardModelTraining(), config, overrides, resume, begun)
+
+
+class RewardModelTraining(OfflineJob):
+    """A number that is higher for better answers."""
+
+    command, section = "agentrl train-reward-model", "reward_model"
+    is_reward_model = True
+
+    def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
+        """See `OfflineJob.form`."""
+        assert isinstance(settings, RewardModelConfig)
+        if settings.per_turn:
+            return read_labeled, encode_labeled
+        return read_preference, encode_compared

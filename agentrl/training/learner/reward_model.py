@@ -1,0 +1,37 @@
+"""A reward model: one number for a conversation, read at its last token.
+
+Shapes: S sequences.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from agentrl.policies.models import ModelAdapter
+from agentrl.training.learner.backbone import Backbone
+from agentrl.types import Batch
+
+
+class RewardModel(Backbone):
+    """A language model with a scalar head, as transformers' models for sequence classification.
+
+    Args:
+        policy: a Hugging Face model; its output head is dropped.
+        model_adapter: adapter of the model's family.
+    """
+
+    headless = True
+
+    def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
+        super().__init__(policy, model_adapter)
+        size = self.policy.config.get_text_config().hidden_size
+        self.score = nn.Linear(size, 1, bias=False, dtype=self.policy.dtype)
+        nn.init.zeros_(self.score.weight)  # until the weights of a reward model's folder are read
+        self.policy.lm_head = nn.Identity()
+
+    def forward(self, batch: Batch) -> Tensor:
+        """float32[S] the rewards, in the order of the sequences."""
+        rewards = self.score(self.hidden(batch)).squeeze(-1).float()
+        if self.slice is None:
+            return torch.as_tensor(rewards[batch.last_positions])
+        mine, own = self.slice.mine(batch.last_positions, batch.token_ids.shape[1])
+        return self.slice.joined(rewards[own], mine).clone()  # FSDP supports no views as outputs

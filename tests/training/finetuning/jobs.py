@@ -1,0 +1,35 @@
+"""What the tests of jobs on data sets share."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+from agentrl.training.checkpoints import checkpoint_store
+
+SMALL = ["logging=[file]", "rollout.launcher=local", "checkpoint.every=4"]
+
+
+def kill_after_first_checkpoint(folder, *arguments):
+    """Run a command until its run has a checkpoint, then kill it with SIGKILL."""
+    process = subprocess.Popen([sys.executable, "-m", "agentrl", *map(str, arguments)])
+    deadline = time.monotonic() + 120
+    while checkpoint_store.latest(folder) is None and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def losses(run):
+    """The loss of each evaluation in the summary of a run."""
+    return {
+        name: one["loss"]
+        for name, one in run.summary.items()
+        if isinstance(one, dict) and "loss" in one
+    }
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]

@@ -1,0 +1,166 @@
+"""Training on pairs of answers, and of reward models: real rows with images, and the tiny model."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import agentrl
+from agentrl import cli
+from agentrl.errors import ConfigError
+from tests.data.rows import picture, png, write_jsonl
+from tests.training.finetuning import jobs
+
+LEARNED = ["hold_out=0.25", "eval_every=4", "batch=4", "steps=12"]
+TRAINERS = {
+    "dpo": ("dpo", agentrl.dpo, "3e-3"),
+    "reward_model": ("train-reward-model", agentrl.train_reward_model, "3e-3"),
+}
+
+
+def brightness(count):
+    """Pairs about the brightness of a picture, which can be learned."""
+    rows = []
+    for k in range(count):
+        said = ["dark", "bright"]
+        better, worse = said[k % 2], said[1 - k % 2]
+        asked = [{"role": "user", "content": "<image>bright or dark?"}]
+        rows.append(
+            {
+                "prompt": asked,
+                "images": [f"{k % 2}.png"],
+                "chosen": [{"role": "assistant", "content": better}],
+                "rejected": [{"role": "assistant", "content": worse}],
+            }
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("preferences")
+    for bright in (0, 1):
+        (folder / f"{bright}.png").write_bytes(png(picture(20 + 200 * bright)))
+    write_jsonl(folder / "pairs.jsonl", brightness(24))
+    return folder
+
+
+def run(folder, section, name, *more, settings=LEARNED):
+    """Run a small job; the settings are those of its section."""
+    config, overrides = arguments(folder, section, name, *more, settings=settings)
+    return TRAINERS[section][1](config, overrides=overrides)
+
+
+def arguments(folder, section, name, *more, settings=LEARNED):
+    path = folder / f"{section}.yaml"
+    data = folder / "pairs.jsonl"
+    path.write_text(f"{section}: {{train: {{data: {data}}}}}\nrun: {{dir: {folder / 'runs'}}}\n")
+    own = [f"{section}.{setting}" for setting in settings]
+    rate = f"optim.lr={TRAINERS[section][2]}"
+    return path, [*jobs.SMALL, rate, f"run.name={name}", *own, *more]
+
+
+@pytest.fixture(scope="module", params=TRAINERS)
+def learned(request, folder):
+    section = request.param
+    return section, run(folder, section, f"{section}-learns")
+
+
+def test_the_better_answer_wins_on_held_out_pairs(learned):
+    _, trained = learned
+    before, after = trained.summary["before"], trained.summary["after"]
+    assert before["loss"] == pytest.approx(0.6931, abs=1e-3)
+    assert after["loss"] < 0.5 * before["loss"]
+    assert after["accuracy"] == 1.0
+    assert after["margin"] > 0 == before["margin"]
+    assert after["count"] == 6
+    steps = [one for one in jobs.metrics(trained) if "learner/loss" in one]
+    assert [one["step"] for one in steps] == list(range(1, 13))
+    assert {"learner/accuracy", "learner/margin", "learner/reward_chosen"} <= steps[0].keys()
+
+
+@pytest.mark.slow
+def test_a_killed_job_continues_with_the_same_weights(folder, learned):
+    section, trained = learned
+    command, start, _ = TRAINERS[section]
+    config, overrides = arguments(folder, section, f"{section}-killed")
+    killed = trained.path.parent / f"{section}-killed"
+    jobs.kill_after_first_checkpoint(killed, command, config, *overrides)
+    resumed = start("", resume=killed)
+    assert jobs.losses(trained) == jobs.losses(resumed)
+    expected, found = (
+        load_file(one.path / "model" / "model.safetensors") for one in (trained, resumed)
+    )
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.mark.slow
+def test_two_ranks_under_ray_learn_what_one_does(folder, learned):
+    section, trained = learned
+    two = ["rollout.launcher=ray", "train.ranks=2", f"{section}.steps=4"]
+    ranks = run(folder, section, f"{section}-ranks", *two)
+    for name in ("before", "step 4"):
+        found, expected = ranks.summary[name], trained.summary[name]
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-2)
+        assert found["margin"] == pytest.approx(expected["margin"], rel=1e-2, abs=1e-4)
+
+
+@pytest.mark.parametrize("section", TRAINERS)
+def test_adapters_are_trained(folder, section):
+    more = ["model.lora.rank=4", "optim.lr=1e-2"]
+    trained = run(folder, section, f"{section}-lora", *more, settings=["batch=8", "steps=6"])
+    losses = [one["learner/loss"] for one in jobs.metrics(trained) if "learner/loss" in one]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("loss", ["ipo", "simpo"])
+def test_other_losses_prefer_the_better_answer_too(folder, loss):
+    beta = {"ipo": "dpo.beta=0.5", "simpo": "dpo.beta=2"}[loss]
+    trained = run(folder, "dpo", loss, f"dpo.loss={loss}", beta)
+    assert trained.summary["after"]["accuracy"] == 1.0
+    assert trained.summary["after"]["loss"] < trained.summary["before"]["loss"]
+
+
+def test_a_reward_model_learns_labels_of_single_replies(folder):
+    rows = []
+    for k in range(16):
+        messages = []
+        for bright in (k % 2, 1 - k % 2):
+            said = ["dark", "bright"][(k // 2 + bright) % 2]
+            messages += [
+                {"role": "user", "content": "<image>bright or dark?"},
+                {"role": "assistant", "content": said},
+            ]
+        right = [((k // 2 + bright) % 2) == bright for bright in (k % 2, 1 - k % 2)]
+        images = [f"{k % 2}.png", f"{1 - k % 2}.png"]
+        rows.append({"messages": messages, "images": images, "labels": right})
+    data = write_jsonl(folder / "labels.jsonl", rows)
+    trained = run(
+        folder, "reward_model", "labels", f"reward_model.train.data={data}",
+        "reward_model.per_turn=true", "reward_model.steps=40",
+    )  # fmt: skip
+    assert trained.summary["before"]["loss"] == pytest.approx(0.6931, abs=1e-3)
+    assert trained.summary["after"]["accuracy"] == 1.0
+    assert trained.summary["after"]["count"] == 8
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "said"),
+    [
+        ("dpo", "dpo.beta=0", r"dpo\.beta=0.*above 0"),
+        ("dpo", "dpo.loss=orpo", r"dpo\.loss=orpo: not one of dpo, ipo, simpo"),
+        ("dpo", "dpo.label_smoothing=0.5", "below 0.5"),
+        ("reward_model", "reward_model.center=-1", "must not be below 0"),
+        ("reward_model", "reward_model.per_turn=true", "no column is named messages"),
+    ],
+)
+def test_bad_settings_are_refused(folder, section, setting, said):
+    with pytest.raises(ConfigError, match=said):
+        run(folder, section, "bad", setting)
+
+
+def test_a_dry_run_counts_the_pairs(folder, capsys):
+    config, overrides = arguments(folder, "dpo", "dry")
+    assert cli.run(["dpo", str(config), *overrides, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "examples to learn from: 18" in shown
+    assert "held out: 6" in shown
