@@ -40,11 +40,19 @@ def tables() -> str:
     for file in CONFIG.glob("*.py"):
         for node in _parsed(file).body:
             if isinstance(node, ast.ClassDef):
-                classes[node.name] = node
+                classes[node.name] = _with_base(node, classes)
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 _ALIASES[node.targets[0].id] = node.value
     first = f"\n## Top level\n\n{HEAD}{_rows(classes['Config'], '', classes)}"
     return "".join([first, *_sections(classes["Config"], "", classes)])
+
+
+def _with_base(config: ast.ClassDef, classes: Classes) -> ast.ClassDef:
+    """A class without settings of its own gets those of its base, which comes before it."""
+    bases = [classes[b.id] for b in config.bases if isinstance(b, ast.Name) and b.id in classes]
+    if bases and not _fields(config):
+        config.body += bases[0].body[1:]
+    return config
 
 
 def _sections(config: ast.ClassDef, prefix: str, classes: Classes) -> list[str]:

@@ -101,7 +101,8 @@ class SFTConfig(FinetuningConfig):
 
 @dataclass(slots=True, kw_only=True)
 class DPOConfig(FinetuningConfig):
-    """Training on pairs of a better and a worse answer (`agentrl dpo`)."""
+    """Training on pairs of a better and a worse answer (`agentrl dpo`); has all settings of `sft`,
+    too."""
 
     loss: Literal["dpo", "ipo", "simpo"] = "dpo"
     """DPO (arXiv:2305.18290), IPO (arXiv:2310.12036), or SimPO (arXiv:2405.14734), which needs no
@@ -130,7 +131,7 @@ class DPOConfig(FinetuningConfig):
 
 @dataclass(slots=True, kw_only=True)
 class RewardModelConfig(FinetuningConfig):
-    """Training a reward model (`agentrl train-reward-model`)."""
+    """Training a reward model (`agentrl train-reward-model`); has all settings of `sft`, too."""
 
     per_turn: bool = False
     """Learn a reward of every reply from rows with `labels` (a process reward model), in place of
