@@ -89,9 +89,12 @@ class Remote:
         return {"inputs": [self._payload(inputs) for inputs in reward_inputs]}
 
     def _payload(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        images = inputs.get("images", ()) if self._images else ()
         texts = {name: value for name, value in inputs.items() if not _holds_images(value)}
-        return {**texts, "images": [_data_uri(image) for image in images]}
+        held = {"images": inputs.get("images", ()), "screens": inputs.get("screens", ())}
+        if len(held["images"]) == len(held["screens"]):  # they are the same
+            del held["screens"]
+        sent = held if self._images else {"images": ()}
+        return texts | {name: [*map(_data_uri, images)] for name, images in sent.items()}
 
     def _request(self, body: bytes, end: float) -> bytes | str:
         """One attempt: the response body, or the reason why a retry may help.

@@ -74,7 +74,7 @@ def train_reward_model(
     options = JobOptions.of(config, overrides, resume=resume)
     if (path := _run(RewardModelTraining(), start, options, dry_run, print_config)) is not None:
         reward = f"rewards=[{{function: model, kwargs: {{path: {path}}}}}]"
-        suggest(("train", "CONFIG", reward), ("serve-reward", "model", f"path={path}"))
+        suggest(("train", "CONFIG", reward), ("serve-reward", path))
 
 
 def _run(

@@ -1,6 +1,7 @@
 """`agentrl serve-reward`: serve a reward function over HTTP."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,12 @@ from agentrl.errors import ConfigError
 
 
 def serve_reward(
-    function: Annotated[str, typer.Argument(help="module:name or path/file.py:name.")],
+    function: Annotated[
+        str,
+        typer.Argument(
+            help="module:name or path/file.py:name; or a run of agentrl train-reward-model."
+        ),
+    ],
     kwargs: Annotated[
         list[str] | None,
         typer.Argument(help="Keyword arguments of the function.", metavar="KEY=VALUE"),
@@ -26,7 +32,7 @@ def serve_reward(
         ),
     ] = False,
 ) -> None:
-    """Serve a reward function over HTTP.
+    """Serve a reward function or a reward model over HTTP.
 
     For the client agentrl.rewards.remote:Remote, and at /get_reward for OpenRLHF's --remote_rm_url.
 
@@ -36,6 +42,9 @@ def serve_reward(
     """
     from agentrl.config import RewardConfig, arguments
 
+    name, values = function, arguments(kwargs or [])
+    if Path(function).is_dir():
+        name, values = "model", {"path": function, **values}
     try:
         from agentrl.serving.reward_server import serve
     except ModuleNotFoundError as error:
@@ -43,9 +52,7 @@ def serve_reward(
             f"serving needs {error.name}, not installed: pip install 'agentrl-screens[page]'"
         ) from None
     serve(
-        RewardConfig(
-            function=function, kwargs=arguments(kwargs or []), kind="batch" if batch else "auto"
-        ),
+        RewardConfig(function=name, kwargs=values, kind="batch" if batch else "auto"),
         host=host,
         port=port,
         deadline_s=deadline_s,

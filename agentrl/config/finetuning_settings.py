@@ -101,8 +101,7 @@ class SFTConfig(FinetuningConfig):
 
 @dataclass(slots=True, kw_only=True)
 class DPOConfig(FinetuningConfig):
-    """Training on pairs of a better and a worse answer (`agentrl dpo`); has all settings of `sft`,
-    too."""
+    """Training on pairs of answers (`agentrl dpo`); has all settings of `sft`, too."""
 
     loss: Literal["dpo", "ipo", "simpo"] = "dpo"
     """DPO (arXiv:2305.18290), IPO (arXiv:2310.12036), or SimPO (arXiv:2405.14734), which needs no

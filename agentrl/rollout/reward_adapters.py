@@ -12,7 +12,7 @@ from agentrl.data import openrlhf
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.types import Episode
+from agentrl.types import IMAGE, Episode, Image
 
 RewardInputs = dict[str, Any]
 """The inputs of a batch function for one episode; see `inputs_of`."""
@@ -44,7 +44,9 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
         of the last turn, or else of the reset; `images`, those of the last prompt, uint8[H, W, 3]
         each; `shown`, the text of the last message, with `<image>` for each image;
         `instructions`, the system message; `chat_prompt`, both in the format of the model's chat
-        template; `chat_text`, that with the last reply and its end token; `env_rewards`, one per
+        template; `chat_text`, that with the last reply and its end token; `messages`, the whole
+        conversation as `{role, content}`, and `screens`, an image for each `<image>` that it has
+        outside of replies; `env_rewards`, one per
         turn; `info`, of the last turn; `data_source`, the environment's id. If the question is from
         a data set, also every column of its row under its own name; a column `data_source` replaces
         the environment's id.
@@ -66,11 +68,24 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
         "images": images,
         "shown": last.shown,
         "instructions": episode.instructions,
+        **_whole_conversation(episode),
         "env_rewards": env_reward(episode),
         "info": dict(last.info),
     }
     prompt, text = openrlhf.texts_of({k: inputs[k] for k in _TEXTS}, form)
     return inputs | {"chat_prompt": prompt, "chat_text": text}
+
+
+def _whole_conversation(episode: Episode) -> dict[str, list[Any]]:
+    messages, screens = [], list[Image]()
+    if episode.instructions:
+        messages.append({"role": "system", "content": episode.instructions})
+    for turn in episode.turns:
+        count = turn.shown.count(IMAGE)
+        screens += turn.images[len(turn.images) - count :]
+        messages.append({"role": "user", "content": turn.shown})
+        messages.append({"role": "assistant", "content": turn.reply})
+    return {"messages": messages, "screens": screens}
 
 
 class BatchReward:

@@ -159,10 +159,12 @@ def _inputs(body: bytes) -> list[RewardInputs]:
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
     for episode in inputs:
-        images = episode.get("images")
-        if not isinstance(images, list | None):
-            raise _Refused(400, "images must be a list of data URIs")
-        episode["images"] = [_image(image) for image in images or ()]
+        for name in ("images", "screens"):
+            images = episode.get(name)
+            if not isinstance(images, list | None):
+                raise _Refused(400, f"{name} must be a list of data URIs")
+            if images or name == "images":
+                episode[name] = [_image(image) for image in images or ()]
     return inputs
 
 

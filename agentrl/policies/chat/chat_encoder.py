@@ -102,6 +102,10 @@ class ChatEncoder:
         encode = self._tokenizer.encode
         return tuple(id for piece in pieces for id in encode(piece, add_special_tokens=False).ids)
 
+    def rendered_ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text that a chat template has rendered, special tokens included."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
     def ids(self, pieces: Iterable[Piece]) -> tuple[int, ...]:
         """The ids of pieces; neighboring texts are encoded as one."""
         found: list[int] = []

@@ -90,6 +90,33 @@ def load_model(
     return model.to(device)
 
 
+def load_reward_model(path: Path, *, dtype: str = "float32", device: str = "cpu") -> nn.Module:
+    """Load a reward model for inference: the model, with its scalar head as `score`.
+
+    Args:
+        path: a folder whose weights contain `SCORE`.
+        dtype: see `load_model`.
+        device: see `load_model`.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    from safetensors import safe_open
+    from torch import nn
+
+    _silence_load_report()
+    model: Any = load_model(path, dtype=dtype)
+    for file in sorted(path.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            if SCORE in opened.keys():  # noqa: SIM118
+                weight = opened.get_tensor(SCORE).to(model.dtype)
+    model.score = nn.Linear(weight.shape[1], 1, bias=False, dtype=model.dtype)
+    model.score.weight = nn.Parameter(weight, requires_grad=False)
+    model.lm_head = nn.Identity()
+    found: nn.Module = model.eval().to(device)
+    return found
+
+
 def load_on_meta(path: Path) -> nn.Module:
     """Build a model on the meta device: parameter names and shapes without weights.
 
@@ -142,8 +169,8 @@ def load_headers(
 
     with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
         config = AutoConfig.from_pretrained(path, local_files_only=True)
-        if headless:  # transformers would warn of the missing head
-            logging.getLogger("transformers.modeling_utils").addFilter(_is_not_load_report)
+        if headless:
+            _silence_load_report()
         model, report = _get_model_class(config, loader._model_mapping).from_pretrained(
             None,
             config=config,
@@ -170,6 +197,11 @@ def load_headers(
         model._initialize_missing_keys(is_quantized=False)
     found: nn.Module = model
     return found
+
+
+def _silence_load_report() -> None:
+    """Keep transformers from warning of a missing output head."""
+    logging.getLogger("transformers.modeling_utils").addFilter(_is_not_load_report)
 
 
 def _is_not_load_report(record: logging.LogRecord) -> bool:

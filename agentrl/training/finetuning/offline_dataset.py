@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agentrl.config import DataConfig
-from agentrl.data.chat_messages import ChatMessage
 from agentrl.data.conversations import ChatRows, ConversationRow, LabeledRow, Preference
 from agentrl.data.dataset import report_bad_rows
 from agentrl.data.hugging_face import Selection
@@ -17,8 +15,8 @@ from agentrl.data.open_table import open_table
 from agentrl.data.tables import BadRow, Row
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.conversation import Conversation
-from agentrl.types import LabeledSequence, Message, TokenSequence
+from agentrl.policies.chat.encode_messages import encode_messages
+from agentrl.types import LabeledSequence, TokenSequence
 
 Rows = ChatRows[ConversationRow | Preference]
 Encode = Callable[[Any, ChatEncoder, int], list[TokenSequence]]
@@ -61,18 +59,15 @@ def encode_conversation(
 ) -> list[TokenSequence]:
     """A conversation as the model reads it; its replies count as sampled.
 
-    Messages of the same role that follow each other are joined. What follows the last reply is
-    left out.
-
     Args:
         row: the conversation.
         encoder: of the model.
         index: of the conversation in its batch.
 
     Raises:
-        BadRow: the model's chats cannot express it.
+        BadRow: see `encode_messages`.
     """
-    return [_encode(row.messages, row.images, encoder, index)]
+    return [encode_messages(row.messages, row.images, encoder, index)]
 
 
 def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
@@ -84,7 +79,7 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
         index: of the pair in its batch.
 
     Raises:
-        BadRow: see `encode_conversation`.
+        BadRow: see `encode_messages`.
     """
     asked = sum(message.role == "assistant" for message in row.prompt)
     if row.prompt and row.prompt[-1].role == "assistant":
@@ -94,7 +89,7 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
         (row.chosen, row.chosen_images),
         (row.rejected, row.rejected_images),
     ):
-        whole = _encode((*row.prompt, *answer), (*row.images, *images), encoder, index)
+        whole = encode_messages((*row.prompt, *answer), (*row.images, *images), encoder, index)
         first = whole.turns.index(asked)
         found.append(_with_sampled(whole, whole.sampled_positions[first:], whole.turns[first:]))
     return found
@@ -112,7 +107,7 @@ def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[To
     """The conversation up to each reply, whose last token counts, with the reply's label.
 
     Raises:
-        BadRow: see `encode_conversation`.
+        BadRow: see `encode_messages`.
     """
     found: list[TokenSequence] = []
     labels, shown = iter(row.labels), 0
@@ -120,38 +115,11 @@ def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[To
         shown += len(message.images)
         if message.role != "assistant":
             continue
-        read = _encode(row.messages[: number + 1], row.images[:shown], encoder, index)
+        read = encode_messages(row.messages[: number + 1], row.images[:shown], encoder, index)
         last = _with_sampled(read, read.sampled_positions[-1:], read.turns[-1:])
         fields = {name: getattr(last, name) for name in TokenSequence.__dataclass_fields__}
         found.append(LabeledSequence(**fields, label=next(labels)))
     return found
-
-
-def _encode(
-    messages: Sequence[ChatMessage], shown: Sequence[Any], encoder: ChatEncoder, index: int
-) -> TokenSequence:
-    system, exchanges = _exchanges(messages)
-    conversation, images = Conversation(encoder, system), iter(shown)
-    positions: list[int] = []
-    turns: list[int] = []
-    token_ids: tuple[int, ...] = ()
-    for turn, (asked, answer) in enumerate(exchanges):
-        seen = tuple(next(images) for _ in asked.images)
-        prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
-        reply = encoder.reply_ids(answer.text)
-        conversation.answer(reply)
-        start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
-        positions += range(start, len(token_ids))
-        turns += [turn] * len(reply)
-    return TokenSequence(
-        token_ids=token_ids,
-        sampled_positions=tuple(positions),
-        logprobs=(0.0,) * len(positions),
-        versions=(0,) * len(positions),
-        turns=tuple(turns),
-        images=prompt.images,
-        episode=index,
-    )
 
 
 def _with_sampled(
@@ -166,36 +134,6 @@ def _with_sampled(
         logprobs=tuple(map(float, zeros)),
         versions=zeros,
     )
-
-
-def _exchanges(
-    messages: Sequence[ChatMessage],
-) -> tuple[str, list[tuple[ChatMessage, ChatMessage]]]:
-    """The system message, and each message with the reply to it.
-
-    Raises:
-        BadRow: two messages of different roles precede a reply, or none does.
-    """
-    joined: list[ChatMessage] = []
-    for message in messages:
-        if joined and joined[-1].role == message.role:
-            joined[-1] = ChatMessage(
-                role=message.role,
-                text=f"{joined[-1].text}\n\n{message.text}",
-                images=(*joined[-1].images, *message.images),
-            )
-        else:
-            joined.append(message)
-    system = joined.pop(0).text if joined and joined[0].role == "system" else ""
-    roles = [message.role for message in joined]
-    if "system" in roles:
-        raise BadRow("a system message must come first")
-    for role, following in pairwise(["assistant", *roles]):
-        if (role == "assistant") == (following == "assistant"):
-            raise BadRow(f"a message of {following} follows one of {role}; a reply must be between")
-    if any(message.images for message in joined if message.role == "assistant"):
-        raise BadRow("a reply has images, which a model cannot write")
-    return system, list(zip(joined[::2], joined[1::2], strict=False))
 
 
 class OfflineDataset:

@@ -1,10 +1,12 @@
 """What the tests of jobs on data sets share."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 from agentrl.training.checkpoints import checkpoint_store
 
@@ -20,6 +22,17 @@ def kill_after_first_checkpoint(folder, *arguments):
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+@contextmanager
+def reward_server(run):
+    """The URL of a server of a reward model."""
+    command = [sys.executable, "-m", "agentrl", "serve-reward", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield re.search(r"http://\S+", process.stdout.readline()).group()
+        finally:
+            process.terminate()
 
 
 def losses(run):

@@ -1,13 +1,24 @@
 """Training on pairs of answers, and of reward models: real rows with images, and the tiny model."""
 
+import json
+import urllib.request
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import agentrl
 from agentrl import cli
+from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError
+from agentrl.policies.reward_scorer import TrainedReward
+from agentrl.rewards.remote import Remote
+from agentrl.rollout.scoring import RewardFunctions
 from tests.data.rows import picture, png, write_jsonl
+from tests.rollout.test_collector import episode_of
+from tests.rollout.test_reward_adapters import TICKET
 from tests.training.finetuning import jobs
 
 LEARNED = ["hold_out=0.25", "eval_every=10", "batch=6", "steps=30"]
@@ -142,6 +153,69 @@ def test_a_reward_model_learns_labels_of_single_replies(folder):
     assert trained.summary["before"]["loss"] == pytest.approx(0.6931, abs=1e-3)
     assert trained.summary["after"]["accuracy"] == 1.0
     assert trained.summary["after"]["count"] == 8
+
+
+CASES = [(bright, reply) for bright in (0, 1) for reply in ("dark", "bright")]
+
+
+def said_about(bright, reply):
+    """The inputs of a reward function for one episode of one turn."""
+    image = np.asarray(picture(20 + 200 * bright))
+    return {
+        "messages": [
+            {"role": "user", "content": "<image>bright or dark?"},
+            {"role": "assistant", "content": reply},
+        ],
+        "screens": [image],
+        "images": [image],
+    }
+
+
+def test_a_reward_model_scores_episodes_as_the_learner_did(learned):
+    section, trained = learned
+    if section == "dpo":
+        with pytest.raises(ConfigError, match=r"is not a reward model: it has no score\.weight"):
+            TrainedReward(str(trained.path))
+        return
+    inputs = [said_about(*case) for case in CASES]
+    rows = TrainedReward(str(trained.path))(inputs)
+    rewards = [row["overall"] for row in rows]
+    right, wrong = np.mean([rewards[0], rewards[3]]), np.mean([rewards[1], rewards[2]])
+    after = trained.summary["after"]
+    assert right == pytest.approx(after["reward_chosen"], rel=0.05, abs=0.05)
+    assert wrong == pytest.approx(after["reward_rejected"], rel=0.05, abs=0.05)
+    named = RewardConfig(function="model", kwargs={"path": str(trained.path)})
+    functions, episode = RewardFunctions([named]), episode_of(TICKET, turns=1)
+    for one, reward in zip(inputs, rewards, strict=True):
+        shown, reply = (message["content"] for message in one["messages"])
+        seen = tuple(one["screens"])
+        turn = replace(episode.turns[0], shown=shown, reply=reply, images=seen)
+        scored = functions.score(replace(episode, instructions="", turns=(turn,)))
+        assert scored.total == pytest.approx(reward, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_served_reward_model_gives_the_same_rewards(learned):
+    section, trained = learned
+    if section == "dpo":
+        return
+    inputs = [said_about(*case) for case in CASES]
+    with jobs.reward_server(trained.path) as url:
+        served = Remote(url, images=True)(inputs)
+        (blind,) = Remote(url)(inputs[:1])
+        chat = "<|im_start|>user\nbright or dark?<|im_end|>\n<|im_start|>assistant\n"
+        query = f"{chat}dark<|im_end|>"
+        request = urllib.request.Request(
+            f"{url}/get_reward",
+            json.dumps({"query": [query], "prompts": [chat], "labels": [None]}).encode(),
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            (rendered,) = json.loads(answer.read())["rewards"]
+    here = TrainedReward(str(trained.path))
+    assert served == [{"overall": pytest.approx(row["overall"], abs=1e-4)} for row in here(inputs)]
+    assert "has 1 images, but 0 were sent" in blind["error"]
+    text = [{"role": "user", "content": "bright or dark?"}, inputs[0]["messages"][1]]
+    assert rendered == pytest.approx(here([{"messages": text}])[0]["overall"], abs=1e-4)
 
 
 @pytest.mark.parametrize(
