@@ -8,6 +8,7 @@
     │   └── EpisodeRemoved        the requested episode was pruned
     ├── ActionError           a reply without a valid action; costs a turn, never the episode
     ├── ClusterError          Ray did not start, or its cluster cannot be joined
+    ├── UnreliableReward      the running audit of a job's reward breaks its bound; ends the run
     ├── LearnerError          a learner rank failed, or training diverged; ends the run
     │   └── LearnerLost           a rank died or did not answer; resuming the run may help
     └── WorldError            an infrastructure failure; discards the episode, never a reward
@@ -71,6 +72,10 @@ class ActionError(AgentRLError):
 
 class ClusterError(AgentRLError):
     """Ray did not start, or its cluster cannot be joined."""
+
+
+class UnreliableReward(AgentRLError):
+    """The reward of a job disagrees with the truth more often than `reward_audit` allows."""
 
 
 class LearnerError(AgentRLError):

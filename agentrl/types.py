@@ -194,6 +194,8 @@ class Episode:
     error: str | None
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
+    final_images: tuple[Image, ...] = ()
+    """The images after the last action, at their own resolution; only while it is scored."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -10,6 +10,7 @@ import typer.core
 from agentrl._version import __version__
 from agentrl.cli import (
     algorithms,
+    audit,
     cluster,
     device_commands,
     envs,
@@ -38,7 +39,7 @@ _GROUPS = {
     "Train on data": ("sft", "dpo", "train-reward-model"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
-    "Data": ("export", "prune", "rescore", "rehearse"),
+    "Data": ("export", "prune", "rescore", "rehearse", "audit"),
     "Environments": ("envs", "serve-env", "serve-reward"),
     "Extend": ("list", "check"),
     "Installation": ("doctor", "cluster"),
@@ -87,7 +88,14 @@ class _CommandWithOverrides(typer.core.TyperCommand):
 
 def _setting(name: str) -> str | None:
     """The dotted key of a setting that is called `name`, with or without its section."""
-    from agentrl.config import Config, DPOConfig, RewardModelConfig, SFTConfig, WarmStartConfig
+    from agentrl.config import (
+        Config,
+        DPOConfig,
+        RewardAuditConfig,
+        RewardModelConfig,
+        SFTConfig,
+        WarmStartConfig,
+    )
 
     def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
         for key, value in tree.items():
@@ -100,6 +108,7 @@ def _setting(name: str) -> str | None:
         sft=SFTConfig(),
         dpo=DPOConfig(),
         reward_model=RewardModelConfig(),
+        reward_audit=RewardAuditConfig(),
     )
     known = list(keys(whole.to_dict()))
     name = name.replace("-", "_")
@@ -134,6 +143,7 @@ app.command("merge")(export.merge)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
+app.command("audit")(audit.audit)
 app.command("algorithms")(algorithms.algorithms)
 app.command("list")(extensions.list_)
 app.command("check")(extensions.check)

@@ -19,7 +19,7 @@ from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.config import RewardConfig
-    from agentrl.replay import Filter, RecordedEpisode
+    from agentrl.replay import Filter, RecordedEpisode, Run, Summary
 
 _SHOWN = 10
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one line per episode.")]
@@ -43,13 +43,14 @@ def rescore(
 
     Example: agentrl rescore runs/NAME --reward rewards/new.py
     """
+    from agentrl import replay
     from agentrl.replay import Filter
     from agentrl.rollout import rescore_and_rehearse
 
-    recorded = _recorded(run, Filter(split=split, label=label, step=step), last)
-    rewards = _rewards(reward, weight or [])
+    recorded = recorded_episodes(run, Filter(split=split, label=label, step=step), last)
+    rewards = reward_configs(reward, weight or [])
     form = rescore_and_rehearse.chat_format_of(Path(run))
-    rescored = rescore_and_rehearse.rescore(recorded, rewards, form)
+    rescored = rescore_and_rehearse.rescore(recorded, rewards, form, replay.open(run).with_images)
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
@@ -115,7 +116,9 @@ def rehearse(
             f"{run}: recorded by an older agentrl, which hashed frames differently, so they cannot "
             "be compared; record the episodes again (agentrl eval)"
         )
-    recorded = list(_recorded(run, Filter(split=split, label=label, step=step, id=episode), last))
+    recorded = list(
+        recorded_episodes(run, Filter(split=split, label=label, step=step, id=episode), last)
+    )
     rehearsals = event_loop.run(play_again(settings, recorded))
     if as_json:
         for rehearsal in rehearsals:
@@ -134,7 +137,8 @@ def rehearse(
         suggest(("rescore", run, "--reward", "FILE.py"), ("view", run))
 
 
-def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]":
+def reward_configs(functions: list[str], weights: list[float]) -> "list[RewardConfig]":
+    """The functions that options name; a file alone stands for its `compute_score`."""
     from agentrl.config import RewardConfig
 
     if len(weights) > len(functions):
@@ -147,17 +151,27 @@ def _rewards(functions: list[str], weights: list[float]) -> "list[RewardConfig]"
     ]
 
 
-def _recorded(run: str, where: "Filter", last: int) -> "Iterator[RecordedEpisode]":
-    """Read the matching episodes lazily, after all other checks of the command."""
-    from agentrl import replay
+def matching_episodes(run: "Run", where: "Filter", last: int) -> "list[Summary]":
+    """The latest valid episodes that match; all if `last` is 0.
+
+    Raises:
+        ConfigError: there are none.
+    """
     from agentrl.replay.episode_summary import check_label
 
-    opened = replay.open(run)
-    check_label(where.label, opened.episodes())
-    found = [summary for summary in opened.episodes(where) if not summary.outcome.void]
+    check_label(where.label, run.episodes())
+    found = [summary for summary in run.episodes(where) if not summary.outcome.void]
     if not found:
-        raise ConfigError(f"{run}: no valid episode matches (agentrl episodes RUN lists all)")
-    latest = found[-last or None :]
+        raise ConfigError(f"{run.path}: no valid episode matches (agentrl episodes RUN lists all)")
+    return found[-last or None :]
+
+
+def recorded_episodes(run: str, where: "Filter", last: int) -> "Iterator[RecordedEpisode]":
+    """Read the matching episodes lazily, after all other checks of the command."""
+    from agentrl import replay
+
+    opened = replay.open(run)
+    latest = matching_episodes(opened, where, last)
     is_empty = True
     for recorded in opened.opened(latest):
         is_empty = False

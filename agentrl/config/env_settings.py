@@ -132,6 +132,47 @@ class RewardConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class RewardAuditConfig:
+    """Compares the reward of the training episodes with the truth that the environment reports."""
+
+    reward: str = "reward"
+    """What is audited: the sum of all rewards, or `reward/NAME` for one function's."""
+    accept_at: float = 0.5
+    """The reward from which an episode counts as accepted."""
+    truth: str = "success"
+    """What is true: `success`, another metric of the environment, `env_reward`, or `reward/NAME`.
+    Episodes without it are not counted."""
+    truth_at: float = 1.0
+    """The value from which an episode truly succeeded."""
+    max_false_accept: float | None = None
+    """Allowed share of accepted episodes among those that truly failed. The job stops when the 95%
+    interval of that share lies above it; None only logs the share."""
+    max_false_reject: float | None = None
+    """The same for rejected episodes among those that truly succeeded."""
+    min_episodes: int = 50
+    """How many episodes a share must be of to stop the job."""
+    window: int = 1000
+    """How many of the latest episodes are counted."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        check_positive("reward_audit", self, "min_episodes")
+        for name in ("max_false_accept", "max_false_reject"):
+            if (bound := getattr(self, name)) is not None and not 0 <= bound < 1:
+                raise ConfigError(f"reward_audit.{name}={bound}: must be at least 0 and below 1")
+        if self.window < self.min_episodes:
+            raise ConfigError(
+                f"reward_audit.window={self.window}: must be at least "
+                f"reward_audit.min_episodes={self.min_episodes}"
+            )
+        if self.reward == self.truth:
+            raise ConfigError(
+                f"reward_audit.truth={self.truth}: is compared with itself; name what the "
+                "environment knows"
+            )
+
+
+@dataclass(slots=True, kw_only=True)
 class EvalConfig:
     """Evaluation on held-out seeds, which are never trained on."""
 

@@ -14,6 +14,7 @@ from yaml import MarkedYAMLError, YAMLError
 from agentrl.config import algorithm_selection, old_settings
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
+from agentrl.config.env_settings import RewardConfig
 from agentrl.config.sampling_settings import SamplerConfig, select_sampler
 from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
@@ -274,6 +275,27 @@ def from_dict(tree: dict[str, Any]) -> Config:
     config.validate()
     _make_importable(config.run.search_path)
     return config
+
+
+def load_rewards(path: Path) -> list[RewardConfig]:
+    """The reward functions in a YAML file: its `rewards`, or the one that it describes.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    try:
+        tree = OmegaConf.to_container(OmegaConf.load(path))
+    except (*_UNFIT, OSError) as error:
+        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from error
+    given = tree.get("rewards", [tree]) if isinstance(tree, dict) else tree
+    _make_importable([path.parent.absolute()])
+    try:
+        rewards = from_dict({"rewards": given}).rewards
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not rewards:
+        raise ConfigError(f"{path}: has no rewards; write {{function: ..., kwargs: {{...}}}}")
+    return rewards
 
 
 def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:

@@ -17,7 +17,7 @@ from agentrl.config.bounds import (
     path_of,
 )
 from agentrl.config.device_settings import DevicesConfig
-from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardConfig
+from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig, RewardConfig
 from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
 from agentrl.config.logger_settings import parse_loggers
 from agentrl.config.model_settings import ModelConfig
@@ -106,6 +106,7 @@ class Config:
     sampling: SamplerConfig = field(default_factory=sampler_defaults)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     rewards: list[RewardConfig] = field(default_factory=list)
+    reward_audit: RewardAuditConfig | None = None
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     warm_start: WarmStartConfig | None = None
     sft: SFTConfig | None = None
@@ -149,7 +150,7 @@ class Config:
         if self.warm_start is not None:
             self.warm_start.validate()
             self.optim.check_moments("warm_start.betas", self.warm_start.betas)
-        for section in (self.sft, self.dpo, self.reward_model):
+        for section in (self.sft, self.dpo, self.reward_model, self.reward_audit):
             if section is not None:
                 section.validate()
         self.run.validate()

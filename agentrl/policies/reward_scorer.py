@@ -33,6 +33,7 @@ class TrainedReward:
     """
 
     max_batch_size = 8
+    reads_images = True
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import json
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,7 +44,7 @@ class RecordedEpisode:
 
     summary: Summary
     episode: Episode
-    """The `images` of its turns are empty; `Run.frame` loads their `frames`."""
+    """Without images; `Run.with_images` loads those that were recorded."""
 
 
 class Run:
@@ -152,6 +152,20 @@ class Run:
             if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
                 advantages = by_turn
         return advantages
+
+    def with_images(self, recorded: RecordedEpisode) -> RecordedEpisode:
+        """The episode with images: each turn's own recorded frames, and those after the last turn.
+
+        Frames that are missing or damaged are left out.
+        """
+
+        def images(ids: Iterable[str]) -> tuple[Image, ...]:
+            return tuple(image for id in ids if (image := self.frame(id)) is not None)
+
+        episode = recorded.episode
+        turns = tuple(replace(turn, images=images(turn.frames)) for turn in episode.turns)
+        final = images(episode.final_frames)
+        return replace(recorded, episode=replace(episode, turns=turns, final_images=final))
 
     def opened(self, summaries: Iterable[Summary]) -> Iterator[RecordedEpisode]:
         """Whole episodes, one after the other.

@@ -8,6 +8,7 @@
     RUN/episodes/frames-<writer>.jsonl   the frames of each episode, used only for pruning
     RUN/episodes/removed.jsonl           episodes whose files pruning removed
     RUN/episodes/<id>.json.gz            the whole episode
+    RUN/audits/<name>.json               how well a reward agrees with the truth
     RUN/frames/<writer>.sqlite           each distinct image once, keyed by the hash of its pixels
 
 docs/episode-format.md describes the fields.
@@ -53,6 +54,17 @@ def episode_file(run: Path, episode_id: str) -> Path:
     if not is_name(episode_id):
         raise ValueError(f"{episode_id!r} is not a valid episode id")
     return episodes_folder(run) / f"{episode_id}.json.gz"
+
+
+def audit_file(run: Path, name: str) -> Path:
+    """The report of one audit; `*` for all of them.
+
+    Raises:
+        ValueError: the name is not a valid file name.
+    """
+    if not is_name(name) and name != "*":
+        raise ValueError(f"{name!r} is not a valid name of an audit")
+    return run / "audits" / f"{name}.json"
 
 
 def token_advantages_file(run: Path, writer: str) -> Path:

@@ -85,6 +85,7 @@ def rescore(
     recorded: Iterable[RecordedEpisode],
     rewards: Sequence[RewardConfig],
     form: QueryFormat = CHATML,
+    with_images: Callable[[RecordedEpisode], RecordedEpisode] | None = None,
 ) -> list[RescoredEpisode]:
     """Score each episode again, except void ones.
 
@@ -92,6 +93,7 @@ def rescore(
         recorded: episodes, without their images.
         rewards: the reward functions.
         form: see `RewardFunctions`.
+        with_images: loads the images of an episode, for functions that read them.
 
     Raises:
         ConfigError: a function does not exist, or needs a value that was not recorded.
@@ -100,18 +102,18 @@ def rescore(
     scorer = RewardFunctions(rewards, form=form)
     valid = [episode for episode in recorded if not episode.summary.outcome.void]
     rescored = []
+    load = with_images if with_images and scorer.reads_images else None
     for before in valid:
+        episode = load(before).episode if load else before.episode
         try:
-            rescored.append(_rescored(before, scorer.score(before.episode)))
+            rescored.append(_rescored(before, scorer.score(episode)))
         except RewardError as error:
-            _check_recorded(error, before.episode, valid)
+            check_recorded(error, before.episode, [one.episode for one in valid])
             raise RewardError(f"{before.summary.id}: {error}") from error
     return rescored
 
 
-def _check_recorded(
-    error: RewardError, failed: Episode, recorded: Sequence[RecordedEpisode]
-) -> None:
+def check_recorded(error: RewardError, failed: Episode, recorded: Sequence[Episode]) -> None:
     """Check whether a reward fails because of a value that was never recorded.
 
     Raises:
@@ -120,7 +122,7 @@ def _check_recorded(
     key = _missing_key(error)
     if key is None or _has(failed, key):
         return
-    lacking = [before.summary.id for before in recorded if not _has(before.episode, key)]
+    lacking = [before.id for before in recorded if not _has(before, key)]
     raise ConfigError(
         f"{error}. {len(lacking)} of {len(recorded)} episodes were recorded without {key!r} in "
         f"their environment's info, the first is {lacking[0]}: select others (--split, --label, "

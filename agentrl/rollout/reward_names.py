@@ -16,11 +16,14 @@ def reward_targets() -> dict[str, str]:
     """`module:function` of each built-in reward function, by `file.function`."""
     found = {
         "env_reward": "agentrl.rollout.scoring:env_reward",
+        "judge": f"{_PACKAGE}.judge:Judge",
         "model": "agentrl.policies.reward_scorer:TrainedReward",
     }
     for module in pkgutil.iter_modules(import_module(_PACKAGE).__path__):
         for function in _rewards_in(f"{_PACKAGE}.{module.name}"):
-            found[f"{module.name}.{function}"] = f"{_PACKAGE}.{module.name}:{function}"
+            target = f"{_PACKAGE}.{module.name}:{function}"
+            if target not in found.values():
+                found[f"{module.name}.{function}"] = target
     return found
 
 

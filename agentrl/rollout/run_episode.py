@@ -157,6 +157,7 @@ def _episode(
         outcome=outcome,
         error=error,
         device=phone_name(runner.device, runner.host) if runner.device else None,
+        final_images=() if last is None or last.hidden else last.observation.images,
     )
 
 

@@ -70,6 +70,21 @@ class RewardFunctions:
             self._components.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
 
     @property
+    def reads_images(self) -> bool:
+        """Whether a function looks at images, so that those of recorded episodes are loaded."""
+        return any(reward.reads_images for reward in self._loaded)
+
+    @property
+    def accept_at(self) -> float:
+        """The total from which an audit counts an episode as accepted, by the first function."""
+        return next((reward.accept_at for reward in self._loaded), 0.5)
+
+    def explain(self, episode_id: str) -> str | None:
+        """Why an episode was scored as it was, from the first function that knows it."""
+        reasons = (one.explain(episode_id) for one in self._loaded if one.explain is not None)
+        return next((reason for reason in reasons if reason), None)
+
+    @property
     def require_columns(self) -> bool:
         """Whether a function takes columns of a data set by their names."""
         return any(reward.required_columns for reward in self._loaded)
@@ -133,12 +148,17 @@ async def score_or_void(
     """
     try:
         async with asyncio.timeout(deadline_s):
-            return await threads.call(score, episode), None
+            scored = await threads.call(score, episode)
+        if episode.final_images:
+            scored = replace(scored, episode=replace(scored.episode, final_images=()))
+        return scored, None
     except RewardError as error:
         failure = error
     except TimeoutError:
         failure = RewardError(f"no reward within rollout.reward_deadline_s={deadline_s:g} s")
-    void = replace(episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {failure}")
+    void = replace(
+        episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {failure}", final_images=()
+    )
     rewards = (0.0,) * len(episode.turns)
     return ScoredEpisode(episode=void, components={}, rewards=rewards), failure
 
@@ -156,6 +176,12 @@ class LoadedReward:
     """Columns of a data set that it takes by name."""
     max_batch_size: int
     """Maximum number of inputs per call."""
+    reads_images: bool
+    """Its attribute of that name: whether it looks at the images of an episode."""
+    accept_at: float
+    """Its attribute of that name: the value from which an audit counts an episode as accepted."""
+    explain: Callable[[str], str | None] | None
+    """Its method of that name, if any: why it scored the episode with an id as it did."""
 
     def component(self, name: str, deadline_s: float, form: QueryFormat) -> Component:
         """The function as a component of the reward."""
@@ -181,6 +207,7 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
         size = max_batch_size(function)
     except ConfigError as error:
         raise ConfigError(f"rewards: {config.function}: {error}") from None
+    instance = function
     if function is loaded:
         _check_signature(config, function, kind)
         function = functools.partial(function, **config.kwargs)
@@ -190,6 +217,9 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
         is_batch=kind != "episode",
         required_columns=required_columns(kind, function),
         max_batch_size=size,
+        reads_images=bool(getattr(instance, "reads_images", False)),
+        accept_at=float(getattr(instance, "accept_at", 0.5)),
+        explain=getattr(instance, "explain", None),
     )
 
 

@@ -96,7 +96,8 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             episodes = event_loop.run(_play(worker, requests, at_once, player))
             _measure(episodes, player, config.rollout, report)
             names = [reward.function for reward in config.rewards]
-            if any(REWARD.target(name).startswith("agentrl.rewards.remote:") for name in names):
+            servers = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
+            if any(REWARD.target(name).startswith(servers) for name in names):
                 report.unchecked.append("whether the reward server scores an episode")
             elif episodes and names:
                 limit, form = config.rollout.reward_deadline_s, encoder.query_format

@@ -46,6 +46,8 @@ class RunState:
     """Evaluations since the best one (`sft.patience`)."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
+    audit: list[list[int]] = field(default_factory=list)
+    """Counts of the running audit of the reward; see `RunningAudit`."""
     restarts: list[dict[str, Any]] = field(default_factory=list)
     """For each restart after a failure: its `time` (seconds since 1970), the last finished `step`,
     the step that it was `resumed_from`, and the `error`."""
@@ -253,6 +255,7 @@ class RunFolder:
                 for file, versions in state.files.items()
             }
             state.restarts = [dict(restart) for restart in state.restarts]
+            state.audit = [[int(count) for count in one] for one in state.audit]
             state.void = {cause: int(count) for cause, count in state.void.items()}
         except (OSError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(

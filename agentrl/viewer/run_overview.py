@@ -13,9 +13,11 @@ from agentrl.files import is_locked
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.jsonl import JsonlTail
+from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
 
 _DECODINGS = ("sampled", "greedy")
+_MAX_AUDITS = 20
 _MAX_LINES = 200_000
 _MAX_POINTS = 2_000
 """Per curve; longer ones are thinned out to between half and all of this."""
@@ -40,6 +42,7 @@ def overview(run: Run) -> dict[str, Any]:
         "job": job_state(run),
         "plays": rows_by_label(run),
         "devices": devices(run),
+        "audits": audits(run),
         "config": _read(run.path / "config.yaml"),
         "summary": _parsed(_read(run.path / "summary.json")),
         "state": _parsed(_read(run.path / "state.json")),
@@ -98,6 +101,18 @@ def devices(run: Run) -> list[dict[str, Any]]:
         }
         for device, episodes in sorted(by_device.items())
     ]
+
+
+def audits(run: Run) -> list[dict[str, Any]]:
+    """The reports of `agentrl audit` and of a job's running audit, by name."""
+    files = sorted(audit_file(run.path, "*").parent.glob("*.json"))[:_MAX_AUDITS]
+    named = ((file.stem, _parsed(_read(file))) for file in files)
+    return [{**report, "name": name} for name, report in named if _is_audit(report)]
+
+
+def _is_audit(report: Any) -> bool:
+    cases = report.get("cases") if isinstance(report, dict) else None
+    return isinstance(cases, list) and all(isinstance(case, dict) for case in cases)
 
 
 def _read(path: Path) -> str | None:
@@ -170,6 +185,11 @@ _CHARTS = (
     _ChartSpec(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
     _ChartSpec(title="Void episodes", training=("rollout/void",)),
     _ChartSpec(title="Unreadable replies", training=("train/unreadable",)),
+    _ChartSpec(
+        title="False accepts of the reward",
+        training=("audit/false_accept",),
+        about="Fraction of the episodes that truly failed which the reward accepts (reward_audit).",
+    ),
     _ChartSpec(title="Turns per second", training=("rollout/turns_per_s",)),
 )
 

@@ -37,6 +37,27 @@ def test_the_overview_summarizes_the_run(small, open_page):
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
 
 
+def test_the_overview_lists_the_worst_cases_of_an_audit(serve, open_page, tmp_path):
+    served = serve(runs.run(tmp_path / "run"))
+    assert agentrl(["audit", str(served.run), "--judge", "reward/format"]) == 0
+    evil = '{"candidate": "<b>x</b>", "cases": [{"id": "<i>", "kind": "<u>", "frame": "../x"}]}'
+    (served.run / "audits" / "evil.json").write_text(evil)
+    (served.run / "audits" / "odd.json").write_text('{"cases": 3}')
+    page = open_page(served.url, lost=True)
+    card = page.locator("section", has=page.get_by_role("heading", name="Audit reward-format"))
+    expect(card).to_contain_text("100% of 8")  # it accepts nothing
+    expect(card.get_by_text("false reject", exact=True)).to_have_count(8)
+    picture = card.locator("img").first
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_have_js_property("naturalWidth", 96)
+    other = page.locator("section", has=page.get_by_role("heading", name="Audit evil"))
+    expect(other).to_contain_text("<b>x</b>")
+    expect(other).to_contain_text("<u>")
+    assert page.get_by_role("heading", name="Audit odd").count() == 0
+    card.get_by_role("link").first.click()
+    expect(page.get_by_text("I look at card").first).to_be_visible()
+
+
 def test_episodes_are_filtered_and_sorted_and_the_address_remembers_it(small, open_page):
     page = open_page(f"{small.url}/episodes")
     expect(page.get_by_text("17 of 17 episodes")).to_be_visible()

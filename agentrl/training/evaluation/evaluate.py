@@ -18,12 +18,12 @@ from agentrl import event_loop
 from agentrl.config import Config, parse_loggers
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
-from agentrl.devices.vision import VisionAudit
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
 from agentrl.files import lock_folder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import Split
+from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
@@ -116,18 +116,6 @@ def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
 
 
-def sum_audits(episodes: Sequence[ScoredEpisode]) -> VisionAudit:
-    """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
-    audit = VisionAudit()
-    for episode in (e.episode for e in episodes if not e.episode.outcome.void):
-        # A turn without an action has no new screen.
-        acted = [turn.info for turn in episode.turns if turn.action is not None]
-        for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
-            if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
-                audit.add_comparison(entry)
-    return audit
-
-
 async def play_held_out(
     rollouts: AnyRollouts,
     chosen: Sequence[int],
@@ -174,7 +162,8 @@ async def play_held_out(
         starts = range(0, len(played), size)
         each = [_evaluation(played[start : start + size], category) for start in starts]
         found = _combined(dict(zip(mixture, each, strict=True)), mixture)
-    return replace(found, seconds=time.perf_counter() - started, audit=sum_audits(played).summary())
+    audit = sum_sight(scored.episode for scored in played).summary()
+    return replace(found, seconds=time.perf_counter() - started, audit=audit)
 
 
 def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evaluation:

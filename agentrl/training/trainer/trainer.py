@@ -27,6 +27,7 @@ from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_engine_start, show_progress
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.monitoring.running_audit import RunningAudit
 from agentrl.training.monitoring.training_health import (
     invalid_replies_warning,
     mismatch_warning,
@@ -107,6 +108,9 @@ class Trainer:
             attempts=self._algorithm.attempts,
             folder=folder.path / "sampler",
         )
+        self._audit: RunningAudit | None = None
+        if config.reward_audit is not None:
+            self._audit = RunningAudit(config.reward_audit, state.audit, folder.path)
         self._player = StepCollector(
             config.rollout, self._algorithm, self._sampler, rollouts, self._watched
         )
@@ -287,13 +291,33 @@ class Trainer:
         with self._stage("reinforcement"):
             began = time.perf_counter()
             played = await self._take_step(step)
+            audited = await self._check_reward(step, played)
             async with self._stopping.completed_first():
                 self._in_update = True
-                await self._train_on(step, played, time.perf_counter() - began)
+                await self._train_on(step, played, time.perf_counter() - began, audited)
                 self._in_update = False
         await self._end_step()
 
-    async def _train_on(self, step: int, played: StepEpisodes, waited: float) -> None:
+    async def _check_reward(self, step: int, played: StepEpisodes) -> dict[str, float]:
+        """The metrics of the running audit, if there is one.
+
+        Raises:
+            UnreliableReward: it shows that a bound is broken; what was learned before is saved.
+        """
+        if self._audit is None:
+            return {}
+        verdicts = self._audit.verdicts([one.episodes for one in played.played])
+        metrics = self._audit.add_step(step, verdicts)
+        if (why := self._audit.broken()) is not None:
+            error = self._audit.stop(step, why)
+            await self._checkpoint()
+            await self._checkpoints.wait()
+            raise error
+        return {f"audit/{name}": value for name, value in metrics.items()}
+
+    async def _train_on(
+        self, step: int, played: StepEpisodes, waited: float, audited: Mapping[str, float]
+    ) -> None:
         """Update on the episodes of a step, publish the weights, and log its metrics."""
         started = time.perf_counter()
         with boundary(LearnerError, f"sampling.name={self.config.sampling.name}: observe() fails"):
@@ -318,7 +342,7 @@ class Trainer:
             "update": updated - started,
             "publish": time.perf_counter() - updated,
         }
-        self._log(step, played, built.metrics, learned, seconds)
+        self._log(step, played, built.metrics, learned, seconds, audited)
         if (warning := mismatch_warning(step, learned)) is not None:
             log.warning("%s", warning)
 
@@ -342,6 +366,8 @@ class Trainer:
             "restarts": len(self.state.restarts),
             "seconds": seconds,
         }
+        if self._audit is not None:
+            self._audit.save()
         self._folder.write_summary(results)
         self._folder.save_state(self.state)
         self._reporter.finish(results)
@@ -471,6 +497,7 @@ class Trainer:
         built: dict[str, float],
         learned: dict[str, float],
         seconds: dict[str, float],
+        audited: Mapping[str, float],
     ) -> None:
         episodes = [e for group in played.groups for e in group if not e.replayed]
         turns = sum(len(e.episode.turns) for e in episodes)
@@ -496,6 +523,7 @@ class Trainer:
                 **{f"seconds/{part}": spent for part, spent in seconds.items()},
                 **_metrics_by_environment(played),
                 **self._sampler.metrics(),
+                **audited,
             },
         )
 

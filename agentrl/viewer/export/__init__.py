@@ -1,8 +1,8 @@
 """Write an episode, a group or a run as a single file to share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
@@ -72,6 +72,23 @@ def write_suite_report(results: "Sequence[TaskResult]", path: Path) -> None:
 
     _check_html(path)
     _save(path, suite_report(results))
+
+
+def write_audit(run: Run, report: Mapping[str, Any], path: Path) -> None:
+    """Write the report of an audit as an HTML page: shares, and the worst cases with screens.
+
+    Args:
+        run: the recorded run.
+        report: see `AuditReport.to_dict`.
+        path: of the file.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    from agentrl.viewer.export.html_pages import audit_page
+
+    _check_html(path)
+    _save(path, audit_page(run, report))
 
 
 def _check_html(path: Path) -> None:

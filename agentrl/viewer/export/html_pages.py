@@ -136,6 +136,29 @@ def group_page(run: Run, group: str) -> bytes:
     )
 
 
+def audit_page(run: Run, report: Mapping[str, Any]) -> bytes:
+    """The page: how well a reward agrees with the truth, and the worst cases with their screens.
+
+    Args:
+        run: the recorded run.
+        report: see `AuditReport.to_dict`.
+    """
+    pictures = EmbeddedFrames(run, _WIDEST)
+    known = {summary.id: summary for summary in run.episodes()}
+    whole = episodes_of(run, [known[case["id"]] for case in report["cases"]])
+    rows = [
+        {
+            **case,
+            "why": _shortened(case.get("why") or ""),
+            "screen": pictures.uri(case["frame"]) if case["frame"] else None,
+            "reply": _shortened(turns[-1].reply) if (turns := turns_of(played)) else "",
+            "task": "" if isinstance(played, str) else _words(played.instructions),
+        }
+        for case, played in zip(report["cases"], whole, strict=True)
+    ]
+    return render("audit.html.jinja", run=run.name, report=report, rows=rows)
+
+
 def _words(shown: str) -> str:
     return without_placeholders(shown)[:400]
 

@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import EndpointConfig, History, ModelConfig
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RewardError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.endpoint import Endpoint
@@ -18,10 +18,12 @@ from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.model_policy import ChatPolicy, ModelPolicy
 from agentrl.policies.open_model import open_scaler
+from agentrl.rewards.judge import Judge
 from agentrl.types import Message
 from tests.policies.pictures import screen
 from tests.policies.scoring import forward_logprobs
 from tests.policies.vllm_serving import vllm_serving
+from tests.replay import episodes as made
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.filterwarnings("default")]
 GREEDY = Sampling(temperature=0, max_new_tokens=12)
@@ -122,3 +124,15 @@ def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) 
         for turn in recorded.episode(game.id).episode.turns:
             assert turn.prompt_ids
             assert len(turn.reply_ids) == len(turn.reply_logprobs) > 0
+
+
+def test_a_judge_behind_it_answers_by_the_schema(url: str, tiny_vlm: Path) -> None:
+    """An untrained model can only give a valid grade because vLLM enforces the schema."""
+    screens = (made.screen(3), made.screen(4))
+    turns = (made.turn(images=screens, shown="<image>A<image>B"),)
+    played = made.episode("e0", turns=turns, final_images=(made.screen(5),))
+    judge = Judge(url, "tiny", reason=False, scores=(0, 7), votes=3, temperature=1.0, attempts=1)
+    assert judge(played) in range(8)
+    free = Judge(url, "tiny", reason=False, response_format="none", attempts=1, max_tokens=8)
+    with pytest.raises(RewardError, match="no valid grade in 1 answers"):
+        free(played)

@@ -1,6 +1,6 @@
 // The whole run at a glance.
 import { chart } from "../lib/chart.js";
-import { clock, fact, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
+import { clock, fact, frame, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
 
 const JOB = {
   runs: (step) => `running, ${number(step)} steps done`, ended: (step) => `finished after ${number(step)} steps`,
@@ -13,6 +13,9 @@ const EVALUATION = { runs: "running", ended: "finished", stopped: "stopped befor
 const NONE = { "Void episodes": "None so far." };
 /** Up to this many phones without failures are listed; more are collapsed. */
 const FEW = 4;
+
+/** Number of wrong verdicts shown of an audit; its file has more. */
+const WORST = 10;
 
 export async function overview(place) {
   const head = h("section", { class: "card" });
@@ -115,11 +118,28 @@ function tables(run) {
           h("td", { class: "num" }, number(play.total)),
           h("td", { class: "num" }, share(play.success)),
         )))))),
+    run.audits.map(audit),
     Object.keys(run.causes).length ? h("section", { class: "card" },
       h("h2", {}, "Why episodes were void"),
       h("ul", { class: "bars" }, Object.entries(run.causes).sort((a, b) => b[1] - a[1]).map(([cause, count]) =>
         bar(cause, count, Math.max(...Object.values(run.causes)), `/episodes?cause=${encodeURIComponent(cause)}`)))) : null,
   ];
+}
+
+/** How well a reward agrees with the truth, and the worst cases with their last screens. */
+function audit({ name, candidate, truth, episodes, agreement, false_accepts, false_rejects, failed, cases }) {
+  const within = (found) => found?.of
+    ? `${share(found.share)} of ${number(found.of)} (95% interval ${share(found.low)} to ${share(found.high)})` : "–";
+  return h("section", { class: "card" }, h("h2", {}, "Audit ", h("bdi", {}, name)),
+    h("dl", { class: "facts" }, fact("reward", candidate), fact("truth", truth), fact("episodes", number(episodes)),
+      fact("not scored", number(failed), failed ? "bad" : ""), fact("agreement", within(agreement)),
+      fact("false accepts", within(false_accepts)), fact("false rejects", within(false_rejects))),
+    cases?.length ? h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, ["worst cases", "verdict", "score", "truth"].map((title, i) => h("th", { class: i > 1 ? "num" : "" }, title)))),
+      h("tbody", {}, cases.slice(0, WORST).map((one) => h("tr", {},
+        h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(one.id)}` },
+          one.frame ? h("img", { src: frame(encodeURIComponent(one.frame), 96), alt: "", loading: "lazy", width: 54 }) : null, " ", h("bdi", {}, one.id))),
+        h("td", {}, String(one.kind), one.why ? h("p", { class: "faint" }, h("bdi", {}, one.why)) : null), h("td", { class: "num" }, number(one.score)), h("td", { class: "num" }, number(one.truth))))))) : null);
 }
 
 /** Phones with failures first; many without are collapsed into one line, which can be opened. */

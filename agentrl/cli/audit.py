@@ -1,0 +1,207 @@
+"""`agentrl audit`: how often a reward accepts failures or rejects successes."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentrl.cli.episodes import LabelOption, RunArgument, SplitOption, StepOption
+from agentrl.cli.rescore import matching_episodes, recorded_episodes, reward_configs
+from agentrl.cli.terminal import suggest
+from agentrl.errors import ConfigError
+from agentrl.text import one_line, pluralize, printable
+
+if TYPE_CHECKING:
+    from agentrl.replay import Filter
+    from agentrl.rollout.reward_audit import AuditReport, Comparison, Share
+
+_SHOWN = 10
+_LONGEST_NAME = 100
+
+
+def audit(
+    run: RunArgument,
+    judge: Annotated[
+        str,
+        typer.Option(
+            help="What is audited: JUDGE.yaml with a reward function and its kwargs; a function as "
+            "for rescore; `reward` or `reward/NAME` as recorded; or `sight`."
+        ),
+    ],
+    truth: Annotated[
+        str,
+        typer.Option(
+            help="What is true: `success`, another metric of the environment, `env_reward`, or "
+            "`reward/NAME`."
+        ),
+    ] = "success",
+    truth_at: Annotated[
+        float, typer.Option(help="The value from which an episode truly succeeded.")
+    ] = 1.0,
+    accept_at: Annotated[
+        float | None,
+        typer.Option(
+            help="The reward from which an episode counts as accepted; by default the middle of a "
+            "judge's scores, else 0.5."
+        ),
+    ] = None,
+    split: SplitOption = None,
+    label: LabelOption = None,
+    step: StepOption = None,
+    last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 0,
+    concurrency: Annotated[
+        int, typer.Option(help="How many episodes are scored at a time.", min=1)
+    ] = 8,
+    deadline_s: Annotated[
+        float, typer.Option(help="For the score of one episode, in seconds.", min=0.001)
+    ] = 60.0,
+    name: Annotated[
+        str | None, typer.Option(help="Of the report in RUN/audits; by default from --judge.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report with screenshots to FILE.html, too.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Compare a judge, a reward or what was read from screens with the truth. Nothing is played.
+
+    Example: agentrl audit runs/NAME --judge judge.yaml
+    """
+    from agentrl.replay import Filter
+
+    where, saved_as = Filter(split=split, label=label, step=step), _file_name(name, judge)
+    report = _report(run, judge, truth, truth_at, accept_at, where, last, concurrency, deadline_s)
+    written = _write(report, run, saved_as, html)
+    if as_json:
+        typer.echo(json.dumps(report.to_dict()))
+        return
+    _print(report)
+    for file in written:
+        typer.echo(f"wrote {file}")
+    suggest(("view", run))
+
+
+def _candidate(judge: str) -> str:
+    """The name of what is audited."""
+    return Path(judge).stem if judge.endswith((".yaml", ".yml")) else judge
+
+
+def _file_name(name: str | None, judge: str) -> str:
+    """The name of the report's file, without its suffix; of a long path the end.
+
+    Raises:
+        ConfigError: it has no letter or digit.
+    """
+    from agentrl.replay.episode_summary import label_of
+
+    stem = label_of(name or _candidate(judge))[-_LONGEST_NAME:].strip("-")
+    if not stem:
+        raise ConfigError(f"--name {name}: needs a letter or digit")
+    return stem
+
+
+def _write(report: "AuditReport", run: str, name: str, html: Path | None) -> list[Path]:
+    from agentrl import replay
+
+    opened = replay.open(run)
+    written = [report.save(opened.path, name)]
+    if html is not None:
+        from agentrl.viewer import export as pages
+
+        pages.write_audit(opened, report.to_dict(), html)
+        written.append(html)
+    return written
+
+
+def _report(
+    run: str,
+    judge: str,
+    truth: str,
+    truth_at: float,
+    accept_at: float | None,
+    where: "Filter",
+    last: int,
+    concurrency: int,
+    deadline_s: float,
+) -> "AuditReport":
+    from agentrl import config as configuration
+    from agentrl import event_loop, replay
+    from agentrl.rollout import reward_audit
+    from agentrl.rollout.rescore_and_rehearse import chat_format_of
+    from agentrl.rollout.scoring import RewardFunctions
+
+    def comparison(default: float) -> "Comparison":
+        return reward_audit.Comparison(
+            accept_at=default if accept_at is None else accept_at, truth=truth, truth_at=truth_at
+        )
+
+    opened = replay.open(run)
+    if judge == reward_audit.SIGHT:
+        return reward_audit.audit_sight(opened, recorded_episodes(run, where, last))
+    if judge.partition("/")[0] == reward_audit.REWARD and not judge.endswith(".py"):
+        summaries = matching_episodes(opened, where, last)
+        return reward_audit.audit_recorded(opened, summaries, judge, comparison(0.5))
+    if judge.endswith((".yaml", ".yml")):
+        rewards = configuration.load_rewards(Path(judge))
+    else:
+        rewards = reward_configs([judge], [])
+    scorer = RewardFunctions(rewards, deadline_s, chat_format_of(Path(run)))
+    return event_loop.run(
+        reward_audit.audit_rewards(
+            opened,
+            recorded_episodes(run, where, last),
+            _candidate(judge),
+            scorer,
+            comparison(scorer.accept_at),
+            concurrency=concurrency,
+            deadline_s=deadline_s,
+        )
+    )
+
+
+def _print(report: "AuditReport") -> None:
+    console = Console(emoji=False, highlight=False)
+    candidate = escape(printable(report.candidate))
+    counted = pluralize(report.episodes, "episode")
+    console.print(f"{counted}: {candidate} against {escape(report.truth)}", soft_wrap=True)
+    console.print(f"agreement      {_share(report.agreement)}")
+    if report.facts:
+        _print_facts(console, report.facts)
+    else:
+        console.print(
+            f"false accepts  {_share(report.false_accepts)} of those that failed", soft_wrap=True
+        )
+        console.print(
+            f"false rejects  {_share(report.false_rejects)} of those that succeeded", soft_wrap=True
+        )
+    for count, why in ((report.failed, "not scored"), (report.unknown, "without known truth")):
+        if count:
+            console.print(f"not counted: {pluralize(count, 'episode')} {why}")
+    for failure in report.failures[:1]:
+        why = escape(printable(one_line(failure["why"])))
+        console.print(f"  such as {escape(printable(failure['id']))}: {why}", soft_wrap=True)
+    if not report.cases:
+        return
+    table = Table("episode", "verdict", "score", "truth", title="Worst cases")
+    for case in report.cases[:_SHOWN]:
+        score, true = f"{case['score']:.4g}", f"{case['truth']:.4g}"
+        table.add_row(escape(printable(case["id"])), case["kind"], score, true)
+    console.print(table)
+
+
+def _print_facts(console: Console, facts: Mapping[str, Mapping[str, float]]) -> None:
+    from agentrl.devices.vision.vision_audit import format_audit
+
+    console.print(escape(format_audit(facts)))
+
+
+def _share(found: "Share") -> str:
+    if found.share is None or found.low is None or found.high is None:
+        return "none"
+    interval = f"95% interval {found.low:.1%} to {found.high:.1%}"
+    return f"{found.share:.1%} ({found.count} of {found.of}; {interval})"

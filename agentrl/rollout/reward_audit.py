@@ -1,0 +1,380 @@
+"""Compare a reward with the truth: how often it accepts a failure, or rejects a success."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from agentrl.devices.vision.vision_audit import VisionAudit, wilson_interval
+from agentrl.errors import ConfigError, RewardError
+from agentrl.files import write_durably
+from agentrl.replay import RecordedEpisode, Run
+from agentrl.replay.episode_summary import Summary, is_success
+from agentrl.replay.run_layout import audit_file
+from agentrl.rollout.rescore_and_rehearse import check_recorded
+from agentrl.rollout.scoring import RewardFunctions, score_or_void
+from agentrl.text import did_you_mean
+from agentrl.types import Episode, ScoredEpisode
+from agentrl.worker_threads import Workers
+
+REWARD = "reward"
+"""The recorded sum of all rewards; `reward/NAME` is that of one function."""
+SIGHT = "sight"
+"""What an environment read from its screens, against its true state (`info["audit"]`)."""
+MAX_CASES = 50
+Facts = Mapping[str, float]
+"""What is known about an episode, by name."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Share:
+    """A proportion with its 95% Wilson interval; `share`, `low` and `high` are None if of none."""
+
+    count: int
+    of: int
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def share_of(count: int, of: int) -> Share:
+    """A proportion."""
+    if not of:
+        return Share(count=count, of=of, share=None, low=None, high=None)
+    low, high = wilson_interval(count, of)
+    return Share(count=count, of=of, share=count / of, low=low, high=high)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Verdict:
+    """What a reward and the truth say about one episode."""
+
+    id: str
+    score: float
+    truth: float
+    accepts: bool
+    """By the reward."""
+    succeeded: bool
+    """In truth."""
+    frame: str | None = None
+    """The last recorded screen."""
+
+    @property
+    def kind(self) -> Literal["false accept", "false reject"] | None:
+        """How the reward is wrong; None if it is right."""
+        if self.accepts == self.succeeded:
+            return None
+        return "false accept" if self.accepts else "false reject"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Comparison:
+    """How a reward becomes a verdict, and which fact is the truth."""
+
+    accept_at: float = 0.5
+    truth: str = "success"
+    truth_at: float = 1.0
+
+    def verdict(
+        self, episode_id: str, score: float, facts: Facts, frame: str | None = None
+    ) -> Verdict | None:
+        """The verdict about one episode; None if its truth is unknown."""
+        if (truth := facts.get(self.truth)) is None:
+            return None
+        return Verdict(
+            id=episode_id,
+            score=score,
+            truth=truth,
+            accepts=score >= self.accept_at,
+            succeeded=truth >= self.truth_at,
+            frame=frame,
+        )
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class AuditReport:
+    """How well a reward agrees with the truth."""
+
+    candidate: str
+    truth: str
+    accept_at: float
+    truth_at: float
+    episodes: int
+    """Number of episodes with a verdict and a known truth."""
+    agreement: Share
+    false_accepts: Share
+    """Accepted episodes among those that truly failed."""
+    false_rejects: Share
+    """Rejected episodes among those that truly succeeded."""
+    failed: int = 0
+    """Number of episodes that the candidate could not score."""
+    unknown: int = 0
+    """Number of episodes without a known truth."""
+    cases: Sequence[Mapping[str, Any]] = ()
+    """The worst: `id`, `kind`, `score`, `truth`, `frame`, and `why` if a judge gave a reason."""
+    failures: Sequence[Mapping[str, str]] = ()
+    """Some of the failed: `id` and `why`."""
+    facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """For `sight`: see `VisionAudit.summary`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def save(self, run: Path, name: str) -> Path:
+        """Write it into the run's folder, where the viewer finds it.
+
+        Raises:
+            ConfigError: the name is not a valid file name, or the file cannot be written.
+        """
+        try:
+            file = audit_file(run, name)
+            file.parent.mkdir(exist_ok=True)
+            write_durably(file, json.dumps(self.to_dict(), indent=1))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the audit {name!r} cannot be saved: {error}") from error
+        return file
+
+
+def report_on(
+    candidate: str, comparison: Comparison, verdicts: Sequence[Verdict], **more: Any
+) -> AuditReport:
+    """Count verdicts.
+
+    Args:
+        candidate: name of what is audited.
+        comparison: that the verdicts come from.
+        verdicts: of all episodes.
+        more: further fields of the report.
+    """
+    wrong = sorted(
+        (v for v in verdicts if v.kind), key=lambda v: (-abs(v.score - comparison.accept_at), v.id)
+    )
+    failures = sum(not v.succeeded for v in verdicts)
+    return AuditReport(
+        candidate=candidate,
+        truth=comparison.truth,
+        accept_at=comparison.accept_at,
+        truth_at=comparison.truth_at,
+        episodes=len(verdicts),
+        agreement=share_of(len(verdicts) - len(wrong), len(verdicts)),
+        false_accepts=share_of(sum(v.accepts for v in wrong), failures),
+        false_rejects=share_of(sum(not v.accepts for v in wrong), len(verdicts) - failures),
+        cases=[
+            {"id": v.id, "kind": v.kind, "score": v.score, "truth": v.truth, "frame": v.frame}
+            for v in wrong[:MAX_CASES]
+        ],
+        **more,
+    )
+
+
+def recorded_facts(summary: Summary) -> dict[str, float]:
+    """What was recorded about an episode."""
+    return _facts(summary.metrics, summary.components, summary.env_reward, summary.total)
+
+
+def played_facts(scored: ScoredEpisode) -> dict[str, float]:
+    """What is known about an episode that has just been played."""
+    turns = scored.episode.turns
+    metrics = turns[-1].info.get("metrics", {}) if turns else {}
+    env_reward = sum(turn.env_reward for turn in turns)
+    return _facts(metrics, scored.components, env_reward, scored.total)
+
+
+def _facts(
+    metrics: Mapping[str, float],
+    components: Mapping[str, Sequence[float]],
+    env_reward: float,
+    total: float,
+) -> dict[str, float]:
+    facts = {f"{REWARD}/{name}": float(sum(values)) for name, values in components.items()}
+    facts |= {"env_reward": float(env_reward), REWARD: float(total), **metrics}
+    if (success := is_success(metrics)) is not None:
+        facts["success"] = float(success)
+    return facts
+
+
+def check_known(name: str, what: str, facts: Iterable[Facts]) -> None:
+    """Check that at least one episode has a fact.
+
+    Args:
+        name: of the fact.
+        what: the option or setting that names it.
+        facts: of all episodes.
+
+    Raises:
+        ConfigError: none has it.
+    """
+    known = dict.fromkeys(key for one in facts for key in one)
+    if known and name not in known:
+        raise ConfigError(
+            f"{what}={name}: no episode has it{did_you_mean(name, known)}. There are: "
+            f"{', '.join(known)}"
+        )
+
+
+def last_frame(episode: Episode) -> str | None:
+    """The last recorded screen of an episode."""
+    turns = (frame for turn in reversed(episode.turns) for frame in reversed(turn.frames))
+    return next(iter((*reversed(episode.final_frames), *turns)), None)
+
+
+def audit_recorded(
+    run: Run, summaries: Sequence[Summary], candidate: str, comparison: Comparison
+) -> AuditReport:
+    """Audit a reward that was recorded.
+
+    Args:
+        run: the recorded run.
+        summaries: valid episodes.
+        candidate: `reward` or `reward/NAME`.
+        comparison: with the truth.
+
+    Raises:
+        ConfigError: no episode has that reward, or the truth.
+    """
+    facts = {summary.id: recorded_facts(summary) for summary in summaries}
+    check_known(candidate, "--judge", facts.values())
+    scores = {id: known[candidate] for id, known in facts.items() if candidate in known}
+    return _report(run, candidate, comparison, scores, facts, {})
+
+
+async def audit_rewards(
+    run: Run,
+    recorded: Iterable[RecordedEpisode],
+    candidate: str,
+    scorer: RewardFunctions,
+    comparison: Comparison,
+    *,
+    concurrency: int,
+    deadline_s: float,
+) -> AuditReport:
+    """Have reward functions score recorded episodes, and compare them with the truth.
+
+    Args:
+        run: the recorded run.
+        recorded: valid episodes.
+        candidate: name of what is audited.
+        scorer: the functions.
+        comparison: with the truth.
+        concurrency: how many episodes are scored at a time.
+        deadline_s: for one episode; one that cannot be scored counts as failed.
+
+    Raises:
+        ConfigError: no episode has the truth, or a function needs a value that was not recorded.
+        RewardError: no episode could be scored.
+    """
+    scores: dict[str, float] = {}
+    failed: dict[str, tuple[Episode, RewardError]] = {}
+    facts: dict[str, Facts] = {}
+    threads, source = Workers("audit"), iter(recorded)
+
+    async def score_next() -> None:
+        for before in source:  # shared: each takes the next episode when it has time
+            facts[before.summary.id] = recorded_facts(before.summary)
+            whole = run.with_images(before) if scorer.reads_images else before
+            scored, failure = await score_or_void(scorer.score, whole.episode, threads, deadline_s)
+            if failure is None:
+                scores[before.summary.id] = scored.total
+            else:
+                failed[before.summary.id] = before.episode, failure
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(score_next())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        threads.close()
+    if failed and not scores:
+        (id, (episode, error)), *_ = failed.items()
+        check_recorded(error, episode, [episode for episode, _ in failed.values()])
+        raise RewardError(f"no episode could be scored; {id}: {error}") from error
+    why = {id: str(error) for id, (_, error) in failed.items()}
+    report = _report(run, candidate, comparison, scores, facts, why)
+    cases = [{**case, "why": scorer.explain(case["id"])} for case in report.cases]
+    return replace(report, cases=cases)
+
+
+def _report(
+    run: Run,
+    candidate: str,
+    comparison: Comparison,
+    scores: Mapping[str, float],
+    facts: Mapping[str, Facts],
+    failures: Mapping[str, str],
+) -> AuditReport:
+    check_known(comparison.truth, "--truth", facts.values())
+    found = [comparison.verdict(id, score, facts[id]) for id, score in scores.items()]
+    verdicts = [verdict for verdict in found if verdict is not None]
+    report = report_on(
+        candidate,
+        comparison,
+        verdicts,
+        failed=len(failures),
+        unknown=len(found) - len(verdicts),
+        failures=[{"id": id, "why": why[:500]} for id, why in failures.items()][:MAX_CASES],
+    )
+    return replace(report, cases=_with_frames(run, report.cases))
+
+
+def _with_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def frame(episode_id: str) -> str | None:
+        try:
+            return last_frame(run.episode(episode_id).episode)
+        except ConfigError:  # removed, or damaged
+            return None
+
+    return [{**case, "frame": frame(case["id"])} for case in cases]
+
+
+def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
+    """Audit what an environment read from its screens; an episode agrees if all of them do.
+
+    Raises:
+        ConfigError: no episode has such an audit.
+    """
+    opened = [before.episode for before in recorded]
+    by_episode = {one.id: audit for one in opened if (audit := sum_sight([one])).fields}
+    misread = {
+        id: sum(found.of - found.agreed for found in audit.fields.values())
+        for id, audit in by_episode.items()
+    }
+    wrong = sorted((-count, id) for id, count in misread.items() if count)
+    episodes = len(by_episode)
+    if not episodes:
+        raise ConfigError(
+            f"{run.path}: no episode compares what it read with the truth (info['audit'], such as "
+            "env.kwargs.truth=audit of the number game)"
+        )
+    cases = [
+        {"id": id, "kind": "misread", "score": float(-count), "truth": 0.0}
+        for count, id in wrong[:MAX_CASES]
+    ]
+    return AuditReport(
+        candidate=SIGHT,
+        truth="state",
+        accept_at=0.0,
+        truth_at=0.0,
+        episodes=episodes,
+        agreement=share_of(episodes - len(wrong), episodes),
+        false_accepts=share_of(0, 0),
+        false_rejects=share_of(0, 0),
+        cases=_with_frames(run, cases),
+        facts=sum_sight(opened).summary(),
+    )
+
+
+def sum_sight(episodes: Iterable[Episode]) -> VisionAudit:
+    """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
+    audit = VisionAudit()
+    for episode in (e for e in episodes if not e.outcome.void):
+        # A turn without an action has no new screen.
+        acted = [turn.info for turn in episode.turns if turn.action is not None]
+        for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
+            if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:
+                audit.add_comparison(entry)
+    return audit

@@ -1,0 +1,155 @@
+"""Compares the reward with the truth while a job trains, and stops it where a bound is broken."""
+
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl.config import RewardAuditConfig
+from agentrl.errors import UnreliableReward
+from agentrl.rollout.reward_audit import (
+    MAX_CASES,
+    AuditReport,
+    Comparison,
+    Share,
+    Verdict,
+    check_known,
+    last_frame,
+    played_facts,
+    report_on,
+    share_of,
+)
+from agentrl.types import ScoredEpisode
+
+NAME = "training"
+"""Of the report in `RUN/audits`."""
+Counts = list[int]
+"""Of one step: its number, false accepts, true failures, false rejects, true successes."""
+
+
+class RunningAudit:
+    """Audits the training episodes of a job, over a window of the latest ones.
+
+    Args:
+        settings: of the job.
+        counts: of earlier steps; changed in place, so that the state of the run keeps them.
+        run: the run's folder.
+    """
+
+    def __init__(self, settings: RewardAuditConfig, counts: list[Counts], run: Path) -> None:
+        self._settings, self._counts, self._run = settings, counts, run
+        self._comparison = Comparison(
+            accept_at=settings.accept_at, truth=settings.truth, truth_at=settings.truth_at
+        )
+        self._wrong: deque[Verdict] = deque(maxlen=MAX_CASES)
+        """The latest wrong verdicts of this process."""
+
+    def verdicts(self, played: Sequence[Sequence[ScoredEpisode]]) -> list[Verdict]:
+        """What reward and truth say about the episodes of some groups.
+
+        Raises:
+            ConfigError: no episode has the configured reward, or truth.
+        """
+        settings, found = self._settings, list[Verdict]()
+        valid = [one for group in played for one in group if not one.episode.outcome.void]
+        facts = [played_facts(one) for one in valid]
+        check_known(settings.reward, "reward_audit.reward", facts)
+        check_known(settings.truth, "reward_audit.truth", facts)
+        for one, known in zip(valid, facts, strict=True):
+            if settings.reward in known:
+                frame = last_frame(one.episode)
+                score = known[settings.reward]
+                verdict = self._comparison.verdict(one.episode.id, score, known, frame)
+                found += [] if verdict is None else [verdict]
+        return found
+
+    def add_step(self, step: int, verdicts: Sequence[Verdict]) -> dict[str, float]:
+        """Count the verdicts of a step; one that is repeated replaces what was counted.
+
+        Returns:
+            Metrics: the shares over the window, with their 95% intervals.
+        """
+        wrong = [verdict for verdict in verdicts if verdict.kind]
+        failures = sum(not verdict.succeeded for verdict in verdicts)
+        accepts = sum(verdict.accepts for verdict in wrong)
+        counts = [step, accepts, failures, len(wrong) - accepts, len(verdicts) - failures]
+        kept = [*(one for one in self._counts if one[0] < step), counts]
+        while len(kept) > 1 and sum(_size(one) for one in kept[1:]) >= self._settings.window:
+            del kept[0]
+        self._counts[:] = kept
+        self._wrong.extend(wrong)
+        agreement, accepted, rejected = self._shares()
+        metrics = {"episodes": float(agreement.of)}
+        shares = {"agreement": agreement, "false_accept": accepted, "false_reject": rejected}
+        for name, found in shares.items():
+            if found.share is not None and found.low is not None and found.high is not None:
+                metrics |= {name: found.share, f"{name}_low": found.low, f"{name}_high": found.high}
+        return metrics
+
+    def _shares(self) -> tuple[Share, Share, Share]:
+        """Agreement, false accepts and false rejects over the window."""
+        accepts, failures, rejects, successes = (
+            sum(one[place] for one in self._counts) for place in range(1, 5)
+        )
+        right, of = failures - accepts + successes - rejects, failures + successes
+        return share_of(right, of), share_of(accepts, failures), share_of(rejects, successes)
+
+    def broken(self) -> str | None:
+        """Why the job must not go on; None if its bounds may be kept."""
+        settings = self._settings
+        _, accepted, rejected = self._shares()
+        reward, truth = settings.reward, settings.truth
+        for found, key, what in (
+            (accepted, "max_false_accept", f"failed by {truth} are accepted by {reward}"),
+            (rejected, "max_false_reject", f"succeeded by {truth} are rejected by {reward}"),
+        ):
+            bound = getattr(settings, key)
+            if bound is None or found.low is None or found.of < settings.min_episodes:
+                continue
+            if found.low > bound:
+                return (
+                    f"{found.count} of {found.of} episodes that {what}: {found.share:.1%}, 95% "
+                    f"interval {found.low:.1%} to {found.high:.1%}, all above reward_audit.{key}="
+                    f"{bound:g}"
+                )
+        return None
+
+    def stop(self, step: int, why: str) -> UnreliableReward:
+        """End the audit: save the cases, and forget the counts, so that a resumed job starts over.
+
+        Args:
+            step: whose episodes broke a bound.
+            why: see `broken`.
+
+        Returns:
+            The error to raise.
+        """
+        self.save()
+        self._counts.clear()
+        return UnreliableReward(
+            f"stopped before training on step {step}: the reward is wrong too often. {why}. "
+            f"Look at the cases (agentrl view {self._run}), correct the reward, and resume the "
+            "run, which starts a new audit"
+        )
+
+    def save(self) -> None:
+        """Write the report with the latest cases, unless nothing was counted."""
+        if not self._counts:
+            return
+        agreement, accepted, rejected = self._shares()
+        latest = report_on(self._settings.reward, self._comparison, self._wrong)
+        report = AuditReport(
+            candidate=self._settings.reward,
+            truth=self._settings.truth,
+            accept_at=self._settings.accept_at,
+            truth_at=self._settings.truth_at,
+            episodes=agreement.of,
+            agreement=agreement,
+            false_accepts=accepted,
+            false_rejects=rejected,
+            cases=latest.cases,
+        )
+        report.save(self._run, NAME)
+
+
+def _size(counts: Counts) -> int:
+    return counts[2] + counts[4]

@@ -1,0 +1,203 @@
+"""HTTP requests of rewards: JSON to a server, with retries, all within a deadline."""
+
+import base64
+import http.client
+import json
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import cv2
+
+from agentrl.errors import ConfigError, RewardError
+from agentrl.text import is_loopback
+from agentrl.types import Image
+
+T = TypeVar("T")
+
+_LARGEST = 16 << 20
+"""Maximum size of a response in bytes."""
+_RETRY_STATUSES = (408, 425, 429, 502, 503, 504)
+"""Status codes of a server that is busy or not up yet; the request is retried."""
+_FIRST_PAUSE_S = 0.2
+
+
+class HttpClient:
+    """Posts JSON to one URL.
+
+    If the server cannot be reached or is busy, the request is retried with exponential backoff.
+
+    Args:
+        url: of the request.
+        attempts: maximum number of attempts.
+        hint: what to do if no server is running, for the message.
+
+    Raises:
+        ConfigError: invalid URL or number of attempts.
+    """
+
+    def __init__(self, url: str, attempts: int, hint: str) -> None:
+        host = _host_of(url)
+        if attempts < 1:
+            raise ConfigError(f"rewards: attempts={attempts} must be above 0")
+        self.url, self._attempts, self._hint = url, attempts, hint
+        # A proxy cannot reach this machine's own ports.
+        proxies: dict[str, str] | None = {} if is_loopback(host) else None
+        handlers = urllib.request.ProxyHandler(proxies), _NoRedirects()
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def post(self, content: Any, end: float, key: str | None = None) -> bytes:
+        """The body of the response.
+
+        Args:
+            content: is sent as JSON.
+            end: deadline on the clock of `time.monotonic`.
+            key: is sent as a bearer token, and never part of a message.
+
+        Raises:
+            RewardError: the server sent no success in time.
+        """
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(self.url, json.dumps(content).encode(), headers)
+        why = ""
+        for attempt in range(1, self._attempts + 1):
+            response = self._request(request, end, key)
+            if isinstance(response, bytes):
+                return response
+            why = f"failed after {attempt} attempts: {response}"
+            pause_s = _FIRST_PAUSE_S * 2 ** (attempt - 1)
+            if attempt == self._attempts or time.monotonic() + pause_s >= end:
+                break
+            time.sleep(pause_s)
+        raise RewardError(f"{self.url}: {why}")
+
+    def _request(self, request: urllib.request.Request, end: float, key: str | None) -> bytes | str:
+        """One attempt: the response body, or the reason why a retry may help.
+
+        Raises:
+            RewardError: a retry would not help.
+        """
+        try:
+            # A socket's timeout applies to each packet, and does not cover name resolution.
+            answer = start_call(lambda: self._exchange(request, end))
+            status, body = result_by(answer, end)
+        except (OSError, http.client.HTTPException) as error:
+            return self._reason(error)
+        if status // 100 == 2:
+            return body
+        message = _error_message(body)
+        why = f"{status}: {message.replace(key, '(the key)') if key else message}"
+        if status in _RETRY_STATUSES:
+            return why
+        raise RewardError(f"{self.url}: {why}")
+
+    def _exchange(self, request: urllib.request.Request, end: float) -> tuple[int, bytes]:
+        try:
+            answer = self._opener.open(request, timeout=max(0.01, end - time.monotonic()))
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            return answer.status, _read_body(answer, end)
+
+    def _reason(self, error: Exception) -> str:
+        """The error, with a hint if no server is running."""
+        message = f"{type(error).__name__}: {error}"
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, ConnectionRefusedError):
+            message += f" ({self._hint})"
+        return message
+
+
+def _host_of(url: str) -> str:
+    """The host of a valid URL.
+
+    Raises:
+        ConfigError: it is not valid.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # an invalid port or address
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(f"rewards: url={url!r} must have the form http://HOST:PORT")
+    return str(parts.hostname)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: episodes go only to the configured server."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        """Refuse."""
+        return
+
+
+def start_call(call: Callable[[], T]) -> "Future[T]":
+    """Run a call in a thread of its own, which does not keep the process from exiting."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="reward over HTTP", daemon=True).start()
+    return result
+
+
+def result_by(call: "Future[T]", end: float) -> T:
+    """Return or raise what a call does; past the deadline it is abandoned in its thread.
+
+    Raises:
+        TimeoutError: the call did not end in time.
+    """
+    try:
+        return call.result(max(0.01, end - time.monotonic()))
+    except TimeoutError:
+        if call.done():
+            raise
+        raise TimeoutError("the response was not complete in time") from None
+
+
+def _read_body(answer: Any, end: float) -> bytes:
+    """The whole response body, with a deadline also for a server that sends slowly.
+
+    Args:
+        answer: an HTTP response.
+        end: deadline on the clock of `time.monotonic`.
+
+    Raises:
+        RewardError: the body is too large.
+        TimeoutError: the body was not complete in time.
+    """
+    body = b""
+    while chunk := answer.read1(65536):
+        body += chunk
+        if len(body) > _LARGEST:
+            raise RewardError(f"the reward server's response exceeds {_LARGEST >> 20} MiB")
+        if time.monotonic() > end:
+            raise TimeoutError("the response was not complete in time")
+    return body
+
+
+def _error_message(body: bytes) -> str:
+    try:
+        error = json.loads(body)["error"]
+        return str(error.get("message", error) if isinstance(error, dict) else error)[:500]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return body[:200].decode(errors="replace")
+
+
+def data_uri(image: Image) -> str:
+    """An image as the data URI of a PNG."""
+    encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    assert encoded
+    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
