@@ -23,7 +23,8 @@ BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 INPUT_NAMES = (
     "data_source", "response", "responses", "response_length", "response_ids", "ground_truth",
-    "images", "shown", "instructions", "chat_prompt", "chat_text", "env_rewards", "info",
+    "images", "shown", "instructions", "chat_prompt", "chat_text", "messages", "screens",
+    "env_rewards", "info",
 )  # fmt: skip
 """The names that `inputs_of` gives besides those of the row's columns."""
 _TEXTS = ("instructions", "shown", "response")
