@@ -23,7 +23,7 @@ class SamplerConfig:
     """
 
     name: str
-    """`uniform`, `solve_rate`, or your own class (`my_sampler.py:MySampler`)."""
+    """`uniform`, `solve_rate`, `success_replay`, or your own class (`my_sampler.py:MySampler`)."""
     pool: int | None = None
     """Train on this many seeds of each environment over and over, so that tasks repeat; None for
     the rows of a data set, or a new seed for each group."""

@@ -16,6 +16,7 @@ from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster.node_survey import smallest_gpu
 from agentrl.cluster.placement import Layout
 from agentrl.config import (
+    AlgorithmConfig,
     Config,
     DevicesConfig,
     EnvConfig,
@@ -358,7 +359,7 @@ def check_env_setup(
         steps=config.train.steps,
         demonstrations=config.warm_start.episodes if config.warm_start else 0,
     )
-    load_sampler(
+    sampler = load_sampler(
         config.sampling,
         task_sets(config),
         config.rollout,
@@ -366,6 +367,13 @@ def check_env_setup(
         attempts=attempts,
         folder=Path(config.run.dir),
     )
+    if sampler.replays:
+        _check_replay(config.algorithm, config.sampling.name)
+        if config.devices.mask and env_registration(config.env).app is not None:
+            raise ConfigError(
+                f"sampling.name={config.sampling.name}: keeps screens as the model saw them, but "
+                "devices.mask hides parts of what is recorded; leave one of them out"
+            )
     if env_registration(config.env).app is not None:
         if config.env.processes:
             raise ConfigError(
@@ -400,6 +408,31 @@ def _check_environment(config: Config, players: Iterable[str]) -> dict[str, int 
         load_player(config.env, name)
     _check_columns(RewardFunctions(config.rewards), config.env, config.eval)
     return {"training": trained, "evaluation": held_out}
+
+
+def _check_replay(settings: AlgorithmConfig, sampler: str) -> None:
+    """Check that old episodes are weighted by how likely the current policy is to play them.
+
+    Raises:
+        ConfigError: they are not, or their tokens are dropped.
+    """
+    if settings.importance_correction.kind != "none":
+        return
+    import torch
+
+    from agentrl.algorithms.core.policy_loss import LossInputs, load_loss
+
+    logprobs = torch.zeros(2, requires_grad=True)
+    tokens = {"advantages": torch.ones(2), "turn": torch.tensor([0, 1])}
+    old = torch.tensor([0.0, 0.1])  # within all clip ranges of ratios per token
+    loss = load_loss(settings.loss)(LossInputs(logprobs=logprobs, old_logprobs=old, **tokens)).loss
+    (slope,) = torch.autograd.grad(loss.sum(), logprobs)
+    if slope[0] == slope[1]:
+        raise ConfigError(
+            f"sampling.name={sampler}: algorithm.loss.name={settings.loss.name} does not weight "
+            "tokens by their probability ratio, which old episodes need; set "
+            "algorithm.importance_correction.kind=token_truncate, or another loss"
+        )
 
 
 @contextmanager

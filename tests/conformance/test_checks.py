@@ -56,6 +56,7 @@ def test_every_example_passes(check, request) -> None:
         *parametrized("suite", "minigames"),
         *parametrized("sampler", "uniform"),
         *parametrized("sampler", "solve_rate"),
+        *parametrized("sampler", "success_replay", "tasks=solve_rate"),
         *parametrized("suite", "number_game_levels"),
         *parametrized("reward", "number_game.outcome"),
         *parametrized("reward", "matching.exact"),

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -113,6 +114,10 @@ class TaskPool:
         """The number of arms."""
         return len(self.weights)
 
+    def seed_of(self, step: int, attempt: int) -> list[int]:
+        """A seed for the random draws of a step, other than those of other steps and runs."""
+        return [self._run_seed, step, attempt]
+
     def draw(
         self, probabilities: NDArray[np.float64], step: int, count: int, attempt: int = 0
     ) -> list[GroupTask]:
@@ -127,7 +132,7 @@ class TaskPool:
             count: number of tasks, at most that of the step's groups.
             attempt: see `TaskSampler.choose`.
         """
-        rng = np.random.default_rng([self._run_seed, step, attempt])
+        rng = np.random.default_rng(self.seed_of(step, attempt))
         order = np.lexsort((rng.random(len(self)), self._set_of))
         edges = np.cumsum(probabilities[order])
         ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
@@ -135,6 +140,26 @@ class TaskPool:
         # Rounding may put the last tick at the end, where no arm is.
         found = np.minimum(found, np.searchsorted(edges, edges[-1]))
         return [self._task(int(arm), step, attempt, slot) for slot, arm in enumerate(order[found])]
+
+    def next_in_order(self, step: int, count: int, attempt: int = 0) -> list[GroupTask]:
+        """The next tasks of the only environment: new seeds, or all arms in a new order each epoch.
+
+        Args:
+            step: see `draw`.
+            count: see `draw`.
+            attempt: see `draw`.
+        """
+        (own,) = self.sets
+        fresh = self.fresh_seeds(step, attempt)[:count]
+        if own.count is None:
+            return [GroupTask(env=own.env, seed=seed) for seed in fresh]
+        tasks = []
+        for seed in fresh:
+            assert isinstance(seed, int), "tasks that repeat are shared by a group"
+            epoch, position = divmod(seed - self._first_seed, own.count)
+            order = _order(own.count, self._run_seed, epoch)
+            tasks.append(GroupTask(env=own.env, seed=self._first_seed + int(order[position])))
+        return tasks
 
     def _task(self, arm: int, step: int, attempt: int, slot: int) -> GroupTask:
         index = int(self._set_of[arm])
@@ -166,6 +191,11 @@ class TaskPool:
         if not colon:
             return self.arm(GroupTask(env=name, seed=self._first_seed))
         return self.arm(GroupTask(env=env, seed=self._first_seed + int(number)))
+
+
+@lru_cache(maxsize=4)
+def _order(count: int, run_seed: int, epoch: int) -> NDArray[np.int64]:
+    return np.random.default_rng([run_seed, epoch]).permutation(count)
 
 
 class TaskSampler(ABC):

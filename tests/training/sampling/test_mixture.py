@@ -93,7 +93,7 @@ async def test_episodes_are_played_in_the_environments_that_requests_name():
 @pytest.mark.parametrize(
     ("mixture", "message"),
     [
-        ({"env": {"kwargs": {"boxs": 2}}}, r"mixture, one: env.kwargs.boxs.*boxes"),
+        ({"env": {"kwargs": {"num_boxes": 2}}}, r"mixture, one: env.kwargs.num_boxes"),
         ({"env": {"id": "Snake-v0"}}, "is played on phones|cannot be mixed with Sokoban-v0"),
         ({"env": {"prompt": "x.jinja"}}, r"mixture\[0\].env.prompt=x.jinja"),
         ({"weight": 0}, r"mixture\[0\].weight=0"),
@@ -117,27 +117,58 @@ def chosen(run, step):
     return [next(iter(keys)) for _, keys in sorted(groups.items())]
 
 
+REWARD = """
+def lucky(episode):
+    return [float(sum(turn.reply_ids) % 3 == 0) for turn in episode.turns]
+"""
+SAMPLERS = {
+    "solve_rate": {"name": "solve_rate"},
+    "success_replay": {
+        "name": "success_replay", "tasks": "solve_rate", "success_at": 1.0, "revisit": 0.5
+    },
+}  # fmt: skip
+
+
+def reported(run):
+    """By step: the loss, what was sampled and what was replayed."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = {}
+    for row in rows:
+        if row["stage"] == "reinforcement":
+            parts = ("learner/loss", "sampling/", "replay/", "env/", "train/")
+            found[row["step"]] = {k: v for k, v in row.items() if k.startswith(parts)}
+    return found
+
+
 @pytest.mark.slow
-def test_a_killed_job_chooses_the_same_tasks_again(tmp_path):
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_killed_job_goes_on_with_the_same_tasks_and_episodes(tmp_path, sampler):
+    (tmp_path / "lucky.py").write_text(REWARD)
+    rewards = [{"function": f"{tmp_path}/lucky.py:lucky"}]
+    mixture = [*JOB["mixture"][:2], {**JOB["mixture"][2], "rewards": rewards}]
     config = job(
-        f"run.dir={tmp_path}", "run.name=it", "run.frames=none", "sampling=solve_rate",
-        "model.tiny={layers: 1, hidden: 32, heads: 1, kv_heads: 1}", "algorithm=grpo",
-        "train.steps=4", "checkpoint.every=2", "checkpoint.keep=3", "eval.every=4",
-        "eval.baselines=[]", "logging=[file]", "env.kwargs.max_steps=3", "env.max_turns=3",
+        f"run.dir={tmp_path}", "run.name=it", "run.frames=none", "algorithm=grpo",
+        "model.tiny={layers: 1, hidden: 32, heads: 1, kv_heads: 1}",
+        "train.steps=6", "checkpoint.every=3", "checkpoint.keep=3", "eval.every=0",
+        "eval.baselines=[]", "logging=[file]", "env.kwargs.max_steps=2", "env.max_turns=2",
+        sampling=SAMPLERS[sampler], rewards=rewards, mixture=mixture,
     )  # fmt: skip
     run = train(config).path
-    before = {step: chosen(run, step) for step in (3, 4)}
-    state = json.loads((run / "checkpoints/step-00004/trainer.json").read_text())["sampler"]
-    assert set(state["counts"]) == {"easy", "hard", "sums"}
-    shutil.rmtree(run / "checkpoints/step-00004")  # as if it had been killed before
+    played = {step: chosen(run, step) for step in (4, 5, 6)}
+    before, last = reported(run), run / "checkpoints/step-00006"
+    state = json.loads((last / "trainer.json").read_text())["sampler"]
+    for row in before.values():
+        assert sum(row.get(f"env/{name}/groups", 0) for name in ("easy", "hard", "sums")) == 5
+    if sampler == "success_replay":
+        assert sum(row["replay/episodes"] for row in before.values()) > 0
+        files = {file.stem for file in (run / "sampler").glob("*.npz")}
+        assert {entry[0] for entry in state["buffer"]} <= files
+    shutil.rmtree(last)  # as if it had been killed before
     shutil.rmtree(run / "model")
     (run / "summary.json").unlink()
     train(config, resume=run)
-    assert {step: chosen(run, step) for step in (3, 4)} == before
-    again = json.loads((run / "checkpoints/step-00004/trainer.json").read_text())["sampler"]
-    assert again == state
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    steps = [row for row in rows if "env/easy/groups" in row]
-    for row in steps:
-        assert sum(row.get(f"env/{name}/groups", 0) for name in ("easy", "hard", "sums")) == 5
-    assert any("sampled/env/sums/accuracy" in row for row in rows)
+    assert {step: chosen(run, step) for step in (4, 5, 6)} == played
+    assert json.loads((last / "trainer.json").read_text())["sampler"] == state
+    assert reported(run) == before
+    summary = json.loads((run / "summary.json").read_text())
+    assert "env/sums/accuracy" in summary["after"]["sampled"]

@@ -14,10 +14,6 @@ class Uniform(TaskSampler):
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
         """See TaskSampler."""
-        tasks = self.tasks
-        if self.config.pool is not None:
-            return tasks.draw(tasks.weights, step, count, attempt)
-        fresh = tasks.fresh_seeds(step, attempt)[:count]
-        if len(tasks.sets) == 1:
-            return [GroupTask(env=tasks.sets[0].env, seed=seed) for seed in fresh]
-        return tasks.draw(tasks.weights, step, count, attempt)
+        if len(self.tasks.sets) > 1:
+            return self.tasks.draw(self.tasks.weights, step, count, attempt)
+        return self.tasks.next_in_order(step, count, attempt)

@@ -1,0 +1,171 @@
+"""Old successes for groups without one, which would have nothing to learn from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agentrl.config import SamplerConfig, sampler_defaults
+from agentrl.config.bounds import check_at_most, check_not_negative, check_positive
+from agentrl.config.value_types import find_mistyped
+from agentrl.errors import ConfigError
+from agentrl.extension_points import SAMPLER
+from agentrl.text import did_you_mean
+from agentrl.training.sampling.replay_buffer import ReplayBuffer
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskPool, TaskSampler
+from agentrl.types import ScoredEpisode
+
+_MB = 1_000_000
+
+
+class SuccessReplay(TaskSampler):
+    """Returns to tasks that are solved now and then, and adds an old success where there is none.
+
+    Mixed groups as in ExGRPO (arXiv:2510.02245) and LUFFY (arXiv:2504.14945): rewards are compared
+    over the new and the old members, and each token of an old one has the ratio of the current
+    policy to the one that sampled it, whose log-probabilities were recorded. A task that a whole
+    group solves is retired, and what is older than `max_age` is not replayed.
+    """
+
+    about = "another sampler's tasks, and old successes for groups without one"
+    replays: ClassVar[bool] = True
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(SamplerConfig):
+        """The buffer, and how much of it is replayed."""
+
+        tasks: str = "uniform"
+        """The sampler that chooses the other tasks."""
+        settings: dict[str, Any] = field(default_factory=dict)
+        """Its settings, such as `{target: 0.5}`; `pool` and `success_at` are those above."""
+        per_group: int = 1
+        """Old successes that join a group without one at most, and that are kept of a task."""
+        revisit: float = 0.25
+        """The part of the groups that return to tasks of the buffer. With endless tasks nothing
+        else would be replayed."""
+        max_age: int = 20
+        """Training steps for which a success may be replayed."""
+        max_episodes: int = 256
+        """Successes in the buffer."""
+        max_mb: float = 512.0
+        """Their size on disk, in units of 10^6 bytes."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            SamplerConfig.validate(self)
+            check_positive("sampling", self, "per_group", "max_age", "max_episodes", "max_mb")
+            check_not_negative("sampling", self, "revisit")
+            check_at_most("sampling", self, 1, "revisit")
+            self.chosen_by().validate()
+
+        def chosen_by(self) -> SamplerConfig:
+            """The settings of the sampler that chooses the other tasks.
+
+            Raises:
+                ConfigError: there is no such sampler or setting, or it replays episodes itself.
+            """
+            defaults = sampler_defaults(self.tasks)
+            if SAMPLER.resolve(self.tasks).replays:
+                raise ConfigError(f"sampling.tasks={self.tasks}: it replays episodes itself")
+            own = {one.name for one in fields(defaults)} - {"name", "pool", "success_at"}
+            if unknown := [key for key in self.settings if key not in own]:
+                raise ConfigError(
+                    f"sampling.settings.{unknown[0]}: {self.tasks} has no such setting"
+                    f"{did_you_mean(unknown[0], sorted(own))}"
+                )
+            found = find_mistyped(self.settings, type(defaults), "sampling.settings")
+            if found is not None:
+                raise ConfigError(": ".join(found))
+            return replace(defaults, pool=self.pool, success_at=self.success_at, **self.settings)
+
+    def __init__(self, config: Any, tasks: TaskPool, folder: Path) -> None:
+        super().__init__(config, tasks, folder)
+        own = config.chosen_by()
+        self._others: TaskSampler = SAMPLER.resolve(own.name)(own, tasks, folder / "tasks")
+        self._buffer = ReplayBuffer(folder, config.max_episodes, config.max_mb * _MB)
+        self._replayed: list[int] = []
+        """The ages of the episodes replayed since the last step was observed."""
+
+    def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
+        """See TaskSampler."""
+        usable = [one.task for one in self._buffer.all() if self._is_usable(one.step, step)]
+        known = [task for task in dict.fromkeys(usable) if self._exists(task)]
+        rng = np.random.default_rng([*self.tasks.seed_of(step, attempt), 1])
+        # On average the part of `revisit`, also of few groups.
+        wanted = int(self.config.revisit * count + rng.random())
+        old = [known[i] for i in rng.permutation(len(known))[: min(wanted, count)]]
+        return [*self._others.choose(step, count - len(old), attempt), *old]
+
+    def _exists(self, task: GroupTask) -> bool:
+        return any(one.env == task.env for one in self.tasks.sets)
+
+    def _is_usable(self, played: int, step: int) -> bool:
+        return step - played <= int(self.config.max_age)
+
+    def replay(self, step: int, played: PlayedTask) -> Sequence[ScoredEpisode]:
+        """Old successes of the task, the newest first, if no member of the group has solved it."""
+        if played.successes(self.config.success_at)[0]:
+            return ()
+        old = self._buffer.of(played.task)[: self.config.per_group]
+        loaded = [
+            (step - one.step, self._buffer.load(one.id))
+            for one in old
+            if self._is_usable(one.step, step)
+        ]
+        self._replayed += [age for age, scored in loaded if scored is not None]
+        return [scored for _, scored in loaded if scored is not None]
+
+    def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
+        """See TaskSampler; keeps the best successes of each group that was not solved by all."""
+        self._others.observe(step, played)
+        for one in self._buffer.all():
+            if not self._is_usable(one.step, step + 1):
+                self._buffer.remove(one.id)
+        for group in played:
+            successes, valid = group.successes(self.config.success_at)
+            if not successes:
+                continue
+            retired = len(successes) == valid
+            kept = [] if retired else sorted(successes, key=_rank)[-self.config.per_group :]
+            kept = [scored for scored in kept if _may_be_kept(scored)]
+            older = self._buffer.of(group.task)
+            for one in older if retired else older[self.config.per_group - len(kept) :]:
+                self._buffer.remove(one.id)
+            for scored in kept:
+                self._buffer.add(group.task, scored, step)
+
+    def metrics(self) -> Mapping[str, float]:
+        """See TaskSampler; `replay/episodes` and `replay/age` are of the last step."""
+        ages, self._replayed = self._replayed, []
+        return {
+            **self._others.metrics(),
+            "replay/episodes": float(len(ages)),
+            "replay/age": fmean(ages) if ages else 0.0,
+            "replay/size": float(len(self._buffer)),
+            "replay/mb": self._buffer.bytes / _MB,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The buffer's index, and the state of the other sampler."""
+        return {"buffer": self._buffer.state(), "tasks": self._others.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See TaskSampler."""
+        self._buffer.restore(state.get("buffer", []))
+        self._others.restore(state.get("tasks", {}))
+        self._replayed = []
+
+
+def _rank(scored: ScoredEpisode) -> tuple[float, float]:
+    """The highest return is best; among equal ones, what the policy was surest of."""
+    logprobs = [value for turn in scored.episode.turns for value in turn.reply_logprobs]
+    return scored.total, fmean(logprobs) if logprobs else 0.0
+
+
+def _may_be_kept(scored: ScoredEpisode) -> bool:
+    """Whether it shows no screen that must not be recorded, such as that of another app."""
+    turns = scored.episode.turns
+    return scored.episode.device is None or all(turn.shown for turn in turns)
