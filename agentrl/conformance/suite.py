@@ -1,6 +1,6 @@
 """Checks of an evaluation suite of `eval.suite`: a class, or a YAML file."""
 
-from agentrl.config import Config
+from agentrl.config import EnvConfig, EvalConfig
 from agentrl.env import find_env
 from agentrl.rollout.make_env import check_env_kwargs
 from agentrl.training.env_seeds import check_evaluation_seeds
@@ -22,13 +22,14 @@ def check_environments(target: type[EvaluationSuite]) -> None:
     for task in _tasks(target):
         if task.env is not None:
             find_env(task.env)
-            check_env_kwargs(task.env_of(Config()), f"task {task.name!r}: kwargs")
+            played = task.env_of(EnvConfig(), EvalConfig())
+            check_env_kwargs(played, f"task {task.name!r}: kwargs")
 
 
 def check_held_out(target: type[EvaluationSuite]) -> None:
     """Its seeds are held out: nothing is ever trained on them."""
     for task in _tasks(target):
-        check_evaluation_seeds(task.seeds_of(Config().eval, task.episodes or 1))
+        check_evaluation_seeds(task.seeds_of(EvalConfig(), task.episodes or 1))
 
 
 def next_command(target: str) -> tuple[str, ...]:

@@ -239,7 +239,10 @@ def _checked(
                     job = _job(command, suite, task, player)
                 except ConfigError as error:
                     raise ConfigError(f"{suite.name}, task {task.name!r}: {error}") from error
-                settings = _settings(task, job.config)
+                own = job.config
+                by_reward = task.metric is None or task.metric.startswith("reward")
+                rewards = own.rewards if by_reward else []
+                settings = _settings(own.env, own.eval.first_seed, rewards)
                 jobs.append(
                     _TaskJob(
                         suite=suite.name, task=task, player=player, job=job, settings=settings,
@@ -292,15 +295,14 @@ def _check_category(settings: EnvConfig, category: str) -> None:
         )
 
 
-def _settings(task: SuiteTask, config: Config) -> str:
+def _settings(env: EnvConfig, first_seed: int, rewards: Sequence[RewardConfig]) -> str:
     """What was played, apart from the model and the number of episodes."""
-    env = config.env
     played = {
         "env": env.id,
         "kwargs": env.kwargs,
         "max_turns": env.max_turns,
-        "first_seed": config.eval.first_seed,
-        "rewards": [asdict(reward) for reward in config.rewards] if task.metric else None,
+        "first_seed": first_seed,
+        "rewards": [asdict(reward) for reward in rewards],
     }
     return json.dumps(played, sort_keys=True, default=str)
 

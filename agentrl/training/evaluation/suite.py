@@ -80,11 +80,11 @@ class SuiteTask:
                 "temperature above 0"
             )
         rollout = config.rollout
-        env = self.env_of(config)
+        env = self.env_of(config.env, config.eval)
         return replace(
             config,
             env=env,
-            rewards=self._rewards(config),
+            rewards=self._rewards(config.rewards),
             mixture=[],
             rollout=replace(
                 rollout,
@@ -99,11 +99,11 @@ class SuiteTask:
         first = settings.first_seed if self.first_seed is None else self.first_seed
         return replace(settings, episodes=episodes, first_seed=first, kwargs={}, suite=None)
 
-    def env_of(self, config: Config) -> EnvConfig:
-        """The environment of a job, with that of this task and its arguments."""
-        env, max_turns = config.env, self.max_turns or config.env.max_turns
+    def env_of(self, env: EnvConfig, evaluation: EvalConfig) -> EnvConfig:
+        """The environment that is played, given that of the job and how it is evaluated."""
+        max_turns = self.max_turns or env.max_turns
         if self.env is None:
-            inherited = {**env.kwargs, **config.eval.kwargs}
+            inherited = {**env.kwargs, **evaluation.kwargs}
         elif self.env == env.id:  # how the model is prompted is the job's, what it plays is not
             inherited = {}
         else:
@@ -118,10 +118,10 @@ class SuiteTask:
             max_turns=max_turns,
         )
 
-    def _rewards(self, config: Config) -> list[RewardConfig]:
+    def _rewards(self, of_job: list[RewardConfig]) -> list[RewardConfig]:
         if self.rewards is not None:
             return list(self.rewards)
-        return config.rewards if self.env is None else []
+        return of_job if self.env is None else []
 
 
 def _num_episodes(env: EnvConfig, wanted: int | None) -> int:

@@ -83,6 +83,7 @@ def test_rows_of_a_data_set_are_graded_by_category_and_pass_at_k() -> None:
     assert tree["results"][1]["by_category"]["odd"]["seeds"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suite", "data", "count", "answers"),
     [
@@ -90,10 +91,9 @@ def test_rows_of_a_data_set_are_graded_by_category_and_pass_at_k() -> None:
             "superclevr", "MMInstruction/SuperClevr_Val", 8,
             ["<answer> 3 </answer>", "<answer> 4 </answer>"],
         ),
-        pytest.param(
+        (
             "geoqa", "leonardPKU/GEOQA_R1V_Train_8K", 60,
             [r"<answer> 145° </answer>", r"<answer> \frac{3}{2} </answer>"],
-            marks=pytest.mark.slow,
         ),
     ],
 )  # fmt: skip
@@ -149,6 +149,15 @@ def test_the_command_prints_and_compares(capsys) -> None:
         assert row in said
     assert cli.run([*command, "run.name=two", "seed=5", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    kept, lost = (Path("runs/two", one["run"], "result.json") for one in found["results"][:2])
+    written = kept.stat().st_mtime_ns
+    lost.unlink()  # as if it had been interrupted there
+    assert cli.run(["eval", "runs/two", "--resume", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert kept.stat().st_mtime_ns == written
+    assert lost.is_file()
+    values = [[one["values"] for one in tree["results"]] for tree in (found, again)]
+    assert values[0] == values[1]  # a scripted player repeats its game
     assert found["folder"] == "runs/two"
     assert {one["task"] for one in found["results"]} >= {"4x4", "8x8 slippery"}
     assert cli.run(["compare", "runs/one", "runs/two/results.json", "--out", "both.html"]) == 0
@@ -193,6 +202,7 @@ class Slow(gymnasium.Env):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_continues_after_the_last_finished_task(capsys) -> None:
     Path("slow.py").write_text(SLOW_GAME)
     tasks = [{"name": n, "env": "slow.py:Slow", "episodes": 3} for n in ("first", "second")]
