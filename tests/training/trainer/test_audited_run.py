@@ -22,10 +22,14 @@ class Grader:
 
     wrong = 0.1
 
+    def __init__(self):
+        self.num_screens = set()
+
     def __call__(self, body):
         parts = body["messages"][1]["content"]
         digest = hashlib.sha256(json.dumps(parts).encode()).digest()
         screens = [load_image(p["image_url"]["url"], None) for p in parts if "image_url" in p]
+        self.num_screens.add(len(screens))
         lit = [int(screen[:, screen.shape[1] // 2 :].mean() > screen.mean()) for screen in screens]
         text = "\n".join(part.get("text", "") for part in parts)
         pressed = [int(action) for action in re.findall(r"^Action: (\d)$", text, re.M)]
@@ -66,6 +70,7 @@ def test_a_job_stops_when_its_judge_breaks_the_bound_and_can_be_resumed(tmp_path
 
         grader.wrong = 0.0
         assert cli.run(["train", "--resume", str(run), f"train.steps={last + 2}"]) == 0
+    assert grader.num_screens == {5}  # one per turn, and the last one
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["stage"] == "reinforcement"]
     assert [line["step"] for line in steps] == [*range(1, last + 3)]
