@@ -173,12 +173,8 @@ def _print(report: "AuditReport") -> None:
     if report.facts:
         _print_facts(console, report.facts)
     else:
-        console.print(
-            f"false accepts  {_share(report.false_accepts)} of those that failed", soft_wrap=True
-        )
-        console.print(
-            f"false rejects  {_share(report.false_rejects)} of those that succeeded", soft_wrap=True
-        )
+        console.print(f"false accepts  {_share(report.false_accepts, 'failed')}", soft_wrap=True)
+        console.print(f"false rejects  {_share(report.false_rejects, 'succeeded')}", soft_wrap=True)
     for count, why in ((report.failed, "not scored"), (report.unknown, "without known truth")):
         if count:
             console.print(f"not counted: {pluralize(count, 'episode')} {why}")
@@ -200,8 +196,10 @@ def _print_facts(console: Console, facts: Mapping[str, Mapping[str, float]]) -> 
     console.print(escape(format_audit(facts)))
 
 
-def _share(found: "Share") -> str:
+def _share(found: "Share", of: str | None = None) -> str:
+    """A share with its interval, of the episodes that `failed` or `succeeded`."""
     if found.share is None or found.low is None or found.high is None:
-        return "none"
+        return "unknown: no episode" + (f" {of}" if of else "")
     interval = f"95% interval {found.low:.1%} to {found.high:.1%}"
-    return f"{found.share:.1%} ({found.count} of {found.of}; {interval})"
+    those = f" of those that {of}" if of else ""
+    return f"{found.share:.1%} ({found.count} of {found.of}; {interval}){those}"

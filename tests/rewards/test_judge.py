@@ -261,6 +261,8 @@ ANSWERS = st.fixed_dictionaries(
 @example(answer={"reason": "", "score": True})
 @example(answer={"reason": "", "score": 1.0})
 @example(answer={"score": 10})
+@example(answer={"reason": "", "score": 0.5})
+@example(answer={"score": 2.5})
 def test_an_answer_is_valid_exactly_if_the_schema_says_so(scores, reason, answer):
     jsonschema = pytest.importorskip("jsonschema")
     judge = Judge("http://127.0.0.1:9/v1", "toy", scores=scores, reason=reason)

@@ -202,6 +202,8 @@ def test_the_command_prints_shares_with_intervals(run, planted, capsys):
     accepts, failed, *_ = expected_shares(0.1)
     assert f"({accepts} of {failed}; 95% interval" in out
     assert "30 episodes without known truth" in out
+    assert agentrl(["audit", str(run), "--judge", "reward", "--truth-at", "2"]) == 0
+    assert "false rejects  unknown: no episode succeeded" in capsys.readouterr().out
     assert (run / "audits" / "mine.json").is_file()
     assert agentrl(["audit", str(run), "--judge", "reward", "--name", "../a" * 90]) == 0
     assert {file.parent for file in run.rglob("*a---a.json")} == {run / "audits"}
