@@ -310,7 +310,8 @@ class Judge:
             return None
         sent = json.dumps([self._client.url, request], sort_keys=True)
         digest = hashlib.sha256(sent.encode()).hexdigest()
-        return self._cache / digest[:2] / f"{digest}.json"
+        # Hidden, because a job copies the files that its settings name to other nodes.
+        return self._cache / ".grades" / digest[:2] / f"{digest}.json"
 
     def _kept(self, request: dict[str, Any]) -> tuple[float, str] | None:
         file = self._file(request)

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.config import RewardConfig
+from agentrl.config import Config, RewardConfig
 from agentrl.data.image_loading import load_image
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.judge import RUBRIC, Judge
+from agentrl.rollout.nodes.job_files import local_folders
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Outcome
 from agentrl.worker_threads import Workers
@@ -163,6 +164,14 @@ def test_equal_requests_are_answered_from_the_cache(server, tmp_path):
     with pytest.raises(RewardError):
         grade(rubric="Be kind.")
     assert len([*tmp_path.rglob("*.json")]) == 6  # invalid answers are not kept
+
+
+def test_the_cache_does_not_travel_to_other_nodes(server, tmp_path):
+    kwargs = {"url": server.url, "model": "toy", "cache": str(tmp_path / "cache")}
+    config = Config(rewards=[RewardConfig(function="judge", kwargs=kwargs)])
+    RewardFunctions(config.rewards).score(played())
+    assert [*(tmp_path / "cache").rglob("*.json")]
+    assert local_folders(config)[tmp_path / "cache"] == []
 
 
 def test_the_deadline_covers_all_attempts(server):
