@@ -5,6 +5,7 @@
 
 import errno
 import fcntl
+import glob
 import os
 import shutil
 import stat
@@ -72,9 +73,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_partial_files(folder: Path) -> None:
-    """Remove temporary files that `atomic_replace` left in a folder when its process was killed."""
-    for partial in folder.glob(".*.*"):
+def remove_partial_files(folder: Path, name: str | None = None) -> None:
+    """Remove temporary files that `atomic_replace` left in a folder when its process was killed.
+
+    Args:
+        folder: that contains them.
+        name: of the file that was to be replaced; None for all.
+    """
+    for partial in folder.glob(f".*.{'*' if name is None else glob.escape(name)}"):
         pid = partial.name[1:].partition(".")[0]
         if pid.isdigit() and not is_alive(int(pid)):
             partial.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from agentrl.cli import (
     export,
     extensions,
     finetuning,
+    inference,
     install_doctor,
     phone,
     plan,
@@ -37,6 +38,7 @@ from agentrl.text import printable
 _GROUPS = {
     "Train": ("train", "plan", "eval", "compare", "merge", "algorithms"),
     "Train on data": ("sft", "dpo", "train-reward-model"),
+    "Use": ("infer", "chat"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "prune", "rescore", "rehearse", "audit"),
@@ -136,6 +138,8 @@ app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("compare")(evaluate.compare)
 app.command("play", cls=_CommandWithOverrides)(play.play)
+app.command("infer", cls=_CommandWithOverrides)(inference.infer)
+app.command("chat", cls=_CommandWithOverrides)(inference.chat)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)

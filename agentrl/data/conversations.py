@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -139,10 +140,10 @@ def read_chat(row: Row) -> ConversationRow:
         BadRow: it is not a conversation, there is no answer, or images are missing.
     """
     messages = read_conversation(_first(row, _MESSAGES))
-    _check_roles(messages)
+    check_roles(messages)
     if all(message.role != "assistant" for message in messages):
         raise BadRow("no message of the assistant to learn from")
-    return ConversationRow(**_with_images(messages, _column_images(row)))
+    return ConversationRow(**with_images(messages, _column_images(row)))
 
 
 def read_labeled(row: Row) -> LabeledRow:
@@ -178,9 +179,9 @@ def read_preference(row: Row) -> Preference:
     if not chosen or not rejected or chosen == rejected:
         raise BadRow("chosen and rejected must be two different answers")
     for messages in (prompt, chosen, rejected):
-        _check_roles(messages)
-    asked = _with_images(prompt, _column_images(row))
-    better, worse = (_with_images(messages, ()) for messages in (chosen, rejected))
+        check_roles(messages)
+    asked = with_images(prompt, _column_images(row))
+    better, worse = (with_images(messages, ()) for messages in (chosen, rejected))
     return Preference(
         prompt=asked["messages"],
         images=asked["images"],
@@ -189,6 +190,36 @@ def read_preference(row: Row) -> Preference:
         rejected=worse["messages"],
         rejected_images=worse["images"],
     )
+
+
+def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
+    """The system message, and the others as questions and replies in turns.
+
+    Messages of the same role that follow each other are joined.
+
+    Raises:
+        BadRow: two messages of different roles precede a reply, or none does.
+    """
+    joined: list[ChatMessage] = []
+    for message in messages:
+        if joined and joined[-1].role == message.role:
+            joined[-1] = ChatMessage(
+                role=message.role,
+                text=f"{joined[-1].text}\n\n{message.text}",
+                images=(*joined[-1].images, *message.images),
+            )
+        else:
+            joined.append(message)
+    system = joined.pop(0).text if joined and joined[0].role == "system" else ""
+    roles = [message.role for message in joined]
+    if "system" in roles:
+        raise BadRow("a system message must come first")
+    for role, following in pairwise(["assistant", *roles]):
+        if (role == "assistant") == (following == "assistant"):
+            raise BadRow(f"a message of {following} follows one of {role}; a reply must be between")
+    if any(message.images for message in joined if message.role == "assistant"):
+        raise BadRow("a reply has images, which a model cannot write")
+    return system, joined
 
 
 def _first(row: Row, names: Sequence[str]) -> Any:
@@ -202,7 +233,8 @@ def _as_messages(value: Any, role: str) -> list[ChatMessage]:
     )
 
 
-def _check_roles(messages: Sequence[ChatMessage]) -> None:
+def check_roles(messages: Sequence[ChatMessage]) -> None:
+    """Raise `BadRow` at the first message of an unknown role."""
     for message in messages:
         if message.role not in _ROLES:
             raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
@@ -215,7 +247,7 @@ def _column_images(row: Row) -> list[Any]:
     return list(held) if isinstance(held, list | tuple) else [held]
 
 
-def _with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[str, Any]:
+def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[str, Any]:
     """The messages with all images: those inside of parts, else those of the column.
 
     If the text has no `<image>`, the column's images come first in the first user message.

@@ -200,7 +200,7 @@ def find_broken(
     """
     if sum(1 for _ in itertools.islice(cells(), _FEW)) < _FEW:
         return broken(cells())
-    kept = FOLDER.expanduser() / f"{_digest(cells(), root)}.json"
+    kept = FOLDER.expanduser() / f"{digest_images(cells(), root)}.json"
     try:
         return {int(index): str(why) for index, why in json.loads(kept.read_text()).items()}
     except (OSError, ValueError, AttributeError):
@@ -215,7 +215,8 @@ def find_broken(
     return found
 
 
-def _digest(cells: Iterator[Cell], root: Path) -> str:
+def digest_images(cells: Iterator[Cell], root: Path) -> str:
+    """Digest of images: of their bytes, or of the path, size and time of their files."""
     digest = hashlib.sha256(str(root).encode(errors="replace"))
     for index, value in cells:
         digest.update(f"{index}\0".encode())

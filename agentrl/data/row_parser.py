@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jinja2 import Template
 
 from agentrl.data import grading
 from agentrl.data.chat_messages import Question, read_messages
@@ -63,12 +64,10 @@ class RowParser:
         template: str | None,
         grade: str,
     ) -> None:
-        self.columns = _columns(table, name, dict(keys or {}))
+        self.columns = find_columns(table, name, keys or {})
         """Column names by content."""
         self._grade = grade
-        self._template = (
-            None if template is None else parse_template(template, f"template={template!r:.80}")
-        )
+        self._template = None if template is None else open_template(template)
 
     def parse(self, row: Row) -> ParsedRow:
         """Parse a row.
@@ -77,7 +76,7 @@ class RowParser:
             BadRow: it cannot be used.
         """
         question = self._question(row)
-        images = _list(self._cell(row, "images"))
+        images = as_list(self._cell(row, "images"))
         in_messages = [image for image in question.images if image is not None]
         if in_messages and images:
             raise BadRow("it has images both in its messages and in a separate column")
@@ -127,20 +126,48 @@ class RowParser:
         return self._cell(row, "answer") if "answer" in self.columns else question.answer
 
     def _rendered(self, row: Row, problem: str, images: Sequence[Any]) -> str:
-        if self._template is None:
-            return problem
-        # `content`, `prompt` and `images` are the names in other trainers' templates.
-        names = {"content": problem, **row, "images": images, "problem": problem}
-        if not isinstance(names.get("prompt"), str):
-            names["prompt"] = problem
-        try:
-            return str(self._template.render(names)).strip()
-        except Exception as error:  # a template is code and may raise anything
-            raise BadRow(f"the template fails: {describe_error(error)}") from error
+        return problem if self._template is None else render(self._template, row, problem, images)
 
 
-def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
-    """The column of each content that the table has."""
+def open_template(template: str) -> Template:
+    """Parse the template of a question.
+
+    Raises:
+        ConfigError: it has a syntax error.
+    """
+    return parse_template(template, f"template={template!r:.80}")
+
+
+def render(template: Template, row: Row, problem: str, images: Sequence[Any]) -> str:
+    """A question's text, from a template with the row's columns.
+
+    Raises:
+        BadRow: the template fails.
+    """
+    # `content`, `prompt` and `images` are the names in other trainers' templates.
+    names = {"content": problem, **row, "images": images, "problem": problem}
+    if not isinstance(names.get("prompt"), str):
+        names["prompt"] = problem
+    try:
+        return str(template.render(names)).strip()
+    except Exception as error:  # a template is code and may raise anything
+        raise BadRow(f"the template fails: {describe_error(error)}") from error
+
+
+def find_columns(
+    table: Table, name: str, keys: Mapping[str, str], *, needs_answer: bool = True
+) -> dict[str, str]:
+    """The column of each content that the table has.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        keys: column names by content, where they differ from `KEYS`.
+        needs_answer: whether rows without answers are useless.
+
+    Raises:
+        ConfigError: a column is missing.
+    """
     if not len(table):
         raise ConfigError(f"data={name}: it has no rows")
     have = list(table.columns)
@@ -158,7 +185,7 @@ def _columns(table: Table, name: str, keys: dict[str, str]) -> dict[str, str]:
         del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
     if "problem" not in columns and "messages" not in columns:
         raise _missing(name, "question", "problem", _any_of("problem", "messages"), have)
-    if "answer" not in columns and "messages" not in columns:
+    if needs_answer and "answer" not in columns and "messages" not in columns:
         raise _missing(name, "answer", "answer", _any_of("answer"), have)
     return columns
 
@@ -183,8 +210,12 @@ def _check_unicode(text: str) -> None:
         raise BadRow(f"its text is not valid Unicode: {error}") from None
 
 
-def _list(value: Any) -> list[Any]:
-    """The values of a cell: zero, one or several; a list may be JSON text."""
+def as_list(value: Any) -> list[Any]:
+    """The values of a cell: zero, one or several; a list may be JSON text.
+
+    Raises:
+        BadRow: it looks like a JSON list, but is none.
+    """
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -204,7 +235,7 @@ def _options(value: Any) -> tuple[str, ...]:
             raise BadRow(f"its options {quoted(value)} are not valid JSON") from None
     if isinstance(value, Mapping):
         value = _in_order(value)
-    options = _list(value)
+    options = as_list(value)
     if len(options) == 1 and options[0] is value:
         raise BadRow(f"its options are {quoted(value)}; they must be a list, or {{A: ..., B: ...}}")
     for option in options:

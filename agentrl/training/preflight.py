@@ -242,6 +242,25 @@ def check_learner(config: Config) -> None:
     _check_model_settings(config.model, config.train, config.optim, config.rollout, learns=True)
 
 
+def check_inference(config: Config) -> None:
+    """Check a job whose model only answers, without environment and learner.
+
+    Raises:
+        ConfigError: see `check`.
+    """
+    check_packages(config.rollout)
+    check_engine(config.rollout)
+    engine = engine_class(config.rollout).capabilities
+    if not engine.needs_model:
+        return
+    if engine.uses_attention:
+        _check_attention(config.model, config.rollout, learns=False)
+    check_model(config.model)
+    if config.model.path != "tiny":
+        find_config(config.model)  # a model of the hub exists
+    plan_job(config, learns=False)
+
+
 def _check_model_settings(
     model: ModelConfig,
     train: TrainConfig,

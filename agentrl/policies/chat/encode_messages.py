@@ -1,14 +1,13 @@
 """Conversations that were not sampled as token sequences, whose replies count as sampled."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from agentrl.data.chat_messages import ChatMessage
-from agentrl.data.tables import BadRow
+from agentrl.data.conversations import alternating
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.types import Message, TokenSequence
+from agentrl.types import Message, Prompt, TokenSequence
 
 
 def encode_messages(
@@ -28,12 +27,12 @@ def encode_messages(
     Raises:
         BadRow: the model's chats cannot express it.
     """
-    system, exchanges = _exchanges(messages)
+    system, said = alternating(messages)
     conversation, left = Conversation(encoder, system), iter(images)
     positions: list[int] = []
     turns: list[int] = []
     token_ids: tuple[int, ...] = ()
-    for turn, (asked, answer) in enumerate(exchanges):
+    for turn, (asked, answer) in enumerate(zip(said[::2], said[1::2], strict=False)):
         seen = tuple(next(left) for _ in asked.images)
         prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
         reply = encoder.reply_ids(answer.text)
@@ -52,31 +51,22 @@ def encode_messages(
     )
 
 
-def _exchanges(
-    messages: Sequence[ChatMessage],
-) -> tuple[str, list[tuple[ChatMessage, ChatMessage]]]:
-    """The system message, and each message with the reply to it.
+def encode_prompt(encoder: ChatEncoder, system: str, messages: Sequence[Message]) -> Prompt:
+    """The prompt for a reply to the last of some messages.
+
+    Args:
+        encoder: encoder of the model.
+        system: the system message; may be empty.
+        messages: questions and replies in turns, with their images; it begins and ends with a
+            question. Replies (role `assistant`) are encoded again.
 
     Raises:
-        BadRow: two messages of different roles precede a reply, or none does.
+        ValueError: the number of `<image>` placeholders and of images differ.
     """
-    joined: list[ChatMessage] = []
+    conversation = Conversation(encoder, system)
     for message in messages:
-        if joined and joined[-1].role == message.role:
-            joined[-1] = ChatMessage(
-                role=message.role,
-                text=f"{joined[-1].text}\n\n{message.text}",
-                images=(*joined[-1].images, *message.images),
-            )
+        if message.role == "assistant":
+            conversation.answer(encoder.reply_ids(message.text))
         else:
-            joined.append(message)
-    system = joined.pop(0).text if joined and joined[0].role == "system" else ""
-    roles = [message.role for message in joined]
-    if "system" in roles:
-        raise BadRow("a system message must come first")
-    for role, following in pairwise(["assistant", *roles]):
-        if (role == "assistant") == (following == "assistant"):
-            raise BadRow(f"a message of {following} follows one of {role}; a reply must be between")
-    if any(message.images for message in joined if message.role == "assistant"):
-        raise BadRow("a reply has images, which a model cannot write")
-    return system, list(zip(joined[::2], joined[1::2], strict=False))
+            prompt = conversation.observe(message)
+    return prompt

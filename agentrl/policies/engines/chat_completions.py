@@ -119,7 +119,9 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
     ended = _with_stop_text(text, choice, stop_texts)
     if len(ended) < len(text):
         ids = None  # they are those of the whole text
-    return Completion(text=ended, **_tokens(prompt_ids, ids, logprobs))
+    return Completion(
+        text=ended, finish_reason=end, **_tokens(prompt_ids, ids, logprobs), **_usage(answer)
+    )
 
 
 def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[str]) -> str:
@@ -157,6 +159,15 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
         return {}
     floats = tuple(map(float, logprobs))
     return {"prompt_ids": tuple(prompt_ids), "reply_ids": tuple(ids), "logprobs": floats}
+
+
+def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of tokens, as far as they are reported."""
+    usage = answer.get("usage")
+    names = {"num_prompt_tokens": "prompt_tokens", "num_reply_tokens": "completion_tokens"}
+    reported = usage if isinstance(usage, Mapping) else {}
+    counts = {ours: reported.get(name) for ours, name in names.items()}
+    return {ours: count for ours, count in counts.items() if type(count) is int}
 
 
 def parse_models(answer: Any) -> list[str]:

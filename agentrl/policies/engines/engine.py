@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -53,6 +53,10 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     """[R], as reported: vLLM's are those before temperature, unless it was started with
     `--logprobs-mode processed_logprobs`."""
+    finish_reason: str | None = None
+    """`stop` or `length`, as reported."""
+    num_prompt_tokens: int | None = None
+    num_reply_tokens: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -251,6 +255,27 @@ class TokenEngine(Engine):
         Raises:
             EngineError: the engine failed, or saw other tokens than the prompt's.
         """
+
+    async def stream(
+        self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
+    ) -> Reply:
+        """As `generate`, for a person who watches; engines that can show the reply as it grows.
+
+        Args:
+            prompt: as in `generate`.
+            sampling: as in `generate`.
+            show: called on the event loop with the reply's tokens so far.
+
+        Raises:
+            EngineError: as in `generate`.
+        """
+        self.begin_episode()
+        try:
+            reply = await self.generate(prompt, sampling)
+        finally:
+            self.end_episode()
+        show(reply.token_ids)
+        return reply
 
     def begin_episode(self) -> None:
         """Announce one more running episode; a batching engine may wait for its prompt."""

@@ -3,7 +3,7 @@
 Each reply depends only on its own seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -34,6 +34,7 @@ def generate_batch(
     samplings: Sequence[Sampling],
     eos_token_ids: Sequence[int],
     digests: Sequence[bytes] | None = None,
+    report: Callable[[tuple[int, ...]], None] | None = None,
 ) -> list[SampledReply]:
     """Sample one reply per prompt; equal ones, as at the start of a group, are prefilled once.
 
@@ -44,6 +45,7 @@ def generate_batch(
         samplings: one per prompt.
         eos_token_ids: tokens that end a reply.
         digests: digests of the prompts, if known; see `prompt_digest`.
+        report: called with the first reply after each of its tokens; what it raises ends all.
 
     Returns:
         B replies.
@@ -69,6 +71,8 @@ def generate_batch(
     while True:
         tokens, logprobs = sampler.draw(logits, model_adapter.banned_token_ids, rows)
         open_rows = _append_tokens(replies, samplings, eos_token_ids, rows, tokens, logprobs)
+        if report is not None:
+            report(tuple(replies[0].token_ids))
         if not open_rows:
             return replies
         if 2 * len(open_rows) <= len(rows):

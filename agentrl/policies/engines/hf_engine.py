@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,6 +99,29 @@ class HFEngine(TokenEngine):
         finally:
             self._waiting = [other for other in self._waiting if other is not request]
 
+    async def stream(
+        self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
+    ) -> Reply:
+        """See `TokenEngine.stream`; the reply is not in a batch with others."""
+        from agentrl.policies.engines.hf_decoding import prompt_digest
+
+        loop = asyncio.get_running_loop()
+        is_over = threading.Event()
+
+        def report(token_ids: tuple[int, ...]) -> None:
+            if is_over.is_set():  # nobody waits for the rest
+                raise EngineError("the reply was cancelled")
+            loop.call_soon_threadsafe(show, token_ids)
+
+        request = (prompt, sampling, prompt_digest(prompt), loop.create_future())
+        try:
+            with boundary(EngineError, "hf engine: a reply"):
+                async with asyncio.timeout(self.settings.deadline_s):
+                    (reply,) = await self._in_thread(lambda: self._replies([request], report))
+        finally:
+            is_over.set()
+        return reply
+
     def begin_episode(self) -> None:
         """Announce one more running episode: batches wait for its prompt."""
         self._playing += 1
@@ -172,7 +196,12 @@ class HFEngine(TokenEngine):
             if not future.done():
                 future.set_result(reply)
 
-    def _replies(self, batch: Sequence[_Request]) -> list[Reply]:
+    def _replies(
+        self,
+        batch: Sequence[_Request],
+        report: Callable[[tuple[int, ...]], None] | None = None,
+    ) -> list[Reply]:
+        """The replies to a batch; `report` gets the tokens of the first one as they are drawn."""
         from agentrl.policies.engines.hf_decoding import generate_batch
 
         if self._model is None:
@@ -185,6 +214,7 @@ class HFEngine(TokenEngine):
             [sampling for _, sampling, _, _ in batch],
             self._encoder.eos_token_ids,
             [name for _, _, name, _ in batch],
+            report,
         )
         return [
             Reply(token_ids=tuple(d.token_ids), logprobs=tuple(d.logprobs), version=version)

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,10 +181,24 @@ class VLLMEngine(TokenEngine):
             EngineError: the engine failed, did not answer in time, or saw other tokens than the
                 prompt's.
         """
+        return await self._generate(prompt, sampling)
+
+    async def stream(
+        self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
+    ) -> Reply:
+        """See `TokenEngine.stream`."""
+        return await self._generate(prompt, sampling, show)
+
+    async def _generate(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        show: Callable[[tuple[int, ...]], None] | None = None,
+    ) -> Reply:
         what = f"vLLM: a prompt of {len(prompt.token_ids)} tokens"
         with boundary(EngineError, what):
             async with asyncio.timeout(self._deadline_s), self._request_in_flight():
-                output = await self._run(prompt, sampling)
+                output = await self._run(prompt, sampling, show)
         if tuple(output.prompt_token_ids) != prompt.token_ids:
             raise EngineError(
                 f"vLLM expanded the prompt to {len(output.prompt_token_ids)} tokens, which differ "
@@ -208,14 +222,19 @@ class VLLMEngine(TokenEngine):
             versions=versions if versions[0] != versions[-1] else (),
         )
 
-    async def _run(self, prompt: Prompt, sampling: Sampling) -> Any:
+    async def _run(
+        self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None] | None
+    ) -> Any:
         request = self._request(prompt)
-        parameters = self._parameters(sampling)
+        parameters = self._parameters(sampling, grows=show is not None)
         answers = self._engine.generate(
             request, parameters, f"{next(self._ids)}", lora_request=self._adapter
         )
-        output = [answer async for answer in answers][-1]
-        if not output.finished:
+        output: Any = None
+        async for output in answers:
+            if show is not None:
+                show(tuple(output.outputs[0].token_ids))
+        if output is None or not output.finished:
             raise EngineError("vLLM returned no output")
         if output.outputs[0].finish_reason == "abort":
             raise EngineError(f"a weight update failed meanwhile: {self._invalid}")
@@ -228,7 +247,7 @@ class VLLMEngine(TokenEngine):
             request["multi_modal_data"] = {"image": list(prompt.images)}
         return request
 
-    def _parameters(self, sampling: Sampling) -> Any:
+    def _parameters(self, sampling: Sampling, *, grows: bool) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -242,7 +261,7 @@ class VLLMEngine(TokenEngine):
             logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -math.inf),
             stop_token_ids=[*self._encoder.eos_token_ids, *sampling.stop_token_ids],
             detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.CUMULATIVE if grows else RequestOutputKind.FINAL_ONLY,
         )
 
     @contextlib.asynccontextmanager

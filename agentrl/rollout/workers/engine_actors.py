@@ -9,6 +9,7 @@ from typing import Any
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import SharedPath
 from agentrl.errors import ClusterError, EngineError, WorkerLost
+from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.workers.rollout_actor import ActorStarter
 from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
@@ -49,6 +50,10 @@ class EngineActors:
         """See RolloutWorker.start_engine."""
         self._uses_engines = True
         await self._call_all(lambda worker: worker.actor.call.remote("start_engine"))
+
+    def borrow(self) -> TokenEngine:
+        """All engines as one, for prompts of this process; after `start_engine`."""
+        return self._workers.borrow()
 
     async def sleep(self) -> None:
         """See RolloutWorker.sleep."""

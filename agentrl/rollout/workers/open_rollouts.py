@@ -1,5 +1,7 @@
 """Start the rollouts of a job, in this process or in Ray actors."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +9,8 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Layout, plan_layout
 from agentrl.cluster.reservation import Reservation, find_nodes
 from agentrl.config import Config
-from agentrl.policies.open_model import engine_class
+from agentrl.policies.engines.engine import TokenEngine
+from agentrl.policies.open_model import engine_class, open_engine
 from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
 from agentrl.rollout.workers.rollout_actor import ActorStarter
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -96,3 +99,42 @@ async def open_rollouts(
         await rollouts.close()
         raise
     return rollouts
+
+
+@asynccontextmanager
+async def open_engines(config: Config, folder: Path) -> AsyncIterator[tuple[TokenEngine, int]]:
+    """Start only the engines of a job; in Ray actors, those that die are replaced.
+
+    Args:
+        config: the job; its environment is not opened.
+        folder: model folder.
+
+    Yields:
+        All engines as one, and how many there are.
+
+    Raises:
+        ConfigError: Ray is not installed, or an engine rejects its settings.
+        ClusterError: see `reserve`.
+        EngineError: an engine did not start.
+    """
+    if config.rollout.launcher == "local":
+        engine = open_engine(config.rollout, config.model, folder, seed=config.seed)
+        assert isinstance(engine, TokenEngine), "it has a model folder"
+        try:
+            await engine.start()
+            yield engine, 1
+        finally:
+            await engine.close()
+        return
+    reservation = reserve(config, learns=False)
+    config = reservation.layout.applied_to(config)
+    group = RolloutWorkerGroup(
+        ActorStarter(config, folder, None, 0, reservation, owns_reservation=True, only_engines=True)
+    )
+    try:
+        await group.start()
+        await group.start_engine()
+        yield group.borrow(), group.num_engines
+    finally:
+        await group.close()
+        ray_cluster.leave_cluster()

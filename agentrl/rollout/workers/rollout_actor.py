@@ -150,6 +150,7 @@ class ActorStarter:
         version: version of the weights in `folder`, in training steps.
         reservation: where the actors run.
         owns_reservation: whether to release it at the end.
+        only_engines: whether the actors generate, and play no episodes.
     """
 
     def __init__(
@@ -161,8 +162,10 @@ class ActorStarter:
         reservation: Reservation,
         *,
         owns_reservation: bool = False,
+        only_engines: bool = False,
     ) -> None:
         self.reservation, self._owns_reservation = reservation, owns_reservation
+        self._only_engines = only_engines
         self.config, self._folder, self._version = config, folder, version
         self._run_path = run
         self._run: RunOnNodes | None = None
@@ -188,6 +191,8 @@ class ActorStarter:
         self._run = await asyncio.to_thread(RunOnNodes, self._run_path, self.reservation)
         self._files = await asyncio.to_thread(JobFiles, config, self.reservation)
         self._hosts, self._is_apart = [], False
+        if self._only_engines:
+            return
         one_has_them = len(layout.engines) == 1 and not config.devices.hosts
         if one_has_them or env.find_env(config.env.id).app is None:
             return
@@ -234,7 +239,8 @@ class ActorStarter:
             without_weights = None if engines is None else players
             share = partial(self.reservation.share, keep=True, without_weights=without_weights)
             folder = (await asyncio.to_thread(share, self._folder)).on(node)
-        plays, job, run, phones = self._on(node, plays=engines is not None or not players)
+        plays = engines is not None or not (players or self._only_engines)
+        plays, job, run, phones = self._on(node, plays=plays)
         if engines is None:
             options, count = self.reservation.options(slots[number]), len(slots)
         else:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
+from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 from agentrl.rollout.workers.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ class WorkerSupervisor:
         """The workers with engines."""
         self._own_players: list[SupervisedWorker] = []
         """Workers that play without an engine, one on each node with phones."""
+        self._borrowers: list[BorrowedEngines] = []
+        """Those of this process."""
         self.num_replaced = 0
         self._update: Callable[[SupervisedWorker, Any], Awaitable[bool]]
 
@@ -161,8 +164,17 @@ class WorkerSupervisor:
     async def lend(self) -> None:
         """Let workers that play without an engine know the actors that have one."""
         engines = self._current_engines
+        for borrower in self._borrowers:
+            borrower.use(engines)
         if self.engines:
             await self.each(self._own_players, lambda worker: worker.actor.borrow.remote(engines))
+
+    def borrow(self) -> BorrowedEngines:
+        """All engines as one, for this process."""
+        rollout = self._starter.config.rollout
+        deadlines = rollout.deadline_s, rollout.start_deadline_s
+        self._borrowers.append(BorrowedEngines(self._current_engines, *deadlines))
+        return self._borrowers[-1]
 
     @property
     def _current_engines(self) -> list[Any]:

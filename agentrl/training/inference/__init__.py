@@ -1,0 +1,1 @@
+"""Inference without an environment: batches of prompts, and chats."""

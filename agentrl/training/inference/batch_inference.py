@@ -1,0 +1,391 @@
+"""Answer the rows of a data set with a model; a job that was killed continues."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agentrl import event_loop
+from agentrl.data.hugging_face import Selection
+from agentrl.data.open_table import open_table
+from agentrl.data.prompt_rows import PromptRows
+from agentrl.data.prompt_templates import find_template
+from agentrl.data.row_writers import RowWriter
+from agentrl.errors import ConfigError, EndpointRefused, EndpointUnreachable, EngineError
+from agentrl.files import atomic_replace, remove_partial_files, sync
+from agentrl.policies.model_policy import turn_seed
+from agentrl.text import encodable, one_line
+from agentrl.training.inference.inference_model import (
+    GeneratedReply,
+    InferenceModel,
+    InferenceTarget,
+    open_inference_model,
+    open_inference_target,
+)
+from agentrl.training.inference.row_journal import RowJournal
+from agentrl.training.stop_signals import acknowledge_stop_signals
+from agentrl.types import Message
+
+T = TypeVar("T")
+
+_COLUMNS = {
+    "row": "int64",
+    "responses": "list<string>",
+    "finish_reasons": "list<string>",
+    "prompt_tokens": "int64",
+    "response_tokens": "list<int64>",
+    "error": "string",
+}
+"""What is added to each row, with its type in Parquet."""
+_IN_FLIGHT = 256
+"""Replies in progress per engine: as many as vLLM samples at once."""
+_REFUSALS = (400, 413, 422)
+"""HTTP statuses of a server that are about one request, not about all."""
+_MAX_FAILURES = 8
+"""Failures of a server one after the other, until the job ends."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PromptSource:
+    """The data set whose rows are answered, and how a row becomes a prompt."""
+
+    data: str
+    """A file, a folder, or an id on the Hugging Face Hub; `DATA@SPLIT` names the split."""
+    name: str | None = None
+    """Configuration (subset) of a data set of the Hub."""
+    revision: str | None = None
+    """Branch, tag or commit of a data set of the Hub."""
+    max_rows: int | None = None
+    """Only the first rows; None takes all."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Names of the columns with the `problem`, `messages` or `images`, if they have others."""
+    template: str | None = None
+    """Jinja2 for a question in a column of text, or the name of a `.jinja` file."""
+    image_root: str | None = None
+    """The folder that contains the images; None for the data's own."""
+    system: str | None = None
+    """System message of conversations that have none."""
+
+    def open(self) -> PromptRows:
+        """The rows.
+
+        Raises:
+            ConfigError: the data set does not exist, or see `PromptRows`.
+        """
+        if self.max_rows is not None and self.max_rows < 1:
+            raise ConfigError(f"max_rows={self.max_rows}: must be at least 1")
+        selection = Selection(name=self.name, revision=self.revision, max_rows=self.max_rows)
+        root = None if self.image_root is None else Path(self.image_root).expanduser()
+        if root is not None and not root.is_dir():
+            raise ConfigError(f"image_root={self.image_root}: no such folder")
+        return PromptRows(
+            open_table(self.data, selection),
+            self.data,
+            keys=self.keys,
+            template=self.template_text(),
+            image_root=root,
+            system=self.system,
+        )
+
+    def template_text(self) -> str | None:
+        """The template itself.
+
+        Raises:
+            ConfigError: its file does not exist.
+        """
+        if self.template is None or not self.template.endswith(".jinja"):
+            return self.template
+        return find_template(self.template, "template").read_text("utf-8")
+
+
+@dataclass(slots=True, kw_only=True)
+class InferenceProgress:
+    """How far a job is."""
+
+    rows: int
+    """Of the data set."""
+    recorded: int
+    """Rows that earlier runs of the same job have answered."""
+    done: int = 0
+    """Rows that this one has answered, or found to be unusable."""
+    reply_tokens: int = 0
+    """As far as they are known."""
+    seconds: float = 0.0
+    """Since the engines have started."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class InferenceResult:
+    """What a job has written."""
+
+    out: Path
+    rows: int
+    recorded: int
+    """Rows that earlier runs of the same job had answered."""
+    failed: int
+    """Rows without responses, which have an `error`."""
+    reply_tokens: int
+    """Of all rows, as far as they are known."""
+    seconds: float
+    """Of this run, since its engines had started."""
+
+
+def infer(
+    model: str,
+    data: str | PromptSource,
+    out: str | Path,
+    *,
+    n: int = 1,
+    greedy: bool = False,
+    checkpoint: str | None = None,
+    overrides: Sequence[str] = (),
+    report: Callable[[InferenceProgress], None] = lambda progress: None,
+) -> InferenceResult:
+    """Answer each row of a data set; its own answers are not needed.
+
+    A finished row is recorded at once in `OUT.journal`. The same call continues after whatever
+    ended it; at the end `out` appears as a whole, and the journal is removed.
+
+    Args:
+        model: see `open_inference_target`.
+        data: the data set, or a `PromptSource` with further settings.
+        out: a `.jsonl` or `.parquet` file to write, with the columns of each row, in order, and
+            `row` (its index), `responses`, `finish_reasons`, `prompt_tokens`, `response_tokens`,
+            and `error` for a row that has no responses.
+        n: responses per row.
+        greedy: always take the most probable token.
+        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        overrides: `key=value` settings, such as `rollout.temperature=0.7`,
+            `rollout.max_new_tokens=512` or `rollout.engine=hf`.
+        report: called with the progress.
+
+    Raises:
+        ConfigError: something named does not exist, `out` exists, or its journal is of another
+            job.
+        EngineError: an engine or the server failed; what was answered is recorded.
+        SystemExit: with status 143, after SIGTERM.
+    """
+    out = Path(out)
+    if n < 1 or (greedy and n > 1):
+        why = "must be at least 1" if n < 1 else "greedy decoding gives the same reply each time"
+        raise ConfigError(f"n={n}: {why}")
+    target = open_inference_target(model, overrides, checkpoint)
+    source = data if isinstance(data, PromptSource) else PromptSource(data=data)
+    rows = source.open()
+    writer = RowWriter(out, rows.table, _COLUMNS)
+    journal = _open_journal(out, _job(target, source, rows, n, greedy))
+    try:
+        if out.exists() and len(journal) < len(rows):
+            raise _exists(out)
+        job = _InferenceJob(rows, journal, n, greedy, report)
+        if len(journal) < len(rows):
+            event_loop.run(job.run(target))
+        remove_partial_files(out.parent, out.name)
+        with atomic_replace(out) as partial:
+            writer.write(partial, job.columns())
+            sync(partial)
+        journal.path.unlink()
+    finally:
+        journal.close()
+    return InferenceResult(
+        out=out,
+        rows=len(rows),
+        recorded=job.progress.recorded,
+        failed=job.failed,
+        reply_tokens=job.reply_tokens,
+        seconds=job.progress.seconds,
+    )
+
+
+def journal_of(out: str | Path) -> Path:
+    """Where the finished rows of a job are recorded until all are."""
+    return Path(out).with_name(f"{Path(out).name}.journal")
+
+
+def _open_journal(out: Path, job: Mapping[str, Any]) -> RowJournal:
+    path = journal_of(out)
+    if not out.parent.is_dir():
+        raise ConfigError(f"out={out}: {out.parent} is not a folder")
+    if out.exists() and not path.exists():
+        raise _exists(out)
+    return RowJournal(path, job)
+
+
+def _exists(out: Path) -> ConfigError:
+    return ConfigError(f"out={out}: exists already; remove it, or choose another name")
+
+
+def _job(
+    target: InferenceTarget, source: PromptSource, rows: PromptRows, n: int, greedy: bool
+) -> dict[str, Any]:
+    """What decides the results: another job must not continue this one."""
+    rollout = target.config.rollout
+    given = asdict(source) | {"template": source.template_text(), "keys": dict(source.keys)}
+    return {
+        **target.identity(),
+        "n": n,
+        "greedy": greedy,
+        "rollout.temperature": rollout.temperature,
+        "rollout.max_new_tokens": rollout.max_new_tokens,
+        **given,
+        "rows": len(rows),
+        "content": rows.digest,
+    }
+
+
+class _InferenceJob:
+    """Answers the rows that are not recorded yet.
+
+    Args:
+        rows: all rows.
+        journal: records them.
+        n: responses per row.
+        greedy: see `infer`.
+        report: see `infer`.
+    """
+
+    def __init__(
+        self,
+        rows: PromptRows,
+        journal: RowJournal,
+        n: int,
+        greedy: bool,
+        report: Callable[[InferenceProgress], None],
+    ) -> None:
+        self._rows, self._journal, self._n, self._greedy = rows, journal, n, greedy
+        self._report = report
+        self._progress = InferenceProgress(rows=len(rows), recorded=len(journal))
+        self._served = False
+        self._suspects: dict[int, dict[str, Any]] = {}
+        """Results of rows for which the server has failed since its last reply."""
+        self.failed = self.reply_tokens = 0
+        """Of all rows, after `columns`."""
+
+    @property
+    def progress(self) -> InferenceProgress:
+        """How far it is."""
+        return self._progress
+
+    async def run(self, target: InferenceTarget) -> None:
+        """Answer all rows that are left."""
+        self._served = target.served
+        left = iter([i for i in range(len(self._rows)) if i not in self._journal])
+
+        async def work(model: InferenceModel) -> None:
+            for index in left:
+                await self._answer(model, index)
+                self._progress.seconds = time.monotonic() - started
+                self._report(self._progress)
+
+        with acknowledge_stop_signals():
+            # A stream that began again would repeat what it drew for the recorded rows.
+            async with open_inference_model(target, len(self._journal)) as model:
+                started = time.monotonic()
+                limit = _IN_FLIGHT * model.num_engines
+                most = model.rollout.concurrency if target.served else limit
+                await _run_together([work(model) for _ in range(max(1, most // self._n))])
+        self._record_suspects()
+
+    async def _answer(self, model: InferenceModel, index: int) -> None:
+        """Record the responses to a row, or why it has none."""
+        if index in self._rows.bad:
+            self._record(index, _failed(self._rows.bad[index]))
+            return
+        try:
+            prompt = await asyncio.to_thread(self._encode, model, index)
+            replies = await self._replies(model, prompt, index)
+        except ValueError as error:  # such as `BadRow`, `ImageError` and `PromptTooLong`
+            self._record(index, _failed(str(error)))
+            return
+        except EngineError as error:
+            self._suspect(index, error)
+            return
+        self._record_suspects()
+        self._progress.reply_tokens += sum(reply.reply_tokens or 0 for reply in replies)
+        result = {
+            "responses": [encodable(reply.text) for reply in replies],
+            "finish_reasons": [reply.finish_reason for reply in replies],
+            "prompt_tokens": replies[0].prompt_tokens,
+            "response_tokens": [reply.reply_tokens for reply in replies],
+            "error": None,
+        }
+        self._record(index, result)
+
+    def _encode(self, model: InferenceModel, index: int) -> Any:
+        system, row = self._rows.load(index)
+        images = iter(row.images)
+        messages = [
+            Message(
+                role=message.role,
+                text=message.text,
+                images=tuple(next(images) for _ in message.images),
+            )
+            for message in row.messages
+        ]
+        return model.encode(system, messages)
+
+    async def _replies(
+        self, model: InferenceModel, prompt: Any, index: int
+    ) -> list[GeneratedReply]:
+        seed = turn_seed(0, index)
+        samplings = [
+            model.sampling(turn_seed(seed, number), greedy=self._greedy)
+            for number in range(self._n)
+        ]
+        return await _run_together([model.generate(prompt, sampling) for sampling in samplings])
+
+    def _suspect(self, index: int, error: EngineError) -> None:
+        """Count a failure of the server, which may be about one prompt, or about all.
+
+        It is recorded when the server has answered another prompt.
+
+        Raises:
+            EngineError: the server does not work any more.
+        """
+        fails_all = isinstance(error, EndpointUnreachable) or (
+            isinstance(error, EndpointRefused) and error.status not in _REFUSALS
+        )
+        if not self._served or fails_all or len(self._suspects) == _MAX_FAILURES:
+            raise error
+        self._suspects[index] = _failed(str(error))
+
+    def _record_suspects(self) -> None:
+        for index, result in self._suspects.items():
+            self._record(index, result)
+        self._suspects.clear()
+
+    def _record(self, index: int, result: Mapping[str, Any]) -> None:
+        self._journal.add(index, result)
+        self._progress.done += 1
+
+    def columns(self) -> Iterator[dict[str, Any]]:
+        """What is added to each row, in their order; all rows are recorded."""
+        for index in range(len(self._rows)):
+            result = self._journal.result(index)
+            self.failed += result["error"] is not None
+            self.reply_tokens += sum(count or 0 for count in result["response_tokens"])
+            yield {"row": index, **result}
+
+
+def _failed(why: str) -> dict[str, Any]:
+    """The result of a row without responses."""
+    return {
+        "responses": [],
+        "finish_reasons": [],
+        "prompt_tokens": None,
+        "response_tokens": [],
+        "error": encodable(one_line(why, 500)),
+    }
+
+
+async def _run_together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of coroutines; the first that fails cancels the others."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
