@@ -6,6 +6,7 @@ Run jobs
     dpo              train a model on pairs of answers
     train_reward_model
                      train a reward model on pairs of answers
+    infer            answer the rows of a data set with a model
     evaluate         play episodes on held-out seeds: an `Evaluation`
     load_config      a `Config` from a YAML file or packaged name, with overrides
     Config           all settings of a job, by section
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from agentrl.training.finetuning.dpo import dpo
     from agentrl.training.finetuning.reward_model_training import train_reward_model
     from agentrl.training.finetuning.sft import sft
+    from agentrl.training.inference.batch_inference import infer
     from agentrl.training.trainer.train import train
     from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
 
@@ -78,6 +80,7 @@ __all__ = [
     "__version__",
     "dpo",
     "evaluate",
+    "infer",
     "load_config",
     "make",
     "make_translator",
@@ -103,6 +106,7 @@ _MODULES = {
     "agentrl.training.finetuning.dpo": ("dpo",),
     "agentrl.training.finetuning.reward_model_training": ("train_reward_model",),
     "agentrl.training.finetuning.sft": ("sft",),
+    "agentrl.training.inference.batch_inference": ("infer",),
     "agentrl.training.trainer.train": ("train",),
     "agentrl.types": ("Episode", "Message", "Observation", "Outcome", "ScoredEpisode", "Turn"),
 }

@@ -1,10 +1,11 @@
 """`agentrl infer` and `agentrl chat`: a model's replies to a data set, or to a person."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,10 +13,13 @@ import typer
 from rich.console import Console
 
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize
+from agentrl.text import did_you_mean, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.training.inference.batch_inference import InferenceProgress
+    from agentrl.training.inference.chat_history import ChatHistory
+    from agentrl.training.inference.model_thread import ModelThread
+    from agentrl.types import Image
 
 _LINE_S = 10.0
 """How often a line shows the progress where there is no terminal."""
@@ -164,5 +168,193 @@ def _progress() -> "Iterator[Callable[[InferenceProgress], None]]":
         yield report
 
 
-def chat(model: _Model) -> None:
-    """Chat."""
+def chat(
+    model: _Model,
+    overrides: _Overrides = None,
+    system: Annotated[str, typer.Option(help="System message.")] = "",
+    greedy: _Greedy = False,
+    checkpoint: _Checkpoint = None,
+    browser: Annotated[bool, typer.Option("--browser", help="Chat on a web page.")] = False,
+    port: Annotated[
+        int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
+    ] = 8200,
+) -> None:
+    """Chat with a model, with images; /help shows what else a message can be.
+
+    Example: agentrl chat Qwen/Qwen2.5-VL-3B-Instruct --system "Answer briefly."
+    """
+    from agentrl.training.inference.chat_history import ChatHistory
+    from agentrl.training.inference.inference_model import open_chat_target
+    from agentrl.training.inference.model_thread import ModelThread
+
+    target = open_chat_target(model, overrides or (), checkpoint)
+    _say(f"starting {model}")
+    with ModelThread(target, greedy=greedy) as started:
+        if browser:
+            _chat_in_browser(started, ChatHistory(system), model, port)
+        else:
+            _TerminalChat(started, ChatHistory(system)).run()
+
+
+def _chat_in_browser(model: "ModelThread", history: "ChatHistory", title: str, port: int) -> None:
+    try:
+        from agentrl.viewer.viewer_server import serve_chat
+    except ImportError as error:
+        raise ConfigError(
+            f"--browser needs {error.name}, which is not installed: pip install "
+            "'agentrl-screens[page]'"
+        ) from None
+    serve_chat(model, history, title=title, port=port, ready=lambda url: typer.echo(url))
+
+
+def _say(text: str) -> None:
+    """A line that belongs to neither side of the chat."""
+    sys.stderr.write(printable(text) + "\n")
+
+
+class _TerminalChat:
+    """A chat in the terminal, or with messages from a pipe.
+
+    Args:
+        model: replies.
+        history: of the chat; empty.
+    """
+
+    def __init__(self, model: "ModelThread", history: "ChatHistory") -> None:
+        self._model, self._history = model, history
+        self._images: list[Image] = []
+        """Of the next message."""
+        self._commands: dict[str, tuple[str, Callable[[str], None]]] = {
+            "/image": ("PATH  attach an image to the next message", self._attach),
+            "/reset": ("forget the conversation", self._reset),
+            "/save": ("FILE.jsonl  append the conversation as a row for agentrl sft", self._save),
+            "/help": ("show this", self._help),
+            "/quit": ("end the chat; so does Ctrl-D", self._quit),
+        }
+        self._is_over = False
+
+    def run(self) -> None:
+        """Chat until the end of the input."""
+        prompt = ""
+        if sys.stdin.isatty():
+            with suppress(ImportError):
+                import readline  # noqa: F401  # edits the line that `input` reads
+            prompt = "> "
+            self._help("")
+        while not self._is_over:
+            try:
+                text = _read_message(prompt)
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                _say("\nCtrl-D or /quit ends the chat")
+                continue
+            try:
+                self._take(text)
+            except ConfigError as error:
+                _say(str(error))
+
+    def _take(self, text: str) -> None:
+        name, _, rest = text.strip().partition(" ")
+        if name.startswith("/"):
+            if name not in self._commands:
+                known = ", ".join(self._commands)
+                near = did_you_mean(name, self._commands)
+                raise ConfigError(f"{name}: no such command{near}; there are {known}")
+            self._commands[name][1](rest.strip())
+        elif text.strip() or self._images:
+            self._ask(text)
+
+    def _ask(self, text: str) -> None:
+        from agentrl.errors import EngineError
+
+        self._history.ask(text, self._images)
+        self._images = []
+        printer = _ReplyPrinter()
+        reply = self._model.start_reply(self._history.system, self._history.messages, printer.show)
+        try:
+            found = reply.result()
+        except KeyboardInterrupt:
+            reply.cancel()
+            self._withdraw("\nstopped; this message is forgotten")
+        except (ValueError, EngineError) as error:
+            self._withdraw(f"{error}. This message is forgotten; /reset begins a new conversation")
+        else:
+            printer.finish(found.text)
+            self._history.answer(found.text)
+            if found.finish_reason == "length":
+                _say("(cut off at rollout.max_new_tokens)")
+
+    def _withdraw(self, why: str) -> None:
+        self._history.withdraw()
+        _say(why)
+
+    def _attach(self, typed: str) -> None:
+        from agentrl.data.image_loading import ImageError, load_image
+
+        if not typed:
+            raise ConfigError("/image needs the path of a file")
+        with suppress(ValueError):  # an open quote
+            words = shlex.split(typed)
+            typed = words[0] if len(words) == 1 else typed
+        path = Path(typed).expanduser().resolve()
+        try:
+            image = load_image(path, path.parent)
+        except ImageError as error:
+            raise ConfigError(str(error)) from None
+        self._images.append(image)
+        _say(f"image {len(self._images)}: {path.name}, {image.shape[1]}x{image.shape[0]}")
+
+    def _reset(self, rest: str) -> None:
+        self._history.reset()
+        self._images = []
+        _say("a new conversation")
+
+    def _save(self, typed: str) -> None:
+        if not typed:
+            raise ConfigError("/save needs the name of a .jsonl file")
+        path = Path(typed).expanduser()
+        self._history.save(path)
+        _say(f"saved to {path}")
+
+    def _help(self, rest: str) -> None:
+        for name, (what, _) in self._commands.items():
+            _say(f"{name} {what}" if what[0].isupper() else f"{name}  {what}")
+        _say("A line that ends in \\ continues on the next one; Ctrl-C stops a reply.")
+
+    def _quit(self, rest: str) -> None:
+        self._is_over = True
+
+
+def _read_message(prompt: str) -> str:
+    """A message; a line that ends in a backslash goes on."""
+    lines = [input(prompt)]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        lines.append(input("." * len(prompt.strip()) + prompt[-1:]))
+    return "\n".join(lines)
+
+
+class _ReplyPrinter:
+    """Prints a reply as it grows; nothing in it can control the terminal."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        """Print what is new in the reply so far."""
+        text = text.rstrip("\ufffd")  # of a character that is not complete yet
+        if text.startswith(self._shown):
+            self._write(text[len(self._shown) :])
+            self._shown = text
+
+    def finish(self, text: str) -> None:
+        """Print the rest of the reply."""
+        if not text.startswith(self._shown):  # its beginning was decoded in another way
+            self._write("\n")
+            self._shown = ""
+        self._write(text[len(self._shown) :] + "\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(printable(text.replace("\t", "    ")))
+        sys.stdout.flush()

@@ -259,7 +259,11 @@ def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[
     images = given or list(column)
     if not inside and images:
         first = next((n for n, message in enumerate(messages) if message.role == "user"), 0)
-        marked = replace(messages[first], text=IMAGE * len(images) + messages[first].text)
+        marked = replace(
+            messages[first],
+            text=IMAGE * len(images) + messages[first].text,
+            images=(None,) * len(images),
+        )
         messages = [*messages[:first], marked, *messages[first + 1 :]]
     elif len(inside) != len(images):
         raise BadRow(f"it has {len(inside)} {IMAGE} placeholders for {len(images)} images")

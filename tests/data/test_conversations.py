@@ -71,7 +71,7 @@ def test_preferences_may_be_text_with_an_image(tmp_path):
     row = {"prompt": "What?", "chosen": "A cat.", "rejected": "A dog.", "images": ["a.png"]}
     (read,) = rows_of(tmp_path, read_preference, row)
     assert [(message.role, message.text) for message in read.prompt] == [("user", "<image>What?")]
-    assert len(read.images) == 1
+    assert len(read.images) == len(read.prompt[0].images) == 1
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,18 @@ def open_inference_target(
     return InferenceTarget(config=config, checkpoint=kept, served=served)
 
 
+def open_chat_target(
+    model: str, overrides: Sequence[str] = (), checkpoint: str | None = None
+) -> InferenceTarget:
+    """As `open_inference_target`, with a single engine in this process, which replies one by one.
+
+    Raises:
+        ConfigError: see `open_inference_target`.
+    """
+    local = ["rollout.launcher=local", "rollout.actors=1", "rollout.concurrency=1"]
+    return open_inference_target(model, [*overrides, *local], checkpoint)
+
+
 def _config_of(model: str) -> Config:
     rollout = RolloutConfig(max_new_tokens=_MAX_NEW_TOKENS)
     if model.startswith(_SERVERS):
