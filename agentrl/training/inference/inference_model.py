@@ -202,7 +202,7 @@ class InferenceModel(ABC):
         Args:
             prompt: of `encode`.
             sampling: its parameters.
-            show: called with the reply so far, if the engine can tell.
+            show: called with the reply so far, if the engine shows it.
 
         Raises:
             PromptTooLong: the server's model has no room for a reply.

@@ -1,5 +1,6 @@
 """The real `vllm serve` as an endpoint, on the CPU."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -136,3 +137,25 @@ def test_a_judge_behind_it_answers_by_the_schema(url: str, tiny_vlm: Path) -> No
     free = Judge(url, "tiny", reason=False, response_format="none", attempts=1, max_tokens=8)
     with pytest.raises(RewardError, match="no valid grade in 1 answers"):
         free(played)
+
+
+def test_rows_are_answered_by_a_server_as_by_the_same_local_model(
+    url: str, tiny_vlm: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"question": "What is {k} + 1?"}}\n' for k in range(5)))
+    bans = {str(id): -100 for id in ChatEncoder(tiny_vlm).model_adapter.banned_token_ids}
+    found = []
+    for model, settings in [
+        (url, [f"rollout.endpoint.extra_body={{logit_bias: {json.dumps(bans)}}}"]),
+        (str(tiny_vlm), ["rollout.engine=hf", "rollout.launcher=local"]),
+    ]:
+        out = tmp_path / f"out-{len(found)}.jsonl"
+        command = ["infer", model, str(rows), "--out", str(out), "--greedy", *settings]
+        assert agentrl([*command, "rollout.max_new_tokens=12"]) == 0
+        found.append([json.loads(line) for line in out.read_text().splitlines()])
+    for served, own in zip(*found, strict=True):
+        # vLLM withholds an incomplete last character.
+        (response,), (expected,) = served.pop("responses"), own.pop("responses")
+        assert response.rstrip("\ufffd") == expected.rstrip("\ufffd")
+        assert served == own

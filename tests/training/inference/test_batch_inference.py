@@ -343,3 +343,43 @@ def test_a_job_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path
     assert [row["row"] for row in answered] == [row["id"] for row in answered] == [*range(600)]
     assert all(answered[row]["responses"] == responses for row, responses in recorded.items())
     assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "out.jsonl"}
+
+
+def engines_of(process):
+    """The processes of the rollout actors among the descendants of a process."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], stdout=subprocess.PIPE, text=True)
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()[1:]]
+    found, names = {process.pid}, {int(pid): args for pid, _, args in rows}
+    for _ in range(6):
+        found |= {int(pid) for pid, parent, _ in rows if int(parent) in found}
+    return [pid for pid in found if "RolloutActor" in names.get(pid, "")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_engines_in_actors_share_the_rows_and_one_that_is_killed_is_replaced(tmp_path):
+    asked = [{"question": f"What is {k} + 1?"} for k in range(1500)]
+    data, out = write_jsonl(tmp_path / "rows.jsonl", asked), tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "agentrl", "infer", "tiny", str(data), "--out", str(out)]
+    command += ["--greedy", "rollout.engine=hf", "rollout.max_new_tokens=12", "rollout.actors=2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 150
+    while len(lines_of(journal_of(out))) < 100:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    engines = engines_of(process)
+    assert len(engines) == 2
+    os.kill(engines[0], signal.SIGKILL)
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    assert "rollout worker" in said
+    assert "lost" in said
+    answered = read(out)
+    assert [len(row["responses"]) for row in answered] == [1] * 1500
+    alone = write_jsonl(tmp_path / "few.jsonl", asked[::150])
+    agentrl.infer("tiny", str(alone), tmp_path / "few-out.jsonl", greedy=True, overrides=[
+        "rollout.engine=hf", "rollout.launcher=local", "rollout.max_new_tokens=12",
+    ])  # fmt: skip
+    same = [row["responses"] for row in read(tmp_path / "few-out.jsonl")]
+    assert same == [row["responses"] for row in answered[::150]]
