@@ -13,9 +13,9 @@ import time
 import pytest
 
 from agentrl.cli import run
-from agentrl.config.sft_settings import DataConfig
+from agentrl.data.conversations import ChatRows, read_chat
+from agentrl.data.tables import read_file
 from agentrl.text import printable
-from agentrl.training.finetuning.conversation_dataset import open_conversations
 from tests.data.rows import png
 from tests.policies.completions_server import ok, refusal, reply, serving
 
@@ -41,7 +41,7 @@ def test_messages_from_a_pipe_are_answered_and_saved_as_a_row_for_sft(
     output, notes = capsys.readouterr()
     assert "/imagine: no such command (did you mean '/image'?)" in notes
     assert "image 1: a red box.png, 8x6" in notes
-    first, second = open_conversations(DataConfig(data=str(saved)), "refuse", "sft.train")
+    first, second = ChatRows(read_file(saved), "chats", read_chat)
     said = [(message.role, message.text) for message in first.messages]
     assert said[:2] == [("system", "Be brief."), ("user", "<image>What is\nthis?")]
     assert [role for role, _ in said[2:]] == ["assistant", "user", "assistant"]

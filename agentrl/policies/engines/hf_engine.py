@@ -109,7 +109,7 @@ class HFEngine(TokenEngine):
         is_over = threading.Event()
 
         def report(token_ids: tuple[int, ...]) -> None:
-            if is_over.is_set():  # nobody waits for the rest
+            if is_over.is_set():  # no caller waits for the rest
                 raise EngineError("the reply was cancelled")
             loop.call_soon_threadsafe(show, token_ids)
 

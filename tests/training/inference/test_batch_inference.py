@@ -336,9 +336,9 @@ def test_a_job_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path
     found = subprocess.run(
         [*command, "--json"], stdout=subprocess.PIPE, text=True, timeout=100, check=True
     )
-    told = json.loads(found.stdout)
+    printed = json.loads(found.stdout)
     assert len(recorded) >= 300
-    assert (told["rows"], told["recorded"], told["failed"]) == (600, len(recorded), 0)
+    assert (printed["rows"], printed["recorded"], printed["failed"]) == (600, len(recorded), 0)
     answered = read(out)
     assert [row["row"] for row in answered] == [row["id"] for row in answered] == [*range(600)]
     assert all(answered[row]["responses"] == responses for row, responses in recorded.items())
