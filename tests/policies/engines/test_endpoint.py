@@ -61,7 +61,7 @@ async def test_requests_contain_the_configured_fields(server: Server) -> None:
     await client.start()
     found = await client.chat(ASKED, Sampling(temperature=0.7, max_new_tokens=9, seed=2**40 + 5))
     await client.close()
-    assert (client.model, found) == ("toy", Completion(text="ok"))
+    assert (client.model, found) == ("toy", Completion(text="ok", finish_reason="stop"))
     assert server.asked[-1] == {
         "model": "toy", "messages": ASKED, "temperature": 0.7, "max_tokens": 9, "top_p": 0.5,
     }  # fmt: skip
@@ -87,7 +87,7 @@ async def test_a_reply_ends_with_the_stop_text_whatever_the_server_does_with_it(
     server.answers.append(ok(said))
     found = await started.chat(ASKED, CALLS)
     assert server.asked[-1]["stop"] == ["</tool_call>"]
-    assert found == Completion(text="<tool_call>{}</tool_call>")
+    assert found == Completion(text="<tool_call>{}</tool_call>", finish_reason="stop")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,18 @@ async def test_a_reply_that_ends_otherwise_gets_no_stop_text(
 ) -> None:
     server.answers.append(ok(said))
     found = await started.chat(ASKED, CALLS)
-    assert found == Completion(text=said["choices"][0]["message"]["content"])
+    (choice,) = said["choices"]
+    expected = choice["message"]["content"], choice["finish_reason"]
+    assert (found.text, found.finish_reason) == expected
 
 
 async def test_tokens_of_a_reply_that_was_cut_are_not_used(server: Server) -> None:
     server.usual = lambda body: ok(exact("<tool_call>{}</tool_call> and more", [7, 8]))
     client = at(server)
     await client.start()
-    assert await client.chat(ASKED, CALLS) == Completion(text="<tool_call>{}</tool_call>")
+    assert await client.chat(ASKED, CALLS) == Completion(
+        text="<tool_call>{}</tool_call>", finish_reason="stop"
+    )
     await client.close()
 
 
@@ -127,14 +131,18 @@ async def test_reported_tokens_are_used(server: Server) -> None:
     await client.start()
     found = await client.chat(ASKED, Sampling())
     assert found == Completion(
-        text="up", prompt_ids=(1, 2, 3), reply_ids=(7, 8), logprobs=(-0.5, -0.5)
+        text="up",
+        finish_reason="stop",
+        prompt_ids=(1, 2, 3),
+        reply_ids=(7, 8),
+        logprobs=(-0.5, -0.5),
     )
     assert (server.asked[-1]["return_token_ids"], server.asked[-1]["logprobs"]) == (True, True)
     incomplete = exact("up", [7, 8])
     incomplete["choices"][0]["logprobs"]["content"].pop()
     server.answers += [ok(incomplete), ok(reply("up", token_ids=[7, 8]))]
-    assert await client.chat(ASKED, Sampling()) == Completion(text="up")
-    assert await client.chat(ASKED, Sampling()) == Completion(text="up")
+    assert await client.chat(ASKED, Sampling()) == Completion(text="up", finish_reason="stop")
+    assert await client.chat(ASKED, Sampling()) == Completion(text="up", finish_reason="stop")
     await client.close()
 
 
@@ -157,7 +165,7 @@ async def test_a_server_that_rejects_token_ids_is_asked_without_them(
     server.usual = strict
     client = at(server)
     await client.start()
-    assert await client.chat(ASKED, Sampling()) == Completion(text="ok")
+    assert await client.chat(ASKED, Sampling()) == Completion(text="ok", finish_reason="stop")
     await client.close()
     assert len(server.asked) == 3
 
@@ -235,7 +243,7 @@ async def test_the_start_has_a_deadline(server: Server) -> None:
 async def test_a_busy_server_is_retried(server: Server, started: Endpoint) -> None:
     server.answers += [refusal(429, "slow down", **{"Retry-After": "0"}), refusal(503, "loading")]
     server.answers.append(lambda handler: handler.connection.shutdown(socket.SHUT_RDWR))
-    assert await started.chat(ASKED, Sampling()) == Completion(text="ok")
+    assert await started.chat(ASKED, Sampling()) == Completion(text="ok", finish_reason="stop")
     assert len(server.asked) == 4
 
 
@@ -296,7 +304,7 @@ async def test_silent_and_slow_responses_have_a_deadline(server: Server) -> None
         with pytest.raises(EngineError, match=r"no answer within 0\.3 s"):
             await client.chat(ASKED, Sampling())
         assert time.monotonic() - began < 5
-    assert await client.chat(ASKED, Sampling()) == Completion(text="ok")
+    assert await client.chat(ASKED, Sampling()) == Completion(text="ok", finish_reason="stop")
     await client.close()
 
 
@@ -336,9 +344,11 @@ async def test_an_invalid_response_is_an_engine_error(
 async def test_truncated_and_empty_replies_are_valid(server: Server, started: Endpoint) -> None:
     for text, finish in (("cut of", "length"), ("", "stop"), ("<script>", None)):
         server.answers.append(ok(reply(text, finish)))
-        assert await started.chat(ASKED, Sampling()) == Completion(text=text)
+        assert await started.chat(ASKED, Sampling()) == Completion(text=text, finish_reason=finish)
     server.answers.append(ok(reply("half \ud83d")))
-    assert await started.chat(ASKED, Sampling()) == Completion(text="half \\ud83d")
+    assert await started.chat(ASKED, Sampling()) == Completion(
+        text="half \\ud83d", finish_reason="stop"
+    )
 
 
 async def test_the_key_is_sent_only_to_the_server(
