@@ -41,7 +41,7 @@ _GROUPS = {
     "Use": ("infer", "chat"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
-    "Data": ("export", "prune", "rescore", "rehearse", "audit"),
+    "Data": ("export", "pairs", "prune", "rescore", "rehearse", "audit"),
     "Environments": ("envs", "serve-env", "serve-reward"),
     "Extend": ("list", "check"),
     "Installation": ("doctor", "cluster"),
@@ -143,6 +143,7 @@ app.command("chat", cls=_CommandWithOverrides)(inference.chat)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)
+app.command("pairs")(export.pairs)
 app.command("merge")(export.merge)
 app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)

@@ -1,4 +1,4 @@
-"""`agentrl export` and `agentrl merge`: write a run's episodes, or its model, as files."""
+"""`agentrl export`, `pairs` and `merge`: write a run's episodes, or its model, as files."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -169,6 +169,45 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
             bar.update(task, description="writing", completed=done, total=total)
 
         yield report
+
+
+def pairs(
+    run: RunArgument,
+    out: Annotated[Path, typer.Argument(help="FILE.jsonl; images go to the folder FILE-images.")],
+    by: Annotated[
+        str,
+        typer.Option(
+            help="`episode`: better and worse episodes of a group; `state`: replies at a state "
+            "that several of them reached, by the rewards that followed; `choice`: as chosen on "
+            "the viewer's page Choose."
+        ),
+    ] = "episode",
+    min_gap: Annotated[float, typer.Option(help="Smallest difference of rewards.")] = 0.0,
+    per_group: Annotated[
+        int | None, typer.Option(help="Most pairs of a group, those that differ most.")
+    ] = None,
+    label: LabelOption = None,
+    step: StepOption = None,
+    held_out: _HeldOutOption = False,
+) -> None:
+    """Make preference pairs of recorded siblings, for agentrl dpo and train-reward-model.
+
+    Example: agentrl pairs runs/NAME pairs.jsonl --by state
+    """
+    from agentrl import config as configuration
+    from agentrl import replay
+    from agentrl.replay.episode_summary import check_label
+    from agentrl.replay.preference_pairs import PairSettings, write
+    from agentrl.rollout.load_translator_and_players import history_of
+
+    recorded = replay.open(run)
+    check_label(label, recorded.episodes())
+    where = replay.Filter(label=label, step=step, held_out=None if held_out else False)
+    history = history_of(configuration.load(recorded.path / "config.yaml").env)
+    settings = PairSettings(by=by, min_gap=min_gap, per_group=per_group)
+    count = write(recorded, out, where, history, settings)
+    typer.echo(f"wrote {out}: {pluralize(count, 'pair')}")
+    suggest(("dpo", "CONFIG", f"dpo.train.data={out}"))
 
 
 def merge(

@@ -164,7 +164,8 @@ def read_labeled(row: Row) -> LabeledRow:
 def read_preference(row: Row) -> Preference:
     """A row with `chosen` and `rejected`, as text or messages, and often a `prompt`.
 
-    Without a prompt, the messages that both conversations begin with are the prompt.
+    Without a prompt, the messages that both conversations begin with are the prompt. Images of
+    later messages are in `chosen_images` and `rejected_images`, or parts of the messages.
 
     Raises:
         BadRow: an answer is missing or both are equal, or images are missing.
@@ -181,7 +182,10 @@ def read_preference(row: Row) -> Preference:
     for messages in (prompt, chosen, rejected):
         check_roles(messages)
     asked = with_images(prompt, _column_images(row))
-    better, worse = (with_images(messages, ()) for messages in (chosen, rejected))
+    better, worse = (
+        with_images(messages, _as_list(row.get(f"{name}_images")))
+        for name, messages in (("chosen", chosen), ("rejected", rejected))
+    )
     return Preference(
         prompt=asked["messages"],
         images=asked["images"],
@@ -241,7 +245,10 @@ def check_roles(messages: Sequence[ChatMessage]) -> None:
 
 
 def _column_images(row: Row) -> list[Any]:
-    held = _first(row, _IMAGES)
+    return _as_list(_first(row, _IMAGES))
+
+
+def _as_list(held: Any) -> list[Any]:
     if held is None:
         return []
     return list(held) if isinstance(held, list | tuple) else [held]

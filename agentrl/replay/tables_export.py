@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ def write(run: Run, kind: str, path: Path, where: Filter | None = None) -> Count
         if path.suffix == "":
             return _write_folder(run, kind, path, where)
         with atomic_replace(path) as partial:
-            labels = _write_file(run, kind, partial, where)
+            labels = _write_file(run, kind, partial, path, where)
             if not labels:  # an existing file stays as it is
                 raise _nothing(run, kind)
             return labels
@@ -178,11 +179,17 @@ def _nothing(run: Run, kind: str) -> ConfigError:
     )
 
 
-def _write_file(run: Run, kind: str, path: Path, where: Filter | None) -> Counter[str]:
+def _write_file(run: Run, kind: str, path: Path, out: Path, where: Filter | None) -> Counter[str]:
+    """Write the file that becomes `out`."""
     if path.suffix == ".jsonl":
         labels = Counter[str]()
+        folder = images_folder(out)
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             for row in rows(run, kind, where):
+                if kind == "conversations":
+                    row["images"] = [store_frame(run, frame, folder) for frame in row["frames"]]
+                    if not all(row["images"]):
+                        continue
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 labels[row["label"]] += 1
         return labels
@@ -196,6 +203,32 @@ def _write_file(run: Run, kind: str, path: Path, where: Filter | None) -> Counte
 
         csv.write_csv(_flat(table), path)
     return Counter(table.column("label").to_pylist()) if table.num_rows else Counter()
+
+
+def images_folder(path: Path) -> Path:
+    """The folder beside a JSONL file that holds its images."""
+    return path.with_name(f"{path.stem}-images")
+
+
+def store_frame(run: Run, frame: str, folder: Path) -> str | None:
+    """Write a frame into a folder, unless it is there; its path, from where the folder is.
+
+    Returns:
+        None if the frame was not recorded.
+    """
+    file = folder / f"{frame}.png"
+    if not file.is_file():
+        if (content := run.frame_bytes(frame)) is None:
+            return None
+        folder.mkdir(exist_ok=True)
+        try:
+            with atomic_replace(file) as partial:
+                partial.write_bytes(content)
+        except OSError:
+            with suppress(OSError):  # it has other images
+                folder.rmdir()
+            raise
+    return f"{folder.name}/{file.name}"
 
 
 def _write_folder(run: Run, kind: str, path: Path, where: Filter | None) -> Counter[str]:

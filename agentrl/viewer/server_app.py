@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
-from agentrl.replay import Filter, Run
+from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
 from agentrl.viewer import page_data
@@ -34,6 +34,7 @@ _PAGES = (
     "/episodes/{rest:path}",
     "/groups/{rest:path}",
     "/compare",
+    "/choose",
     "/phones",
     "/play",
 )
@@ -154,6 +155,7 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
     _add_list_view(api, run, app.state.search)
     _add_episode_views(api, run)
     _add_comparison_view(api, run, other)
+    _add_choices(api, run, app.state.guard)
     app.include_router(api)
 
 
@@ -228,6 +230,22 @@ def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
             raise ConfigError("no second run is open (agentrl view RUN --with OTHER)")
         run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
         return _json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
+
+
+def _add_choices(api: APIRouter, run: Run, guard: AccessGuard) -> None:
+    @api.get("/api/choices")
+    def pair() -> Response:
+        pairs, done = preference_pairs.open_choices(run)
+        # Damaged episodes are left out.
+        whole = (opened for both in pairs if len(opened := list(run.opened(both))) == 2)
+        shown = next(([page_data.episode(one) for one in both] for both in whole), None)
+        return _json({"pair": shown, "left": len(pairs), "done": done})
+
+    @api.post("/api/choices")
+    def choose(better: str, worse: str, request: Request, skipped: bool = False) -> Response:
+        check_token(guard, request)
+        preference_pairs.choose(run, better, worse, skipped=skipped)
+        return _json({})
 
 
 def _filter_of_query(

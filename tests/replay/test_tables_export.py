@@ -186,7 +186,8 @@ def test_a_data_set_is_written_in_batches(tmp_path, monkeypatch):
 def test_the_folder_of_a_table_is_created(run, tmp_path, name):
     out = tmp_path / "new" / "folder" / name
     assert agentrl(["export", str(run), str(out)]) == 0
-    assert [entry.name for entry in out.parent.iterdir()] == [name]
+    images = ["out-images"] if name == "out.jsonl" else []
+    assert sorted(entry.name for entry in out.parent.iterdir()) == sorted([name, *images])
 
 
 @pytest.mark.parametrize(

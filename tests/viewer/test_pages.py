@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from agentrl.cli import run as agentrl
 from agentrl.files import lock_folder
+from agentrl.replay.preference_pairs import choices
 from agentrl.replay.pruning import Pruner
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
@@ -666,6 +667,20 @@ def test_hostile_text_is_escaped(serve, open_page, tmp_path):
     assert "\u202e" not in page.locator("main").inner_text()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".said.model pre")).to_contain_text("(100,000 more characters)")
+
+
+def test_a_person_chooses_the_better_of_two_episodes(serve, open_page, tmp_path):
+    served = serve(runs.run(tmp_path / "run"))
+    page = open_page(f"{served.url}/choose#token={served.guard.token}")
+    expect(page.get_by_text("0 compared, 12 left")).to_be_visible()
+    expect(page.locator(".pair img").first).to_be_visible()
+    page.get_by_role("button", name="B is better").click()
+    expect(page.get_by_text("1 compared, 11 left")).to_be_visible()
+    page.get_by_role("button", name="Skip").click()
+    expect(page.get_by_text("2 compared, 10 left")).to_be_visible()
+    ((better, worse),) = choices(Run(served.run))
+    assert better != worse
+    assert better.rpartition("-")[0] == worse.rpartition("-")[0]
 
 
 def test_missing_and_damaged_frames_leave_a_notice(serve, open_page, tmp_path):

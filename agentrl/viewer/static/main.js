@@ -1,5 +1,6 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
 import { get, h, notice, replace } from "./lib/dom.js";
+import { choose } from "./views/choose.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
 import { episodes } from "./views/episodes.js";
@@ -20,6 +21,7 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path.startsWith("/groups/") ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
   : path === "/play" ? { name: "play", show: play }
   : path === "/phones" ? { name: "phones", show: phones }
+  : path === "/choose" ? { name: "choose", show: choose }
   : path === "/compare" ? { name: "compare", show: compare }
   : { name: "", show: notFound };
 

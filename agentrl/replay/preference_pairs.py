@@ -1,0 +1,314 @@
+"""Pairs of a better and a worse answer from recorded episodes of one group.
+
+Siblings start from the same state, so what one did better than another is a preference: between
+whole episodes, between replies at a state that both have reached, or as a person has chosen.
+"""
+
+import hashlib
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from agentrl.config import History
+from agentrl.errors import ConfigError
+from agentrl.files import atomic_replace
+from agentrl.replay.episode_summary import Filter, Summary
+from agentrl.replay.jsonl import JsonlTail, JsonlWriter
+from agentrl.replay.reader import RecordedEpisode, Run
+from agentrl.replay.tables_export import images_folder, store_frame
+from agentrl.types import IMAGE, Episode, Turn
+
+KINDS = ("episode", "state", "choice")
+_CHOICES = "choices.jsonl"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PairSettings:
+    """Which pairs are made of a group's episodes."""
+
+    by: str = "episode"
+    """`episode`: a higher with a lower reward; `state`: replies at the same state, by the reward
+    that followed; `choice`: as chosen in the viewer."""
+    min_gap: float = 0.0
+    """Smallest difference of the rewards, which must also be above 0; not of choices."""
+    per_group: int | None = None
+    """Most pairs of a group, those with the largest difference; None for all."""
+
+    def validate(self) -> None:
+        """Raise `ConfigError` at the first invalid value."""
+        if self.by not in KINDS:
+            raise ConfigError(f"--by {self.by}: must be one of {', '.join(KINDS)}")
+        if self.min_gap < 0:
+            raise ConfigError(f"--min-gap {self.min_gap}: must not be below 0")
+        if self.per_group is not None and self.per_group < 1:
+            raise ConfigError(f"--per-group {self.per_group}: must be at least 1")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Pair:
+    """A better and a worse continuation after the same prompt."""
+
+    prompt: list[dict[str, str]]
+    prompt_frames: list[str]
+    better: RecordedEpisode
+    worse: RecordedEpisode
+    chosen: Sequence[Turn]
+    rejected: Sequence[Turn]
+    gap: float
+
+
+def write(run: Run, path: Path, where: Filter, history: History, settings: PairSettings) -> int:
+    """Write the pairs of a run as JSON lines, and their images into a folder beside them.
+
+    Rows have `prompt`, `chosen` and `rejected` as messages, `images`, `chosen_images` and
+    `rejected_images` as paths, and the ids of both episodes.
+
+    Args:
+        run: the recorded run.
+        path: `FILE.jsonl`; images go to the folder `FILE-images`.
+        where: which episodes.
+        history: what a prompt contained when the run was played.
+        settings: which pairs.
+
+    Returns:
+        The number of pairs.
+
+    Raises:
+        ConfigError: a value is invalid, nothing can be paired, or the file cannot be written.
+    """
+    settings.validate()
+    if path.suffix != ".jsonl":
+        raise ConfigError(f"{path}: must end in .jsonl")
+    _check_history(history)
+    images = images_folder(path)
+    count = 0
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_replace(path) as partial:
+            with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                for pair in _pairs(run, where, history, settings):
+                    row = _row(pair, run, images)
+                    if row is not None:
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                        count += 1
+            if not count:
+                raise ConfigError(f"{run.path}: {_nothing(settings.by)}")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error}") from error
+    return count
+
+
+def _check_history(history: History) -> None:
+    if history.carries_memory:
+        raise ConfigError(
+            "env.history=compact: the model's memory is part of its prompts, so replies cannot be "
+            "compared without it"
+        )
+
+
+def _nothing(by: str) -> str:
+    reasons = {
+        "episode": "no group has valid episodes from the same start with different rewards",
+        "state": "no group has different replies at the same state with different rewards after "
+        "them; environments name states in info['state_key']",
+        "choice": "nothing has been chosen yet: agentrl view RUN, page Choose",
+    }
+    return reasons[by]
+
+
+def _pairs(run: Run, where: Filter, history: History, settings: PairSettings) -> Iterator[_Pair]:
+    if settings.by == "choice":
+        known = {summary.id: summary for summary in run.episodes(where)}
+        for chosen in choices(run):
+            if known.keys() >= {*chosen}:
+                opened = list(run.opened(known[id] for id in chosen))
+                pair = _whole(*opened[:2], history=history, gap=0.0) if len(opened) == 2 else None
+                if pair is not None:
+                    yield pair
+        return
+    for members in groups(run.episodes(where)):
+        compare = _at_states if settings.by == "state" else _by_total
+        found = compare(list(run.opened(members)), history)
+        enough = [pair for pair in found if pair.gap > 0 and pair.gap >= settings.min_gap]
+        yield from sorted(enough, key=lambda pair: -pair.gap)[: settings.per_group]
+
+
+def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
+    """The valid episodes that are still there, by group; groups of one are left out."""
+    found = defaultdict[str, list[Summary]](list)
+    for summary in summaries:
+        if not summary.outcome.void and not summary.removed and summary.turns:
+            found[summary.group].append(summary)
+    return [members for members in found.values() if len(members) > 1]
+
+
+def _by_total(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
+    """The best episode with the worst one, the second best with the second worst, and so on."""
+    ranked = sorted(members, key=lambda one: (bool(one.summary.success), one.summary.total))
+    for worse, better in zip(ranked[: len(ranked) // 2], ranked[::-1], strict=False):
+        gap = better.summary.total - worse.summary.total
+        if (pair := _whole(better, worse, history=history, gap=gap)) is not None:
+            yield pair
+
+
+def _whole(
+    better: RecordedEpisode, worse: RecordedEpisode, *, history: History, gap: float
+) -> _Pair | None:
+    """Two episodes from where their replies begin to differ; None if they never do.
+
+    Where prompts show only the last turns or screens, an episode is not one conversation: the first
+    replies that differ are compared.
+    """
+    good, bad = better.episode, worse.episode
+    if good.instructions != bad.instructions:
+        return None
+    same = 0
+    for one, other in zip(good.turns, bad.turns, strict=False):
+        if (one.shown, one.frames) != (other.shown, other.frames):
+            return None  # another start, or the environment is random
+        if one.reply != other.reply:
+            break
+        same += 1
+    else:
+        return None
+    end = same + 1 if history != History() else None
+    prompt, frames = _asked(good, same, history)
+    return _Pair(
+        prompt=prompt, prompt_frames=frames, better=better, worse=worse,
+        chosen=good.turns[same:end], rejected=bad.turns[same:end], gap=gap,
+    )  # fmt: skip
+
+
+def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
+    """For each state that several members reached, the best reply to it with the worst one."""
+    reached = defaultdict[str, list[tuple[float, RecordedEpisode, int]]](list)
+    for member in members:
+        rewards = member.summary.rewards
+        for number, turn in enumerate(member.episode.turns):
+            if turn.state_key is not None and len(rewards) == len(member.episode.turns):
+                reached[turn.state_key].append((sum(rewards[number:]), member, number))
+    for visits in reached.values():
+        if len(visits) < 2:
+            continue
+        (low, worse, later), *_, (high, better, at) = sorted(visits, key=lambda one: one[0])
+        chosen, rejected = better.episode.turns[at], worse.episode.turns[later]
+        if chosen.reply == rejected.reply:
+            continue
+        prompt, frames = _asked(better.episode, at, history)
+        yield _Pair(
+            prompt=prompt, prompt_frames=frames, better=better, worse=worse,
+            chosen=[chosen], rejected=[rejected], gap=high - low,
+        )  # fmt: skip
+
+
+def _asked(episode: Episode, last: int, history: History) -> tuple[list[dict[str, str]], list[str]]:
+    """The prompt of a turn, and the frames in it."""
+    first = 0 if history.turns is None else max(0, last + 1 - history.turns)
+    messages: list[dict[str, str]] = []
+    frames: list[str] = []
+    if episode.instructions:
+        messages.append({"role": "system", "content": episode.instructions})
+    for number in range(first, last + 1):
+        turn, text = episode.turns[number], episode.turns[number].shown
+        if history.screens is not None and number <= last - history.screens:
+            text = text.replace(IMAGE, "").strip()
+        else:
+            frames += turn.frames
+        messages.append({"role": "user", "content": text})
+        if number < last:
+            messages.append({"role": "assistant", "content": turn.reply})
+    return messages, frames
+
+
+def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
+    """A line of the file; None if a frame was not recorded."""
+    row: dict[str, Any] = {"prompt": pair.prompt}
+    held = {"images": pair.prompt_frames}
+    for name, turns in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+        messages = [{"role": "assistant", "content": turns[0].reply}]
+        for turn in turns[1:]:
+            messages.append({"role": "user", "content": turn.shown})
+            messages.append({"role": "assistant", "content": turn.reply})
+        row[name] = messages
+        held[f"{name}_images"] = [frame for turn in turns[1:] for frame in turn.frames]
+    for name, frames in held.items():
+        paths = [store_frame(run, frame, folder) for frame in frames]
+        if not all(paths):
+            return None
+        row[name] = paths
+    better, worse = pair.better.summary, pair.worse.summary
+    return row | {
+        "chosen_id": better.id, "rejected_id": worse.id, "group": better.group, "gap": pair.gap,
+    }  # fmt: skip
+
+
+def choices(run: Run) -> list[tuple[str, str]]:
+    """Pairs of episodes, the chosen one first, as a person has chosen; the last choice counts."""
+    found: dict[frozenset[str], tuple[str, str]] = {}
+    for entry in _recorded_choices(run):
+        pair = frozenset((entry["better"], entry["worse"]))
+        found[pair] = (entry["better"], entry["worse"])
+        if entry.get("skipped"):
+            del found[pair]
+    return list(found.values())
+
+
+def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
+    """Record which of two episodes of a group a person finds better, durably.
+
+    Args:
+        run: the recorded run.
+        better: id of an episode.
+        worse: id of another one.
+        skipped: neither is better; the pair is not shown again.
+
+    Raises:
+        ConfigError: there are no such episodes, they are not siblings, or the disk is full.
+    """
+    known = {summary.id: summary for summary in run.episodes()}
+    for id in (better, worse):
+        if id not in known:
+            raise ConfigError(f"{run.path} has no episode {id!r}")
+    if better == worse or known[better].group != known[worse].group:
+        raise ConfigError(f"{better} and {worse} are not two episodes of one group")
+    entry = {"better": better, "worse": worse, "skipped": skipped, "time": time.time()}
+    try:
+        writer = JsonlWriter(run.path / _CHOICES)
+        try:
+            writer.append(entry)
+            writer.sync()
+        finally:
+            writer.close()
+    except OSError as error:
+        raise ConfigError(f"{run.path / _CHOICES}: cannot be written: {error}") from error
+
+
+def open_choices(run: Run) -> tuple[list[tuple[Summary, Summary]], int]:
+    """Pairs of siblings that have not been compared yet, and how many have been compared.
+
+    Which of the two comes first does not depend on their rewards.
+    """
+    seen = {frozenset((entry["better"], entry["worse"])) for entry in _recorded_choices(run)}
+    found = []
+    for members in groups(run.episodes()):
+        for pair in combinations(members, 2):
+            if frozenset(one.id for one in pair) not in seen:
+                found.append(pair)
+    return [_shuffled(pair) for pair in found], len(seen)
+
+
+def _shuffled(pair: tuple[Summary, Summary]) -> tuple[Summary, Summary]:
+    digest = hashlib.blake2b("".join(one.id for one in pair).encode(), digest_size=1).digest()
+    return pair if digest[0] % 2 else (pair[1], pair[0])
+
+
+def _recorded_choices(run: Run) -> Iterator[Mapping[str, Any]]:
+    path = run.path / _CHOICES
+    for entry in JsonlTail(path).new() if path.is_file() else ():
+        if isinstance(entry.get("better"), str) and isinstance(entry.get("worse"), str):
+            yield entry
