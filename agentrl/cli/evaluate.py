@@ -148,6 +148,11 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
     if not command.suites:
         known = model or target_of(command.targets[0])
         if open_target(known, command.overrides)[0].eval.suite is None:
+            if len(command.targets) > 1:
+                raise ConfigError(
+                    f"{command.targets[1]!r}: overrides are written key=value, and several models "
+                    "are compared with --suite (agentrl list suite)"
+                )
             if several or command.samples is not None or model is not None:
                 raise ConfigError(
                     "--suite is missing: several policies, --samples and models without an "

@@ -14,6 +14,7 @@ from agentrl import config as configuration
 from agentrl.config import Config, EnvConfig, ModelConfig, RewardConfig, model_target, target_of
 from agentrl.config.bounds import path_of
 from agentrl.data.reward_inputs import ROW
+from agentrl.env import find_env
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, write_durably
@@ -202,8 +203,7 @@ def _players(command: SuiteCommand) -> list[_Player]:
     """Everything that plays, each under a name of its own."""
     players = []
     for target in command.targets:
-        model = model_target(target)
-        config, run = open_target(model or target_of(target), command.overrides)
+        config, run = open_target(_known(target), command.overrides)
         for policy in command.policies:
             is_model = policy == "model"
             for checkpoint in (command.checkpoints or (None,)) if is_model else (None,):
@@ -221,6 +221,21 @@ def _players(command: SuiteCommand) -> list[_Player]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"{twice} is named twice")
     return players
+
+
+def _known(target: str) -> Config | str:
+    """A model, a run, a configuration or an environment; unlike elsewhere, it must exist here."""
+    if (model := model_target(target)) is not None:
+        return model
+    known = target_of(target)
+    if isinstance(known, Config):  # its tasks may name other environments
+        try:
+            find_env(known.env.id)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{target}: no such run, configuration, model folder or environment ({error})"
+            ) from error
+    return known
 
 
 def _checked(

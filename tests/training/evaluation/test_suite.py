@@ -272,7 +272,9 @@ def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["frozen_lake", "taxi"], "--suite is missing"),
+        (["frozen_lake", "taxi"], "'taxi': overrides are written key=value, and several models"),
+        (["mymodel", "--suite", LAKES], "mymodel: no such run, configuration, model folder or env"),
+        (["frozen_lake", "--policy=random", "--policy=model"], "--suite is missing"),
         (["frozen_lake", "--samples", "2"], "--suite is missing"),
         (["Qwen/Qwen2.5-VL-3B-Instruct"], "--suite is missing"),
         (["frozen_lake", "--suite", LAKES, "--demos"], "--demos: a suite is played"),
