@@ -109,6 +109,8 @@ def test_all_models_play_the_same_whatever_their_jobs_play() -> None:
     other = SuiteTask(name="x", env="Snake-v0", max_turns=9, first_seed=3).applied_to(config)
     assert (other.env.id, other.env.kwargs, other.env.max_turns) == ("Snake-v0", {}, 9)
     assert (other.env.history, other.eval.first_seed) == ("window:1", 3)
+    sampled = SuiteTask(name="x", temperature=0.7, max_new_tokens=9).applied_to(config)
+    assert (sampled.rollout.temperature, sampled.rollout.max_new_tokens) == (0.7, 9)
 
 
 def test_a_data_set_is_played_as_a_whole_and_no_question_twice(folder) -> None:
