@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -239,3 +240,20 @@ def test_two_ranks_each_hold_half_of_a_long_episode():
     assert printed.startswith("command:  python")
     kept = {int(n): int(mb) for n, mb in re.findall(r"^\| (\d) \| (\d+) \|", printed, re.M)}
     assert 0.4 * kept[1] < kept[2] < 0.6 * kept[1]
+
+
+@pytest.mark.slow
+def test_samplers_are_compared_with_intervals_of_students_t():
+    said = run(
+        "curriculum", "--seeds", 3, "--steps", 5, "--groups", 6, "--boards", 4, "--held-out", 3,
+        "--target", 0.1,
+    )  # fmt: skip
+    rows = re.findall(r"(\d) +│ (uniform|solve_rate) +│ ([\d.]+)", said)
+    after = {(int(seed), name): float(value) for seed, name, value in rows}
+    assert len(after) == 6
+    gains = [after[seed, "solve_rate"] - after[seed, "uniform"] for seed in range(3)]
+    (line,) = re.findall(r"success after training, .*: (.+) \((.+) to (.+)\)", said)
+    low, high = scipy.stats.t.interval(0.95, 2, np.mean(gains), scipy.stats.sem(gains))
+    assert [float(number) for number in line] == pytest.approx(
+        [np.mean(gains), low, high], abs=0.004
+    )

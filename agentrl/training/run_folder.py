@@ -22,7 +22,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.training.monitoring.metrics_file import read_metrics
 
-_ADDED = ("sft", "mixture", "sampling")
+_ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
 """Sections that runs of earlier versions do not have: they did what the defaults do."""
 
 
