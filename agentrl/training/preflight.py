@@ -138,6 +138,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
     unverified = check_logins(config.logging)
     lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
+    unmeasured = [f"length of prompts and replies in mixture, {name}" for name in _mixture(config)]
     layout = plan_job(config, learns=True)
     memory, unplanned = _plan_memory(config, layout)
     game = env_registration(config.env)
@@ -159,7 +160,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         "placement": layout.describe(),
         **({MEMORY: memory} if memory else {}),
         "budget": estimate_work(config),
-        "not checked": [*unplanned, "disk space", *lengths.unchecked, *unverified],
+        "not checked": [*unplanned, *unmeasured, "disk space", *lengths.unchecked, *unverified],
     }
 
 

@@ -78,3 +78,19 @@ def test_a_data_set_of_long_rows_alone_is_refused(questions: Path, tiny_vlm: Pat
 def test_generated_questions_need_no_such_check(tiny_vlm: Path) -> None:
     config = configuration.load("counting", ["rollout.max_context=500"])
     assert skip_long_prompts(config, tiny_vlm) == config
+
+
+def test_each_environment_of_a_mixture_has_its_own_long_rows(
+    questions: Path, tiny_vlm: Path
+) -> None:
+    short = questions.with_name("short.jsonl")
+    short.write_text('{"problem": "1 + 1?", "answer": 2}\n' * 3)
+    mixture = [
+        {"name": "short", "env": {"kwargs": {"data": str(short)}}},
+        {"name": "long", "env": {"kwargs": {"max_rows": 5}}},
+    ]
+    config = job(questions, "env.kwargs.on_long=skip", f"mixture={json.dumps(mixture)}")
+    jobs = skip_long_prompts(config, tiny_vlm).environments()
+    skipped = {name: one.env.kwargs["skip_rows"] for name, one in jobs.items()}
+    assert skipped == {"short": [], "long": [2]}
+    assert [check_env_kwargs(jobs[name].env) for name in ("short", "long")] == [3, 4]

@@ -92,6 +92,17 @@ def test_seeds_of_rows_select_each_row_once():
     assert min(seeds) == first_training_seed(2)
 
 
+def test_uniform_sampling_plays_every_task_of_a_pool_once_per_epoch():
+    sampler = made("uniform", [TaskSet(env="", weight=1.0, count=10)], pool=10, groups=4)
+    # A step's second attempt is for groups that replace those of the first.
+    both = [
+        task.seed for step in range(1, 6) for k in (0, 1) for task in sampler.choose(step, 4, k)
+    ]
+    epochs = [sorted(both[start : start + 10]) for start in range(0, 40, 10)]
+    assert epochs == [sorted(set(both))] * 4
+    assert both[:10] != both[10:20]
+
+
 @given(
     target=st.floats(0.05, 0.95), solved=st.floats(0, 50), failed=st.floats(0, 50)
 )  # fmt: skip
