@@ -65,7 +65,7 @@ class TrainedReward:
         return [row or {"overall": next(rewards)} for row in rows]
 
     def _conversation(self, inputs: Mapping[str, Any]) -> Prompt:
-        if "messages" not in inputs:  # of OpenRLHF, which sends the rendered text
+        if "chat_messages" not in inputs:  # of OpenRLHF, which sends the rendered text
             return Prompt(token_ids=self._encoder.rendered_ids(inputs["chat_text"]))
         messages = [
             ChatMessage(
@@ -75,7 +75,7 @@ class TrainedReward:
                 if message["role"] != "assistant"
                 else (),
             )
-            for message in inputs["messages"]
+            for message in inputs["chat_messages"]
         ]
         images = inputs.get("screens") or inputs.get("images") or []
         count = sum(len(message.images) for message in messages)

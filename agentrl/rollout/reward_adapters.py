@@ -23,7 +23,7 @@ BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
 INPUT_NAMES = (
     "data_source", "response", "responses", "response_length", "response_ids", "ground_truth",
-    "images", "shown", "instructions", "chat_prompt", "chat_text", "messages", "screens",
+    "images", "shown", "instructions", "chat_prompt", "chat_text", "chat_messages", "screens",
     "env_rewards", "info",
 )  # fmt: skip
 """The names that `inputs_of` gives besides those of the row's columns."""
@@ -45,12 +45,11 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
         of the last turn, or else of the reset; `images`, those of the last prompt, uint8[H, W, 3]
         each; `shown`, the text of the last message, with `<image>` for each image;
         `instructions`, the system message; `chat_prompt`, both in the format of the model's chat
-        template; `chat_text`, that with the last reply and its end token; `messages`, the whole
-        conversation as `{role, content}`, and `screens`, an image for each `<image>` that it has
-        outside of replies; `env_rewards`, one per
-        turn; `info`, of the last turn; `data_source`, the environment's id. If the question is from
-        a data set, also every column of its row under its own name; a column `data_source` replaces
-        the environment's id.
+        template; `chat_text`, that with the last reply and its end token; `chat_messages`, the
+        whole conversation as `{role, content}`, and `screens`, an image for each `<image>` that it
+        has outside of replies; `env_rewards`, one per turn; `info`, of the last turn;
+        `data_source`, the environment's id. If the question is from a data set, also every column
+        of its row under its own name; a column `data_source` replaces the environment's id.
     """
     last = episode.turns[-1]
     source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
@@ -86,7 +85,7 @@ def _whole_conversation(episode: Episode) -> dict[str, list[Any]]:
         screens += turn.images[len(turn.images) - count :]
         messages.append({"role": "user", "content": turn.shown})
         messages.append({"role": "assistant", "content": turn.reply})
-    return {"messages": messages, "screens": screens}
+    return {"chat_messages": messages, "screens": screens}
 
 
 class BatchReward:

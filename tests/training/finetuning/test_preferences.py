@@ -162,7 +162,7 @@ def said_about(bright, reply):
     """The inputs of a reward function for one episode of one turn."""
     image = np.asarray(picture(20 + 200 * bright))
     return {
-        "messages": [
+        "chat_messages": [
             {"role": "user", "content": "<image>bright or dark?"},
             {"role": "assistant", "content": reply},
         ],
@@ -187,7 +187,7 @@ def test_a_reward_model_scores_episodes_as_the_learner_did(learned):
     named = RewardConfig(function="model", kwargs={"path": str(trained.path)})
     functions, episode = RewardFunctions([named]), episode_of(TICKET, turns=1)
     for one, reward in zip(inputs, rewards, strict=True):
-        shown, reply = (message["content"] for message in one["messages"])
+        shown, reply = (message["content"] for message in one["chat_messages"])
         seen = tuple(one["screens"])
         turn = replace(episode.turns[0], shown=shown, reply=reply, images=seen)
         scored = functions.score(replace(episode, instructions="", turns=(turn,)))
@@ -214,8 +214,8 @@ def test_a_served_reward_model_gives_the_same_rewards(learned):
     here = TrainedReward(str(trained.path))
     assert served == [{"overall": pytest.approx(row["overall"], abs=1e-4)} for row in here(inputs)]
     assert "has 1 images, but 0 were sent" in blind["error"]
-    text = [{"role": "user", "content": "bright or dark?"}, inputs[0]["messages"][1]]
-    assert rendered == pytest.approx(here([{"messages": text}])[0]["overall"], abs=1e-4)
+    text = [{"role": "user", "content": "bright or dark?"}, inputs[0]["chat_messages"][1]]
+    assert rendered == pytest.approx(here([{"chat_messages": text}])[0]["overall"], abs=1e-4)
 
 
 @pytest.mark.parametrize(
