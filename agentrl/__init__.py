@@ -6,6 +6,7 @@ Run jobs
     dpo              train a model on pairs of answers
     train_reward_model
                      train a reward model on pairs of answers
+    run_pipeline     run several jobs after each other
     infer            answer the rows of a data set with a model
     evaluate         play episodes on held-out seeds: an `Evaluation`
     load_config      a `Config` from a YAML file or packaged name, with overrides
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from agentrl.training.finetuning.reward_model_training import train_reward_model
     from agentrl.training.finetuning.sft import sft
     from agentrl.training.inference.batch_inference import infer
+    from agentrl.training.pipeline import run_pipeline
     from agentrl.training.trainer.train import train
     from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
 
@@ -87,6 +89,7 @@ __all__ = [
     "open_device",
     "register",
     "replay",
+    "run_pipeline",
     "sft",
     "train",
     "train_reward_model",
@@ -107,6 +110,7 @@ _MODULES = {
     "agentrl.training.finetuning.reward_model_training": ("train_reward_model",),
     "agentrl.training.finetuning.sft": ("sft",),
     "agentrl.training.inference.batch_inference": ("infer",),
+    "agentrl.training.pipeline": ("run_pipeline",),
     "agentrl.training.trainer.train": ("train",),
     "agentrl.types": ("Episode", "Message", "Observation", "Outcome", "ScoredEpisode", "Turn"),
 }

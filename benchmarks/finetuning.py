@@ -17,7 +17,7 @@ import io
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -90,11 +90,11 @@ def _model(folder: Path) -> Path:
 
 def _lengths(random: np.random.Generator, count: int) -> list[int]:
     """Lengths of replies: most are short, a few long."""
-    return np.clip(random.lognormal(3.5, 0.9, count), 8, 300).astype(int).tolist()
+    return [int(length) for length in np.clip(random.lognormal(3.5, 0.9, count), 8, 300)]
 
 
 def _ids(random: np.random.Generator, count: int) -> list[int]:
-    return random.integers(10, _VOCABULARY, count).tolist()
+    return [int(token) for token in random.integers(10, _VOCABULARY, count)]
 
 
 def _sequence(prompt: Sequence[int], reply: Sequence[int], index: int, last: bool) -> TokenSequence:
@@ -116,7 +116,9 @@ def _learner(
     return learner
 
 
-def _trainer(kind: str, folder: Path, scratch: Path, rows: list[Row], **more: Any) -> Any:
+def _trainer(
+    kind: str, folder: Path, scratch: Path, rows: Sequence[Mapping[str, Any]], **more: Any
+) -> Any:
     """One of TRL's trainers, without a loop of its own: rows are given to `training_step`."""
     import trl
     from datasets import Dataset
@@ -130,7 +132,7 @@ def _trainer(kind: str, folder: Path, scratch: Path, rows: list[Row], **more: An
     with _quietly():
         trainer = getattr(trl, f"{kind}Trainer")(
             args=arguments,
-            train_dataset=Dataset.from_list(rows),
+            train_dataset=Dataset.from_list(list(rows)),
             processing_class=AutoTokenizer.from_pretrained(folder),
             **more,
         )

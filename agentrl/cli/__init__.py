@@ -22,6 +22,7 @@ from agentrl.cli import (
     inference,
     install_doctor,
     phone,
+    pipeline,
     plan,
     play,
     prune,
@@ -37,7 +38,7 @@ from agentrl.text import printable
 
 _GROUPS = {
     "Train": ("train", "plan", "eval", "compare", "merge", "algorithms"),
-    "Train on data": ("sft", "dpo", "train-reward-model"),
+    "Train on data": ("pipeline", "sft", "dpo", "train-reward-model"),
     "Use": ("infer", "chat"),
     "Inspect": ("play", "view", "episodes"),
     "Phones": ("devices", "phone"),
@@ -134,6 +135,7 @@ app.command("train", cls=_CommandWithOverrides)(train.train)
 app.command("sft", cls=_CommandWithOverrides)(finetuning.sft)
 app.command("dpo", cls=_CommandWithOverrides)(finetuning.dpo)
 app.command("train-reward-model", cls=_CommandWithOverrides)(finetuning.train_reward_model)
+app.command("pipeline", cls=_CommandWithOverrides)(pipeline.pipeline)
 app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("compare")(evaluate.compare)

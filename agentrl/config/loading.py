@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,6 +60,35 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     path = find(str(source))
     own = [] if path.parent.resolve() == _PACKAGED.resolve() else [str(path.parent.absolute())]
     config = _merge(path, overrides, own)
+    config.run.search_path = config.run.search_path or own
+    config.validate()
+    _make_importable(config.run.search_path)
+    return config
+
+
+def load_merged(
+    base: str | None, trees: Sequence[Mapping[str, Any]], overrides: Sequence[str], where: Path
+) -> Config:
+    """A configuration from several trees of settings, of which later ones count.
+
+    Args:
+        base: a YAML file or packaged name that they are added to; None for the defaults.
+        trees: plain values by section.
+        overrides: as `load`.
+        where: the file that they come from, for messages and imports.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    own = [str(where.parent.absolute())]
+    if base is not None and (file := find(base)).parent.resolve() != _PACKAGED.resolve():
+        own.append(str(file.parent.absolute()))
+    try:
+        first = OmegaConf.create() if base is None else OmegaConf.load(find(base))
+        tree = OmegaConf.merge(first, *(OmegaConf.create(dict(one)) for one in trees))
+    except _UNFIT as error:
+        raise ConfigError(f"{where}: {_first_line(error)}") from error
+    config = _merged(cast(DictConfig, tree), overrides, where, own)
     config.run.search_path = config.run.search_path or own
     config.validate()
     _make_importable(config.run.search_path)

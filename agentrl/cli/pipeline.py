@@ -1,0 +1,57 @@
+"""`agentrl pipeline`: several jobs after each other."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentrl.cli.job_options import OVERRIDES
+from agentrl.cli.terminal import suggest
+from agentrl.errors import ConfigError
+
+
+def pipeline(
+    source: Annotated[
+        str, typer.Argument(help="A YAML file with stages, or with --resume a pipeline's folder.")
+    ],
+    overrides: OVERRIDES = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all stages without running them.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a pipeline; finished stages are kept.")
+    ] = False,
+) -> None:
+    """Run several jobs after each other, each on the model of the one before.
+
+    Example: agentrl pipeline stages.yaml rl.train.steps=50
+    """
+    from agentrl.training import pipeline as stages
+
+    settings = overrides or []
+    if resume and settings:
+        raise ConfigError(f"{settings[0]!r}: a pipeline continues with its own settings")
+    if dry_run:
+        if resume:
+            raise ConfigError("--dry-run checks a file, not a pipeline that has started")
+        for name in stages.check_pipeline(source, settings):
+            typer.echo(f"stage {name}")
+        typer.echo("# All checks pass; data of earlier stages is checked when a stage starts.")
+        suggest(("pipeline", source, *settings), prefix="# ")
+        return
+    folder = stages.run_pipeline(
+        source,
+        overrides=settings,
+        resume=source if resume else None,
+        begun=lambda stage, run: typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}"),
+    )
+    table = Table("stage", "job", "steps", "minutes", "results")
+    for row in stages.rows_of(stages.report_of(folder)):
+        table.add_row(*map(escape, row))
+    Console(emoji=False).print(table)
+    typer.echo(f"pipeline: {folder}")
+    last = sorted(Path(folder).glob("*-*/model"))
+    suggest(("view", last[-1].parent), ("eval", last[-1].parent))

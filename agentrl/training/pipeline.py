@@ -1,0 +1,389 @@
+"""Several jobs after each other, each on the model of the one before: `agentrl pipeline`."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentrl import config as configuration
+from agentrl import replay
+from agentrl.config import Config
+from agentrl.errors import ConfigError
+from agentrl.files import lock_folder, write_durably
+from agentrl.replay import preference_pairs, tables_export
+from agentrl.rollout.load_translator_and_players import history_of
+from agentrl.text import did_you_mean
+from agentrl.training.finetuning.dpo import PreferenceTraining
+from agentrl.training.finetuning.reward_model_training import RewardModelTraining
+from agentrl.training.finetuning.sft import SupervisedFinetuning
+from agentrl.training.job import Job, read_summary, run_job
+from agentrl.training.run_folder import RunFolder
+from agentrl.training.trainer.train import Reinforcement
+
+log = logging.getLogger(__name__)
+
+JOBS: dict[str, Callable[[], Job[Any]]] = {
+    "train": Reinforcement,
+    "sft": SupervisedFinetuning,
+    "dpo": PreferenceTraining,
+    "train-reward-model": RewardModelTraining,
+}
+"""By the name of the command that runs one alone."""
+_SECTIONS = {"sft": "sft", "dpo": "dpo", "train-reward-model": "reward_model"}
+_OWN = ("name", "job", "config", "data")
+"""Keys of a stage that are not settings of its job."""
+_TYPES = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+_FOR_SFT: dict[str, type] = {"from": str, "success": bool, "min_reward": float}
+_FOR_PAIRS: dict[str, type] = {"from": str, "by": str, "min_gap": float, "per_group": int}
+"""Keys of `data`, and their types."""
+_FILE = "pipeline.yaml"
+_SUMMARY = "pipeline.json"
+_EARLIER = "${stage:"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class StageData:
+    """Data of a stage, made of the episodes that an earlier stage has recorded."""
+
+    source: str
+    """Name of the earlier stage."""
+    success: bool | None = None
+    """For fine-tuning: only episodes with success, or without."""
+    min_reward: float | None = None
+    """For fine-tuning: only with at least this reward."""
+    pairs: preference_pairs.PairSettings = field(default_factory=preference_pairs.PairSettings)
+    """For preferences and reward models."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Stage:
+    """One job of a pipeline."""
+
+    name: str
+    job: str
+    base: str | None
+    """A configuration that the settings are added to."""
+    settings: Mapping[str, Any]
+    data: StageData | None
+
+    @property
+    def follows(self) -> list[str]:
+        """The earlier stages whose results its settings name."""
+        text = json.dumps(self.settings, default=str)
+        named = [piece.partition("}")[0] for piece in text.split(_EARLIER)[1:]]
+        return named if self.data is None else [*named, self.data.source]
+
+
+class Pipeline:
+    """The stages of a file, and the folder in which each has a run.
+
+    Args:
+        tree: the content of the file: `stages`, and settings that all of them share.
+        overrides: `key=value` for all stages, or `STAGE.key=value` for one.
+        where: of the file, for messages; its folder is where modules and files are looked for.
+
+    Raises:
+        ConfigError: a stage is invalid.
+    """
+
+    def __init__(self, tree: Any, overrides: Sequence[str], where: Path) -> None:
+        if not isinstance(tree, dict) or not isinstance(tree.get("stages"), list):
+            raise ConfigError(f"{where}: must have a list of stages")
+        self._where, self._overrides = where, overrides
+        self._shared = {key: value for key, value in tree.items() if key != "stages"}
+        self.stages = [self._stage(entry) for entry in tree["stages"]]
+        names = [stage.name for stage in self.stages]
+        if not names or len({*names}) < len(names):
+            raise ConfigError(f"{where}: stages must have different names, such as sft and rl")
+        for number, stage in enumerate(self.stages):
+            for name in stage.follows:
+                if name not in names[:number]:
+                    raise ConfigError(
+                        f"{where}: stage {stage.name} uses the result of {name!r}, which is not an "
+                        f"earlier stage{did_you_mean(name, names[:number])}"
+                    )
+
+    def _stage(self, entry: Any) -> Stage:
+        where = f"{self._where}: stages"
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ConfigError(f"{where}: each must have a name, and settings")
+        name, job = entry["name"], entry.get("job", "train")
+        if not name.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError(f"{where}: name={name!r}: use letters, digits, - and _")
+        if job not in JOBS:
+            hint = did_you_mean(str(job), JOBS)
+            raise ConfigError(f"{where}: {name}: job={job!r}: known: {', '.join(JOBS)}{hint}")
+        data = entry.get("data")
+        if data is not None and job not in _SECTIONS:
+            raise ConfigError(f"{where}: {name}: data: a job that plays takes none; leave it out")
+        return Stage(
+            name=name,
+            job=job,
+            base=entry.get("config"),
+            settings={key: value for key, value in entry.items() if key not in _OWN},
+            data=None if data is None else _stage_data(f"{where}: {name}: data", data, job),
+        )
+
+    @property
+    def run(self) -> Config:
+        """Where the pipeline is stored, as its first stage says."""
+        return self._config(self.stages[0], {})
+
+    def _config(self, stage: Stage, given: Mapping[str, Any]) -> Config:
+        """The configuration of a stage, with these settings in place of those in the file."""
+        names = {other.name for other in self.stages}
+        own = []
+        for text in self._overrides:
+            first, dot, rest = text.partition(".")
+            if first == stage.name and dot:
+                own.append(rest)
+            elif first not in names:
+                own.append(text)
+        trees = [self._shared, given, stage.settings]
+        return configuration.load_merged(stage.base, trees, own, self._where)
+
+    def check(self) -> None:
+        """Check each stage as its command does, as far as its inputs exist before it starts.
+
+        Raises:
+            ConfigError: the first thing that is missing or invalid.
+        """
+        for stage in self.stages:
+            made = {"run": {"name": None}}
+            config = self._config(replace(stage, settings=_without_results(stage)), made)
+            if not stage.follows:
+                try:
+                    JOBS[stage.job]().check(config, restored=False)
+                except ConfigError as error:
+                    raise ConfigError(f"{self._where}: stage {stage.name}: {error}") from error
+
+    def runs(self, folder: Path) -> dict[str, Path]:
+        """The folder of each stage's run, by its name."""
+        return {
+            stage.name: folder / f"{number}-{stage.name}"
+            for number, stage in enumerate(self.stages, 1)
+        }
+
+    def play(self, folder: Path, begun: Callable[[Stage, Path], None]) -> list[dict[str, Any]]:
+        """Run the stages that are not finished yet.
+
+        Args:
+            folder: of the pipeline; exists.
+            begun: called with each stage that starts or continues.
+
+        Returns:
+            One row per stage; see `report`.
+        """
+        runs, model = self.runs(folder), None
+        for stage in self.stages:
+            run = runs[stage.name]
+            if not (run / "config.yaml").is_file():
+                shutil.rmtree(run, ignore_errors=True)  # of a process killed while it was created
+            job = JOBS[stage.job]()
+            if not _is_finished(job, run):
+                begun(stage, run)
+                self._run(stage, job, run, runs, model)
+                write_durably(folder / _SUMMARY, json.dumps(self.report(folder), indent=1) + "\n")
+            if stage.job != "train-reward-model":
+                model = run / "model"
+        return self.report(folder)
+
+    def _run(
+        self, stage: Stage, job: Job[Any], run: Path, runs: Mapping[str, Path], model: Path | None
+    ) -> None:
+        if (run / "config.yaml").is_file():
+            run_job(job, "", (), run, lambda _: None)
+            return
+        given: dict[str, Any] = {"run": {"dir": str(run.parent), "name": run.name}}
+        if model is not None:
+            given["model"] = {"path": str(model)}
+        if stage.data is not None:
+            file = run.with_name(f"{run.name}-data.jsonl")
+            _write_data(stage, replay.open(runs[stage.data.source]), file)
+            given[_SECTIONS[stage.job]] = {"train": {"data": str(file)}}
+        settings = _with_results(stage.settings, runs)
+        run_section = {**settings.get("run", {}), **given["run"]}
+        config = self._config(replace(stage, settings={**settings, "run": run_section}), given)
+        run_job(job, config, (), None, lambda _: None)
+
+    def report(self, folder: Path) -> list[dict[str, Any]]:
+        """A row per finished stage: its name, job, run, steps, minutes, and results.
+
+        The results are those of its evaluations before and after, by name.
+        """
+        rows = []
+        for stage in self.stages:
+            run = self.runs(folder)[stage.name]
+            summary = read_summary(RunFolder(run)) if run.is_dir() else None
+            if summary is None:
+                continue
+            rows.append(
+                {
+                    "stage": stage.name,
+                    "job": stage.job,
+                    "run": str(run),
+                    "steps": summary.get("steps"),
+                    "minutes": round(sum(summary.get("seconds", {}).values()) / 60, 1),
+                    "before": _results(summary.get("before")),
+                    "after": _results(summary.get("after")),
+                }
+            )
+        return rows
+
+
+def run_pipeline(
+    source: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: str | Path | None = None,
+    begun: Callable[[Stage, Path], None] = lambda stage, run: None,
+) -> Path:
+    """Run the stages of a file after each other, or continue.
+
+    Args:
+        source: a YAML file with `stages`.
+        overrides: `key=value` for all stages, or `STAGE.key=value` for one; not when it continues.
+        resume: the folder of an earlier pipeline; finished stages are kept.
+        begun: called with each stage that starts or continues, and its run.
+
+    Returns:
+        The folder of the pipeline, with a run for each stage.
+
+    Raises:
+        ConfigError: a stage is invalid; nothing has started then.
+    """
+    if resume is not None:
+        folder = Path(resume)
+        stored = _read(folder / _FILE)
+        pipeline = Pipeline(stored["file"], stored["overrides"], Path(stored["where"]))
+    else:
+        where = Path(source).absolute()
+        tree = _read(where)
+        pipeline = Pipeline(tree, overrides, where)
+        pipeline.check()
+        folder = RunFolder.create(pipeline.run.run, where.stem).path.absolute()
+        kept = {"where": str(where), "overrides": [*overrides], "file": tree}
+        write_durably(folder / _FILE, yaml.safe_dump(kept, sort_keys=False, allow_unicode=True))
+    with lock_folder(folder):
+        try:
+            pipeline.play(folder, begun)
+        except BaseException:
+            log.warning("stopped; continue with: agentrl pipeline --resume %s", folder)
+            raise
+    return folder
+
+
+def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> list[str]:
+    """Check the stages of a file without running them; their names.
+
+    Raises:
+        ConfigError: see `run_pipeline`.
+    """
+    where = Path(source).absolute()
+    pipeline = Pipeline(_read(where), overrides, where)
+    pipeline.check()
+    return [stage.name for stage in pipeline.stages]
+
+
+def report_of(folder: Path) -> list[dict[str, Any]]:
+    """See `Pipeline.report`."""
+    stored = _read(folder / _FILE)
+    return Pipeline(stored["file"], stored["overrides"], Path(stored["where"])).report(folder)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such file") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{configuration.unreadable(file, error)}. Correct it.") from error
+
+
+def _stage_data(where: str, data: Any, job: str) -> StageData:
+    known = _FOR_SFT if job == "sft" else _FOR_PAIRS
+    if not isinstance(data, dict) or not isinstance(data.get("from"), str):
+        raise ConfigError(f"{where}: must name an earlier stage: {{from: STAGE}}")
+    if other := next((key for key in data if key not in known), None):
+        hint = did_you_mean(str(other), known)
+        raise ConfigError(f"{where}.{other}: unknown{hint}. Known: {', '.join(known)}")
+    for key, value in data.items():
+        # A whole number is a number, too; true is neither.
+        kinds = (float, int) if known[key] is float else (known[key],)
+        if type(value) not in kinds:
+            raise ConfigError(f"{where}.{key}={value!r}: must be {_TYPES[known[key]]}")
+    settings = {key: value for key, value in data.items() if key != "from"}
+    if job == "sft":
+        return StageData(source=data["from"], **settings)
+    pairs = preference_pairs.PairSettings(**settings)
+    pairs.validate()
+    return StageData(source=data["from"], pairs=pairs)
+
+
+def _write_data(stage: Stage, run: replay.Run, file: Path) -> None:
+    """Make the data of a stage from an earlier stage's episodes, without its evaluations."""
+    data = stage.data
+    assert data is not None
+    if stage.job == "sft":
+        where = replay.Filter(success=data.success, min_reward=data.min_reward, held_out=False)
+        tables_export.write(run, "conversations", file, where)
+        return
+    history = history_of(configuration.load(run.path / "config.yaml").env)
+    preference_pairs.write(run, file, replay.Filter(held_out=False), history, data.pairs)
+
+
+def _is_finished(job: Job[Any], run: Path) -> bool:
+    if not (run / "config.yaml").is_file():
+        return False
+    summary = read_summary(RunFolder(run))
+    return summary is not None and job.is_finished(configuration.load(run / "config.yaml"), summary)
+
+
+def _with_results(settings: Any, runs: Mapping[str, Path]) -> Any:
+    """Settings with `${stage:NAME}` replaced by the folder of that stage's run."""
+    if isinstance(settings, dict):
+        return {key: _with_results(value, runs) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [_with_results(value, runs) for value in settings]
+    if isinstance(settings, str):
+        for name, run in runs.items():
+            settings = settings.replace(f"{_EARLIER}{name}}}", str(run))
+    return settings
+
+
+def _without_results(stage: Stage) -> dict[str, Any]:
+    """The settings of a stage, with placeholders for what earlier ones will make."""
+    settings = _with_results(dict(stage.settings), {name: Path("stage") for name in stage.follows})
+    if stage.data is not None:
+        section = _SECTIONS[stage.job]
+        own = dict(settings.get(section) or {})
+        settings[section] = {**own, "train": {"data": "data.jsonl", **(own.get("train") or {})}}
+    found: dict[str, Any] = settings
+    return found
+
+
+def _results(found: Any) -> dict[str, float]:
+    """The numbers that a stage is compared by: those of sampled play, or of held-out examples."""
+    if not isinstance(found, Mapping):
+        return {}
+    numbers = found.get("sampled", found)
+    names = ("reward", "success", "accuracy", "score", "loss", "token_accuracy")
+    return {name: numbers[name] for name in names if name in numbers}
+
+
+def rows_of(report: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """The report as texts: stage, job, steps, minutes, and what changed."""
+    for row in report:
+        changes = [
+            f"{name} {row['before'][name]:.3g} -> {value:.3g}"
+            if name in row["before"]
+            else f"{name} {value:.3g}"
+            for name, value in row["after"].items()
+        ]
+        minutes = f"{row['minutes']:g}"
+        yield [row["stage"], row["job"], str(row["steps"]), minutes, ", ".join(changes)]
