@@ -103,6 +103,7 @@ def test_a_job_gives_the_same_result_with_a_page_as_with_the_installed_app(
     assert len({station.phone.opened[-1] for station in stations}) == 2, "each has its own page"
 
 
+@pytest.mark.slow
 def test_time_passes_on_a_page_as_with_the_installed_app(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, station: Station
 ) -> None:

@@ -102,6 +102,7 @@ async def test_phone_that_fails_voids_its_episodes_and_the_others_play_them(
     check_the_second_phone_plays_for_both(tmp_path, played, cause, times)
 
 
+@pytest.mark.slow
 @pytest.mark.adb
 async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_play_them(
     adb_server, tiny_vlm, tmp_path

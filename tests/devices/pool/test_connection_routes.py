@@ -102,6 +102,7 @@ async def test_a_phone_connected_later_joins_and_one_that_left_returns(
             )
 
 
+@pytest.mark.slow
 async def test_two_serials_that_appear_together_may_be_one_phone(
     server: AdbServer, phones: VirtualPhones
 ) -> None:

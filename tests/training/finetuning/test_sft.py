@@ -138,6 +138,7 @@ def test_recorded_episodes_are_learned(tmp_path, monkeypatch, capsys):
     assert "run: runs/cloned" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_killed_job_continues_with_the_same_weights(job, learned):
     path, overrides = job(*LEARNED, "run.name=killed")
     folder = learned.path.parent / "killed"
@@ -173,6 +174,7 @@ def test_without_engines_every_gpu_has_a_rank():
     assert len({(rank.node, rank.gpus) for rank in layout.ranks}) == 8
 
 
+@pytest.mark.slow
 def test_two_ranks_under_ray_learn_what_one_does(job, learned):
     two = ["rollout.launcher=ray", "train.ranks=2", "sft.steps=4", "run.name=ranks"]
     path, overrides = job(*LEARNED, *two)

@@ -173,6 +173,7 @@ def compare_units(folder: Path, out: Path, world: int) -> None:
             torch.testing.assert_close(more[weight], value, atol=5e-3, rtol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ranks_with_and_without_images_gather_vision_and_embedding_together(tiny_vlm, tmp_path):
     compare_units(tiny_vlm, tmp_path, 2)

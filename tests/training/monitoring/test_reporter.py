@@ -625,6 +625,7 @@ def test_without_numbers_there_is_no_curve(tmp_path: Path) -> None:
     assert draw_curve(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
     names = [name for name in LOGGER.names() if name not in ("wandb", "swanlab")]
     reporter = Reporter(tmp_path, names, PlannedWork())

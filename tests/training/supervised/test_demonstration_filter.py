@@ -447,6 +447,7 @@ async def test_reply_longer_than_the_models_limit_is_an_error(tiny_vlm, tmp_path
         learnt(config, tiny_vlm)
 
 
+@pytest.mark.slow
 def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path):
     small = ["train.steps=1", "rollout.group_size=4", "eval.episodes=2", "logging=[file]"]
     small += ["eval.baselines=[]", "checkpoint.every=1"]
