@@ -10,13 +10,10 @@ import typer.core
 from agentrl._version import __version__
 from agentrl.cli import (
     algorithms,
-    audit,
     cluster,
     device_commands,
     envs,
-    episodes,
     evaluate,
-    export,
     extensions,
     finetuning,
     inference,
@@ -25,13 +22,11 @@ from agentrl.cli import (
     pipeline,
     plan,
     play,
-    prune,
-    rescore,
     serve_reward,
     terminal,
     train,
-    view,
 )
+from agentrl.cli.recordings import audit, episodes, export, prune, rescore, view
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import check_links
 from agentrl.text import printable

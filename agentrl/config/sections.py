@@ -140,20 +140,15 @@ class Config:
         check_mixture(self.mixture)
         for job in self.environments().values():
             job.env.validate()
-        self.devices.validate()
-        self.train.validate()
-        self.algorithm.validate()
-        self.model.validate()
-        self.optim.validate()
-        self.eval.validate()
-        self.checkpoint.validate()
+        for section in (
+            self.devices, self.train, self.algorithm, self.model, self.optim, self.eval,
+            self.checkpoint, self.run, self.sft, self.dpo, self.reward_model, self.reward_audit,
+        ):  # fmt: skip
+            if section is not None:
+                section.validate()
         if self.warm_start is not None:
             self.warm_start.validate()
             self.optim.check_moments("warm_start.betas", self.warm_start.betas)
-        for section in (self.sft, self.dpo, self.reward_model, self.reward_audit):
-            if section is not None:
-                section.validate()
-        self.run.validate()
         for logger in parse_loggers(self.logging):
             LOGGER.check_name(logger.name)
         lease_s, command_s = self.devices.lease_s, self.devices.deadlines.command_s
@@ -172,11 +167,8 @@ class Config:
                 "train.compile=true: layers with 4-bit weights cannot be compiled; set "
                 "train.compile=false or model.lora.base=float"
             )
-        if self.train.sequence_parallel > 1 and self.model.attention not in (
-            "auto",
-            "flex",
-            "sdpa",
-        ):
+        attentions = ("auto", "flex", "sdpa")
+        if self.train.sequence_parallel > 1 and self.model.attention not in attentions:
             raise ConfigError(
                 f"train.sequence_parallel={self.train.sequence_parallel}: "
                 f"model.attention={self.model.attention} must be auto, flex or sdpa"

@@ -79,7 +79,7 @@ class Stage:
         return named if self.data is None else [*named, self.data.source]
 
 
-class Pipeline:
+class StagedRun:
     """The stages of a file, and the folder in which each has a run.
 
     Args:
@@ -260,11 +260,11 @@ def run_pipeline(
     if resume is not None:
         folder = Path(resume)
         stored = _read(folder / _FILE)
-        pipeline = Pipeline(stored["file"], stored["overrides"], Path(stored["where"]))
+        pipeline = StagedRun(stored["file"], stored["overrides"], Path(stored["where"]))
     else:
         where = Path(source).absolute()
         tree = _read(where)
-        pipeline = Pipeline(tree, overrides, where)
+        pipeline = StagedRun(tree, overrides, where)
         pipeline.check()
         folder = RunFolder.create(pipeline.run.run, where.stem).path.absolute()
         kept = {"where": str(where), "overrides": [*overrides], "file": tree}
@@ -285,15 +285,15 @@ def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> list[st
         ConfigError: see `run_pipeline`.
     """
     where = Path(source).absolute()
-    pipeline = Pipeline(_read(where), overrides, where)
+    pipeline = StagedRun(_read(where), overrides, where)
     pipeline.check()
     return [stage.name for stage in pipeline.stages]
 
 
 def report_of(folder: Path) -> list[dict[str, Any]]:
-    """See `Pipeline.report`."""
+    """See `StagedRun.report`."""
     stored = _read(folder / _FILE)
-    return Pipeline(stored["file"], stored["overrides"], Path(stored["where"])).report(folder)
+    return StagedRun(stored["file"], stored["overrides"], Path(stored["where"])).report(folder)
 
 
 def _read(file: Path) -> Any:

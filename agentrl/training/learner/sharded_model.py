@@ -1,5 +1,6 @@
 """A model sharded over the ranks for training, and gathered for engines and files."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -112,9 +113,12 @@ class ShardedModel(Generic[S]):
         }
         """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
         empty unless `train.master_dtype` is `bfloat16`. See `compact_adamw.join`."""
-        self._read(stored, loaded)
-        if SCORE in self._named() and (score := open_files(folder).get(SCORE)) is not None:
-            self._read([(SCORE, score)])
+        self._read(itertools.chain(stored, self._stored_score()), loaded)
+
+    def _stored_score(self) -> Iterator[tuple[str, WeightSlice]]:
+        """The scalar head of a reward model, if both the module and the folder have one."""
+        if SCORE in self._named() and (score := open_files(self._folder).get(SCORE)) is not None:
+            yield SCORE, score
 
     def _prepare_attention(self, attention: str, train: TrainConfig) -> None:
         """Choose the decoder's attention: in blocks, or over slices of rows, or the model's own."""

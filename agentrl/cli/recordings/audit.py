@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.episodes import LabelOption, RunArgument, SplitOption, StepOption
-from agentrl.cli.rescore import matching_episodes, recorded_episodes, reward_configs
+from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
+from agentrl.cli.recordings.rescore import matching_episodes, recorded_episodes, reward_configs
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import one_line, pluralize, printable

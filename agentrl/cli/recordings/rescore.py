@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.episodes import LabelOption, RunArgument, SplitOption, StepOption
+from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from agentrl.cli.episodes import (
+from agentrl.cli.recordings.episodes import (
     LabelOption,
     MinRewardOption,
     RunArgument,

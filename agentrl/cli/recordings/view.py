@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import typer
 
-from agentrl.cli.episodes import RunArgument
+from agentrl.cli.recordings.episodes import RunArgument
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
