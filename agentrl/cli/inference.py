@@ -174,6 +174,10 @@ def chat(
     system: Annotated[str, typer.Option(help="System message.")] = "",
     greedy: _Greedy = False,
     checkpoint: _Checkpoint = None,
+    browser: Annotated[bool, typer.Option("--browser", help="Chat on a web page.")] = False,
+    port: Annotated[
+        int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
+    ] = 8200,
 ) -> None:
     """Chat with a model, with images; /help shows what else a message can be.
 
@@ -186,7 +190,27 @@ def chat(
     target = open_chat_target(model, overrides or (), checkpoint)
     _say(f"starting {model}")
     with ModelThread(target, greedy=greedy) as started:
-        _TerminalChat(started, ChatHistory(system)).run()
+        if browser:
+            _chat_in_browser(started, ChatHistory(system), model, port)
+        else:
+            _TerminalChat(started, ChatHistory(system)).run()
+
+
+def _chat_in_browser(model: "ModelThread", history: "ChatHistory", title: str, port: int) -> None:
+    try:
+        from agentrl.viewer.viewer_server import serve_chat
+    except ImportError as error:
+        raise ConfigError(
+            f"--browser needs {error.name}, which is not installed: pip install "
+            "'agentrl-screens[page]'"
+        ) from None
+    serve_chat(
+        model,
+        history,
+        title=title,
+        port=port,
+        ready=lambda url: typer.echo(f"{url}  (Ctrl-C ends it)"),
+    )
 
 
 def _say(text: str) -> None:

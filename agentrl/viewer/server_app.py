@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, replace
 from importlib import resources
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ def application(
     app.state.closing = threading.Event()
     app.middleware("http")(guard_requests)
     _add_refusals(app, run)
-    _add_files(app, _static())
+    add_files(app, static_files())
     _add_frames(app, run)
     _add_views(app, run, other)
     _add_news(app, run)
@@ -82,13 +82,10 @@ def _add_refusals(app: FastAPI, run: Run) -> None:
     @app.exception_handler(AgentRLError)
     async def refuse(_: Request, error: AgentRLError) -> Response:
         """Answer with the error's message."""
-        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        return JSONResponse(
-            page_data.sendable({"error": page_data.without_place(error, run)}), status
-        )
+        return as_json({"error": page_data.without_place(error, run)}, status_of(error))
 
 
-def _static() -> dict[str, bytes]:
+def static_files() -> dict[str, bytes]:
     """The package's static files by path; nothing else can be requested."""
     files: dict[str, bytes] = {}
     folders = [("", resources.files("agentrl.viewer") / "static")]
@@ -102,18 +99,25 @@ def _static() -> dict[str, bytes]:
     return files
 
 
-def _add_files(app: FastAPI, files: dict[str, bytes]) -> None:
-    async def page() -> Response:
-        return Response(files["page.html"], media_type=_MEDIA_TYPES["html"])
+def add_files(
+    app: FastAPI,
+    files: dict[str, bytes],
+    page_file: str = "page.html",
+    pages: Sequence[str] = _PAGES,
+) -> None:
+    """Serve the static files, and one of them as the page at some addresses."""
 
-    for path in _PAGES:
+    async def page() -> Response:
+        return Response(files[page_file], media_type=_MEDIA_TYPES["html"])
+
+    for path in pages:
         app.add_api_route(path, page, methods=["GET"])
 
     @app.exception_handler(404)
     async def missing(request: Request, _: Exception) -> Response:
         if request.url.path.lstrip("/").partition("/")[0] in _NOT_PAGES:
             return JSONResponse({"error": "no such address"}, 404)
-        return Response(files["page.html"], 404, media_type=_MEDIA_TYPES["html"])
+        return Response(files[page_file], 404, media_type=_MEDIA_TYPES["html"])
 
     @app.get("/static/{path:path}")
     async def static(path: str) -> Response:
@@ -166,16 +170,16 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
     def name() -> Response:
         news = _state(run)
         is_playable = app.state.stage is not None
-        return _json({"name": run.name, "plays": is_playable, "job": news[-1], "news": news})
+        return as_json({"name": run.name, "plays": is_playable, "job": news[-1], "news": news})
 
     @api.get("/api/run")
     def whole() -> Response:
         beside = other and {"name": other.name, "plays": rows_by_label(other)}
-        return _json(overview(run) | {"other": beside})
+        return as_json(overview(run) | {"other": beside})
 
     @api.get("/api/curves")
     def charts() -> Response:
-        return _json([asdict(chart) for chart in curves.charts()])
+        return as_json([asdict(chart) for chart in curves.charts()])
 
 
 def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
@@ -197,7 +201,7 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:
             row["excerpt"] = excerpts.get(row["id"])
-        return _json(page | {"searched": progress})
+        return as_json(page | {"searched": progress})
 
 
 def _add_episode_views(api: APIRouter, run: Run) -> None:
@@ -205,20 +209,20 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
 
     @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
-        return _json(page_data.episode(run.episode(episode_id)))
+        return as_json(page_data.episode(run.episode(episode_id)))
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
         episode = run.episode(episode_id).episode
         advantages = run.token_advantages(episode)
-        return _json(turn_tokens(episode, number, vocabulary, advantages))
+        return as_json(turn_tokens(episode, number, vocabulary, advantages))
 
     @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
         page = page_data.group(run, name)
         if not page["members"]:
             raise ConfigError(f"{run.path} has no group {name!r}")
-        return _json(page)
+        return as_json(page)
 
 
 def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
@@ -229,7 +233,7 @@ def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
         if (a_other or b_other) and other is None:
             raise ConfigError("no second run is open (agentrl view RUN --with OTHER)")
         run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
-        return _json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
+        return as_json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
 
 def _add_choices(api: APIRouter, run: Run, guard: AccessGuard) -> None:
@@ -268,7 +272,7 @@ def _filter_of_query(
 def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
     @app.get("/api/phones")
     def phones() -> Response:
-        return _json(wall.phones())
+        return as_json(wall.phones())
 
     @app.get("/api/phones/{name}/screen")
     def screen(name: str) -> Response:
@@ -279,7 +283,7 @@ def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
     def tap(name: str, x: float, y: float, request: Request) -> Response:
         check_token(guard, request)
         wall.tap(name, x, y)
-        return _json({})
+        return as_json({})
 
 
 def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> None:
@@ -288,7 +292,7 @@ def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> N
 
     @app.get("/api/play")
     def now() -> Response:
-        return _json(stage.now())
+        return as_json(stage.now())
 
     @app.get("/api/play/pictures/{number}")
     def picture(number: int) -> Response:
@@ -299,7 +303,7 @@ def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> N
     def answer(request: Request, text: str | None = None) -> Response:
         check_token(guard, request)
         stage.answer(text)
-        return _json({})
+        return as_json({})
 
 
 class _UnknownParameter(AgentRLError):
@@ -308,6 +312,11 @@ class _UnknownParameter(AgentRLError):
 
 _STATUS = {TokenMissing: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
 """HTTP status by error; a phone may go offline while it is being used."""
+
+
+def status_of(error: AgentRLError) -> int:
+    """The HTTP status of an error."""
+    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
 
 
 def _add_news(app: FastAPI, run: Run) -> None:
@@ -336,8 +345,10 @@ def _state(run: Run) -> tuple[Any, ...]:
     return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job_state(run))
 
 
-def _json(value: Any) -> Response:
+def as_json(value: Any, status: int = 200) -> Response:
+    """A response with JSON values."""
     return Response(
         json.dumps(page_data.sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
+        status_code=status,
         media_type="application/json",
     )

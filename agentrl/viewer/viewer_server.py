@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -16,8 +17,12 @@ from agentrl.config import Config
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Run
 from agentrl.training.evaluation.interactive_play import HUMAN, play
+from agentrl.training.inference.chat_history import ChatHistory
+from agentrl.training.inference.model_thread import ModelThread
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
+from agentrl.viewer.chat_app import chat_application
+from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.server_app import application
 
@@ -66,6 +71,42 @@ def serve(
 def _end(number: int, _: object) -> None:
     """Exit with the shell's status for a signal, so that `finally` blocks run."""
     raise SystemExit(128 + number)
+
+
+def serve_chat(
+    model: ModelThread,
+    history: ChatHistory,
+    *,
+    title: str,
+    host: str = "127.0.0.1",
+    port: int = 8200,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve a page to chat with a model until Ctrl-C or SIGTERM.
+
+    Args:
+        model: started.
+        history: of the chat.
+        title: of the page.
+        host: see `serve`.
+        port: see `serve`.
+        ready: see `serve`.
+
+    Raises:
+        ConfigError: the port is taken.
+        SystemExit: with status 143, after SIGTERM.
+    """
+    chat = LiveChat(model, history, title)
+    signal.signal(signal.SIGTERM, _end)
+    server = WebServer(lambda guard: chat_application(chat, guard), host, port)
+    try:
+        ready(server.address())
+        server.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        chat.stop()
+        server.close()
 
 
 def play_in_browser(
@@ -127,32 +168,24 @@ def play_in_browser(
     return scored, folder
 
 
-class ViewerServer:
-    """The pages of a run, served from a thread.
+class WebServer:
+    """Pages that are served from a thread.
 
     Args:
-        run: the recorded run.
+        make: creates their ASGI application, given what decides on requests.
         host: the address to listen on.
         port: the port to listen on; 0 picks a free one.
-        stage: an episode that is played in the browser; None for none.
-        other: a run whose episodes can be compared with those of `run`; None for none.
 
     Raises:
         ConfigError: the port is taken.
     """
 
     def __init__(
-        self,
-        run: Run,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        stage: LiveEpisode | None = None,
-        other: Run | None = None,
+        self, make: Callable[[AccessGuard], Any], host: str = "127.0.0.1", port: int = 0
     ) -> None:
         self._listener = _listen(host, port)
         self.guard = AccessGuard(*self._listener.getsockname()[:2])
-        self._pages = application(run, self.guard, stage, other)
+        self._pages = make(self.guard)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,
             timeout_graceful_shutdown=3, lifespan="off",
@@ -199,6 +232,36 @@ class ViewerServer:
         self._pages.state.closing.set()  # ends event streams, which would delay the shutdown
         self._server.should_exit = True
         self._thread.join(_STOP_S)
+
+
+class ViewerServer(WebServer):
+    """The pages of a run, served from a thread.
+
+    Args:
+        run: the recorded run.
+        host: the address to listen on.
+        port: the port to listen on; 0 picks a free one.
+        stage: an episode that is played in the browser; None for none.
+        other: a run whose episodes can be compared with those of `run`; None for none.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        stage: LiveEpisode | None = None,
+        other: Run | None = None,
+    ) -> None:
+        super().__init__(lambda guard: application(run, guard, stage, other), host, port)
+
+    def close(self) -> None:
+        """Stop the server; may be called twice."""
+        super().close()
         self._pages.state.search.close()
         self._pages.state.wall.close()
 

@@ -3,27 +3,38 @@
 import json
 import re
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Download, Page, expect
 
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
+from agentrl.data.conversations import ChatRows, read_chat
+from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
+from agentrl.training.inference.chat_history import ChatHistory
+from agentrl.training.inference.inference_model import open_chat_target
+from agentrl.training.inference.model_thread import ModelThread
 from agentrl.training.supervised.reply_conversion import available_gestures
+from agentrl.viewer.chat_app import chat_application
+from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.live_episode import LiveEpisode
-from agentrl.viewer.viewer_server import play_in_browser
+from agentrl.viewer.viewer_server import WebServer, play_in_browser
+from tests.data.rows import png
+from tests.policies.completions_server import Server, ok, reply, serving
 from tests.viewer.conftest import Open
 
 LAKE = EnvConfig(
@@ -281,3 +292,95 @@ def test_invalid_answers_are_refused() -> None:
         stage.answer(" ")
     with pytest.raises(ConfigError, match="0 are shown"):
         stage.picture(0)
+
+
+@contextmanager
+def chatting(server: Server) -> Iterator[str]:
+    """The address of a page to chat with the model of a server."""
+    target = open_chat_target(server.url)
+    with ModelThread(target) as model:
+        chat = LiveChat(model, ChatHistory("Be brief."), "toy")
+        pages = WebServer(lambda guard: chat_application(chat, guard))
+        try:
+            yield pages.address()
+        finally:
+            chat.stop()
+            pages.close()
+
+
+def test_a_person_chats_with_images_on_a_page_that_shows_markup_as_text(
+    open_page: Open, tmp_path
+) -> None:
+    evil = "<img src=x onerror=alert(1)><b>bold</b>\n\x1b[31m"
+    waits = threading.Event()
+    (tmp_path / "box.png").write_bytes(png())
+
+    def answer(body: dict[str, Any]) -> Any:
+        if body["messages"][-1]["content"] == "Wait":
+            waits.wait(20)
+        return ok(reply("Hello" if body["max_tokens"] == 1 else evil))
+
+    with serving() as server:
+        server.usual = answer
+        with chatting(server) as address:
+            page = open_page(address, lost=True)
+            expect(page.locator("#title")).to_have_text("toy")
+            page.get_by_label("images").set_input_files(tmp_path / "box.png")
+            expect(page.locator(".thumb")).to_have_count(1)
+            page.get_by_label("message").fill("What is this?")
+            page.get_by_label("message").press("Enter")
+            expect(page.locator(".said.model .words")).to_have_text(evil.replace("\x1b", r"\x1b"))
+            assert page.locator(".chat b, .chat [onerror]").count() == 0
+            shown = page.locator(".said img")
+            expect(shown).to_have_js_property("naturalWidth", 8)
+            system, asked = server.asked[-1]["messages"]
+            assert system == {"role": "system", "content": "Be brief."}
+            assert [part["type"] for part in asked["content"]] == ["image_url", "text"]
+            with page.expect_download() as saved:
+                page.get_by_role("link", name="Save").click()
+            (row,) = ChatRows(read_file(_moved(saved.value, tmp_path)), "chat", read_chat)
+            assert [message.role for message in row.messages] == ["system", "user", "assistant"]
+            assert row.messages[-1].text == evil
+            assert row.images[0].shape == (6, 8, 3)
+            page.get_by_label("message").fill("Wait")
+            page.get_by_role("button", name="Send").click()
+            page.get_by_role("button", name="Stop").click()
+            expect(page.get_by_role("alert")).to_have_text("stopped; the message is forgotten")
+            waits.set()
+            expect(page.locator(".said")).to_have_count(2)
+            page.get_by_label("message").fill("<image>")
+            page.get_by_label("message").press("Enter")
+            expect(page.get_by_role("alert")).to_contain_text("1 <image> for 0 images")
+            page.get_by_role("button", name="New chat").click()
+            expect(page.locator(".said")).to_have_count(0)
+
+
+def _moved(download: Download, folder: Path) -> Path:
+    download.save_as(folder / "chat.jsonl")
+    return folder / "chat.jsonl"
+
+
+def test_a_chat_page_sends_no_paths_and_needs_the_token() -> None:
+    wrong = {
+        b'{"text": "hi", "images": ["/etc/hostname"]}': "must be a data URL",
+        b'{"text": "hi", "images": ["data:image/png;base64,AAAA"]}': "not recognized",
+        b'{"text": 3, "images": []}': "a message is text",
+        b"[" * 5000: "must be a JSON object",
+        b" " * ((64 << 20) + 1): "send smaller images",
+    }
+    with serving() as server, chatting(server) as address:
+        base, _, token = address.partition("#token=")
+
+        def refused(body: bytes, **headers: str) -> tuple[int, str]:
+            url = f"{base}api/chat/message"
+            asked = urllib.request.Request(url, body, headers, method="POST")
+            with pytest.raises(urllib.error.HTTPError) as error:
+                urllib.request.urlopen(asked, timeout=20)
+            return error.value.code, json.loads(error.value.read())["error"]
+
+        status, why = refused(b'{"text": "hi", "images": []}')
+        assert (status, "the token is missing" in why) == (403, True)
+        for body, says in wrong.items():
+            status, why = refused(body, **{"x-agentrl-token": token})
+            assert (status, says in why) == (404, True), why
+        assert all(request["max_tokens"] == 1 for request in server.asked)

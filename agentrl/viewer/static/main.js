@@ -1,6 +1,6 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
-import { get, h, notice, replace } from "./lib/dom.js";
 import { choose } from "./views/choose.js";
+import { get, h, keepToken, notice, replace } from "./lib/dom.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
 import { episodes } from "./views/episodes.js";
@@ -25,12 +25,7 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path === "/compare" ? { name: "compare", show: compare }
   : { name: "", show: notFound };
 
-// The address that the server prints contains its token, which every change requires.
-const token = new URLSearchParams(location.hash.slice(1)).get("token");
-if (token) {
-  sessionStorage.setItem("token", token);
-  history.replaceState(null, "", location.pathname + location.search);
-}
+keepToken();
 
 function notFound(place) {
   replace(place, h("h1", {}, "Page not found"),

@@ -36,10 +36,18 @@ export async function get(path, parameters = {}) {
   return ask(query.size ? `${path}?${query}` : path);
 }
 
-/** POST a change, which requires the token. */
-export const post = (path, parameters = {}) => ask(`${path}?${new URLSearchParams(parameters)}`, {
-  method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
+/** POST a change, which requires the token; `body` is sent as JSON. */
+export const post = (path, parameters = {}, body = undefined) => ask(`${path}?${new URLSearchParams(parameters)}`, {
+  method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" }, body: body && JSON.stringify(body),
 });
+
+/** Keep the token that is part of the address that the server prints; every change requires it. */
+export function keepToken() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  sessionStorage.setItem("token", token);
+  history.replaceState(null, "", location.pathname + location.search);
+}
 
 async function ask(address, options = {}) {
   let answer;
