@@ -243,13 +243,13 @@ def _add_choices(api: APIRouter, run: Run, guard: AccessGuard) -> None:
         # Damaged episodes are left out.
         whole = (opened for both in pairs if len(opened := list(run.opened(both))) == 2)
         shown = next(([page_data.episode(one) for one in both] for both in whole), None)
-        return _json({"pair": shown, "left": len(pairs), "done": done})
+        return as_json({"pair": shown, "left": len(pairs), "done": done})
 
     @api.post("/api/choices")
     def choose(better: str, worse: str, request: Request, skipped: bool = False) -> Response:
         check_token(guard, request)
         preference_pairs.choose(run, better, worse, skipped=skipped)
-        return _json({})
+        return as_json({})
 
 
 def _filter_of_query(

@@ -1,6 +1,6 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
-import { choose } from "./views/choose.js";
 import { get, h, keepToken, notice, replace } from "./lib/dom.js";
+import { choose } from "./views/choose.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
 import { episodes } from "./views/episodes.js";
@@ -53,6 +53,7 @@ async function start() {
     document.getElementById("run").textContent = run.name;
     document.title = `${run.name} · agentrl`;
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
+    document.querySelector("nav [data-view=choose]").hidden = run.plays; // one episode has no sibling
     refresh = (await route.show(view, run)) ?? null;
   } catch (error) {
     replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "Go to the overview")));
