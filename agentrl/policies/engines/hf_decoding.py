@@ -71,7 +71,7 @@ def generate_batch(
     while True:
         tokens, logprobs = sampler.draw(logits, model_adapter.banned_token_ids, rows)
         open_rows = _append_tokens(replies, samplings, eos_token_ids, rows, tokens, logprobs)
-        if report is not None:
+        if report:
             report(tuple(replies[0].token_ids))
         if not open_rows:
             return replies

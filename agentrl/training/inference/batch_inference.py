@@ -168,9 +168,7 @@ def infer(
         SystemExit: with status 143, after SIGTERM.
     """
     out = Path(out)
-    if n < 1 or (greedy and n > 1):
-        why = "must be at least 1" if n < 1 else "greedy decoding gives the same reply each time"
-        raise ConfigError(f"n={n}: {why}")
+    _check_number(n, greedy)
     target = open_inference_target(model, overrides, checkpoint)
     source = data if isinstance(data, PromptSource) else PromptSource(data=data)
     rows = source.open()
@@ -182,10 +180,7 @@ def infer(
         job = _InferenceJob(rows, journal, n, greedy, report)
         if len(journal) < len(rows):
             event_loop.run(job.run(target))
-        remove_partial_files(out.parent, out.name)
-        with atomic_replace(out) as partial:
-            writer.write(partial, job.columns())
-            sync(partial)
+        _write_all(out, writer, job)
         journal.path.unlink()
     finally:
         journal.close()
@@ -197,6 +192,12 @@ def infer(
         reply_tokens=job.reply_tokens,
         seconds=job.progress.seconds,
     )
+
+
+def _check_number(n: int, greedy: bool) -> None:
+    if n < 1 or (greedy and n > 1):
+        why = "must be at least 1" if n < 1 else "greedy decoding gives the same reply each time"
+        raise ConfigError(f"n={n}: {why}")
 
 
 def journal_of(out: str | Path) -> Path:
@@ -367,6 +368,14 @@ class _InferenceJob:
             self.failed += result["error"] is not None
             self.reply_tokens += sum(count or 0 for count in result["response_tokens"])
             yield {"row": index, **result}
+
+
+def _write_all(out: Path, writer: RowWriter, job: _InferenceJob) -> None:
+    """Write the complete file, atomically."""
+    remove_partial_files(out.parent, out.name)
+    with atomic_replace(out) as partial:
+        writer.write(partial, job.columns())
+        sync(partial)
 
 
 def _failed(why: str) -> dict[str, Any]:
