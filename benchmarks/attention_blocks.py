@@ -27,7 +27,7 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.training.batching.packing import Packing, pack_micro_batches, sequence_keys
 from agentrl.training.batching.rank_balance import LayoutCosts
-from agentrl.training.learner.attention_masks import BLOCK
+from agentrl.training.learner.attention.attention_masks import BLOCK
 from agentrl.types import TokenSequence
 
 

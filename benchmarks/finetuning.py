@@ -31,10 +31,10 @@ from rich.table import Table
 from agentrl.config import Config, DPOConfig, FinetuningConfig, RewardModelConfig, SFTConfig
 from agentrl.policies import torch_companions
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.reward_model import RewardModel
+from agentrl.training.learner.network.backbone import Backbone
+from agentrl.training.learner.network.logprob_model import LogprobModel
+from agentrl.training.learner.network.reward_model import RewardModel
 from agentrl.types import TokenSequence
 
 _LR = 1e-5

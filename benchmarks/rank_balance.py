@@ -41,7 +41,7 @@ from agentrl.policies.models.model_adapter import target_size
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.packing import Packing, pack_micro_batches, sequence_keys
 from agentrl.training.batching.rank_balance import LayoutCosts, Rows, pack_for_ranks
-from agentrl.training.learner.backbone import Backbone
+from agentrl.training.learner.network.backbone import Backbone
 from agentrl.types import TokenSequence
 
 IMAGE = -1

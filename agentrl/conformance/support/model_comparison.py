@@ -18,9 +18,9 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.training.batching.collate import build_batch, sequence_order
 from agentrl.training.batching.packing import Packing, pack_micro_batches
-from agentrl.training.learner import flex_attention
-from agentrl.training.learner.attention_masks import BLOCK
-from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.attention import flex_attention
+from agentrl.training.learner.attention.attention_masks import BLOCK
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.types import IMAGE, Message, Prompt, TrainingSample
 
 _SIBLINGS, _TURNS = 3, 2

@@ -125,8 +125,8 @@ class OfflineJob(ABC):
         # These import torch, which may be missing; the check has reported that by now.
         from agentrl.training.finetuning.offline_trainer import OfflineTrainer, Schedule
         from agentrl.training.learner.learner_group import open_learner
-        from agentrl.training.learner.logprob_model import LogprobModel
-        from agentrl.training.learner.reward_model import RewardModel
+        from agentrl.training.learner.network.logprob_model import LogprobModel
+        from agentrl.training.learner.network.reward_model import RewardModel
 
         settings = self._settings(config)
         async with AsyncExitStack() as opened:

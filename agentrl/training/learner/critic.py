@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from agentrl.config import CriticConfig
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.collate import token_targets
-from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner_metrics import MetricAccumulator
 from agentrl.training.learner.micro_batches import MicroBatch, MicroBatcher
+from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, TokenSequence, TrainingSample

@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agentrl.config import ImplicitRewardConfig
-from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import MicroBatcher
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import TokenSequence

@@ -22,11 +22,11 @@ from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import learner_state
-from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
-from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import MicroBatch, loss_weights
+from agentrl.training.learner.network.backbone import Backbone
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.training.learner.parallel.process_group import Parallelism, join

@@ -22,9 +22,9 @@ from agentrl.config import Config
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.recorded_run import RecordedRun, RunOnNodes
-from agentrl.training.learner.backbone import Backbone
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.network.backbone import Backbone
+from agentrl.training.learner.network.logprob_model import LogprobModel
 
 _SIOCGIFADDR = 0x8915
 """Linux: the IPv4 address of an interface (netdevice(7))."""

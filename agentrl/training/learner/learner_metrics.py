@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.core.kl import k3, log_ratio
-from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import MicroBatcher, with_loss_weights
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import TokenSequence

@@ -22,12 +22,13 @@ from agentrl.config import (
 from agentrl.policies.models import adapter_for
 from agentrl.policies.models.stored_weights import open_model
 from agentrl.training.batching.packing import Packing
-from agentrl.training.learner.attention_masks import BLOCK
-from agentrl.training.learner.backbone import Backbone
+from agentrl.training.learner.attention.attention_masks import BLOCK
 from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
-from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import MicroBatcher
+from agentrl.training.learner.network.backbone import Backbone
+from agentrl.training.learner.network.logprob_model import LogprobModel
+from agentrl.training.learner.network.reward_model import RewardModel
 from agentrl.training.learner.offline_updates import (
     OfflineUpdate,
     SupervisedUpdate,
@@ -36,7 +37,6 @@ from agentrl.training.learner.offline_updates import (
 )
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel.process_group import Rank
-from agentrl.training.learner.reward_model import RewardModel
 from agentrl.training.learner.sharded_model import ModelOpener, S, ShardedModel
 
 _log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from agentrl.algorithms.core.preference_loss import (
 )
 from agentrl.config import DPOConfig, RewardModelConfig
 from agentrl.training.learner.learner_metrics import MetricAccumulator
-from agentrl.training.learner.logprob_model import LogprobModel
 from agentrl.training.learner.micro_batches import MicroBatch, MicroBatcher, with_loss_weights
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.sharded_model import ShardedModel
 from agentrl.types import Batch, LabeledSequence, TokenSequence

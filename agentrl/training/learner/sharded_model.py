@@ -15,8 +15,9 @@ from agentrl.policies.models.model_loading import SCORE
 from agentrl.policies.models.stored_names import StoredForm
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.text import did_you_mean
-from agentrl.training.learner import activation_offload, flex_attention, lora_adapters, qlora
-from agentrl.training.learner.backbone import Backbone
+from agentrl.training.learner import activation_offload, lora_adapters, qlora
+from agentrl.training.learner.attention import flex_attention
+from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.parallel import model_parallel, sequence_parallel
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.parallel.sharding import (

@@ -14,7 +14,7 @@ from agentrl.training.batching.collate import build_batch, sequence_order, token
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from tests.policies import families
 from tests.training.samples import sample
 

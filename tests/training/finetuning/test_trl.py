@@ -23,8 +23,8 @@ from agentrl.training.finetuning.offline_dataset import (
     encode_pair,
 )
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.logprob_model import LogprobModel
-from agentrl.training.learner.reward_model import RewardModel
+from agentrl.training.learner.network.logprob_model import LogprobModel
+from agentrl.training.learner.network.reward_model import RewardModel
 from tests.policies import families
 
 torch_companions.patch_broken_imports()

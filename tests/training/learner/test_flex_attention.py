@@ -24,7 +24,7 @@ from agentrl.policies.models import load_model
 from agentrl.training import preflight
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.batching.prefix_tree import attention_pairs, build_trees
-from agentrl.training.learner import attention_masks, flex_attention
+from agentrl.training.learner.attention import attention_masks, flex_attention
 from tests.training.samples import sample
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))

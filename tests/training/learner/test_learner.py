@@ -86,7 +86,9 @@ def test_chunked_log_probabilities_are_the_same_with_the_same_gradient(
         return scores.logprobs.detach(), gradient
 
     plain = run()
-    monkeypatch.setattr("agentrl.training.learner.logprob_model._CHUNK", 5 * len(scorer.banned))
+    monkeypatch.setattr(
+        "agentrl.training.learner.network.logprob_model._CHUNK", 5 * len(scorer.banned)
+    )
     torch.testing.assert_close(run(), plain)
 
 

@@ -7,7 +7,7 @@ import torch
 from agentrl.policies import torch_companions
 from agentrl.policies.models.families.qwen_vl import PatchLayout, QwenVL
 from agentrl.policies.models.families.text import Text
-from agentrl.training.learner.logprob_model import LogprobModel
+from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.types import Batch
 
 IMAGE = 300

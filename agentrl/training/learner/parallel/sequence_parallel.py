@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from agentrl.errors import ConfigError
-from agentrl.training.learner import flex_attention
+from agentrl.training.learner.attention import flex_attention
 
 NAME = "ulysses"
 """Name under which the attention is registered with transformers."""

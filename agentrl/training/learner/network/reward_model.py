@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.learner.backbone import Backbone
+from agentrl.training.learner.network.backbone import Backbone
 from agentrl.types import Batch
 
 

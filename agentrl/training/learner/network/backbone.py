@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.learner import attention_masks
+from agentrl.training.learner.attention import attention_masks
 from agentrl.training.learner.parallel.sequence_parallel import Slice
 from agentrl.types import Batch
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from agentrl.policies.models import ModelAdapter
-from agentrl.training.learner.backbone import Backbone
+from agentrl.training.learner.network.backbone import Backbone
 from agentrl.types import Batch
 
 _CHUNK = 1 << 26

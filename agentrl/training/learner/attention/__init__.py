@@ -1,0 +1,1 @@
+"""Which tokens of a batch attend to which, and kernels that skip the others."""
