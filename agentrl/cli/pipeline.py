@@ -1,6 +1,5 @@
 """`agentrl pipeline`: several jobs after each other."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,5 +52,6 @@ def pipeline(
         table.add_row(*map(escape, row))
     Console(emoji=False).print(table)
     typer.echo(f"pipeline: {folder}")
-    last = sorted(Path(folder).glob("*-*/model"))
-    suggest(("view", last[-1].parent), ("eval", last[-1].parent))
+    models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))
+    played = [model.parent for model in models if (model.parent / "episodes").is_dir()]
+    suggest(*(("view", run) for run in played[-1:]), ("infer", models[-1], "DATA", "--out", "FILE"))

@@ -177,6 +177,8 @@ def read_preference(row: Row) -> Preference:
         while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
             shared += 1
         prompt, chosen, rejected = chosen[:shared], chosen[shared:], rejected[shared:]
+    elif chosen[: len(prompt)] == rejected[: len(prompt)] == prompt:  # repeated in both
+        chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if not chosen or not rejected or chosen == rejected:
         raise BadRow("chosen and rejected must be two different answers")
     for messages in (prompt, chosen, rejected):

@@ -287,7 +287,9 @@ class Dataset:
                 return
 
 
-def report_bad_rows(name: str, bad: Mapping[str, str], rows: int, on_bad: str) -> None:
+def report_bad_rows(
+    name: str, bad: Mapping[str, str], rows: int, on_bad: str, setting: str = "on_bad"
+) -> None:
     """Refuse a data set with bad rows, or warn that they are skipped.
 
     Args:
@@ -295,22 +297,23 @@ def report_bad_rows(name: str, bad: Mapping[str, str], rows: int, on_bad: str) -
         bad: why rows cannot be used, by row name.
         rows: number of all rows.
         on_bad: `refuse` or `skip`.
+        setting: that says so.
 
     Raises:
         ConfigError: rows are bad and may not be skipped, or all rows are.
     """
     if on_bad not in ("refuse", "skip"):
-        raise ConfigError(f"on_bad={on_bad!r}: must be refuse or skip")
+        raise ConfigError(f"{setting}={on_bad!r}: must be refuse or skip")
     if not bad:
         return
     named = "; ".join(f"{row}: {why}" for row, why in list(bad.items())[:_MAX_LISTED])
     more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
     what = f"data={name}: {len(bad)} of {rows} rows are bad: {named}{more}"
     if on_bad == "refuse":
-        raise ConfigError(f"{what}. Fix them, or leave them out with on_bad=skip")
+        raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip")
     if len(bad) == rows:
         raise ConfigError(what)
-    _warn_once(f"{what}. They are skipped (on_bad=skip)")
+    _warn_once(f"{what}. They are skipped ({setting}=skip)")
 
 
 @lru_cache

@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl import config as configuration
+from agentrl.config import ModelConfig
 from agentrl.data.chat_messages import ChatMessage
+from agentrl.data.conversations import check_roles
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_messages
 from agentrl.policies.models.model_loading import SCORE, load_reward_model
 from agentrl.policies.models.stored_weights import open_files
+from agentrl.policies.open_model import open_encoder
 from agentrl.types import IMAGE, Prompt
 
 
@@ -25,8 +28,8 @@ class TrainedReward:
         path: a run of `agentrl train-reward-model`, or a model's folder.
         dtype: `float32` or `bfloat16`.
         device: such as `cpu` or `cuda`; engines and the learner may need the memory of GPUs.
-        image_size: see `model.image_size`; of the reward model.
-        max_pixels: see `model.max_pixels`.
+        image_size: in place of the run's `model.image_size`.
+        max_pixels: in place of the run's `model.max_pixels`.
 
     Raises:
         ConfigError: there is no such run or model, or it is not a reward model.
@@ -41,13 +44,19 @@ class TrainedReward:
         dtype: str = "float32",
         device: str = "cpu",
         image_size: Sequence[int] | None = None,
-        max_pixels: int = 602112,
+        max_pixels: int | None = None,
     ) -> None:
         if dtype not in ("float32", "bfloat16"):
             raise ConfigError(f"rewards: dtype={dtype!r} must be float32 or bfloat16")
-        self._folder = _model_in(Path(path).expanduser())
+        run = Path(path).expanduser()
+        self._folder, settings = _model_in(run), ModelConfig()
+        if self._folder != run and (run / "config.yaml").is_file():
+            settings = configuration.load(run / "config.yaml").model
+        if image_size is not None:
+            settings.image_size = [*image_size]
+        settings.max_pixels = max_pixels or settings.max_pixels
         self._dtype, self._device = dtype, device
-        self._encoder = ChatEncoder(self._folder, image_size, max_pixels)
+        self._encoder = open_encoder(settings, self._folder)
         self._model: Any = None
         self._lock = threading.Lock()
 
@@ -67,6 +76,8 @@ class TrainedReward:
     def _conversation(self, inputs: Mapping[str, Any]) -> Prompt:
         if "chat_messages" not in inputs:  # of OpenRLHF, which sends the rendered text
             return Prompt(token_ids=self._encoder.rendered_ids(inputs["chat_text"]))
+        if not all(isinstance(one["content"], str) for one in inputs["chat_messages"]):
+            raise BadRow("a message's content is not text")
         messages = [
             ChatMessage(
                 role=message["role"],
@@ -77,6 +88,7 @@ class TrainedReward:
             )
             for message in inputs["chat_messages"]
         ]
+        check_roles(messages)
         images = inputs.get("screens") or inputs.get("images") or []
         count = sum(len(message.images) for message in messages)
         if len(images) != count:

@@ -20,8 +20,13 @@ from agentrl.files import atomic_replace
 from agentrl.replay.episode_summary import Filter, Summary
 from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import RecordedEpisode, Run
-from agentrl.replay.tables_export import images_folder, store_frame
-from agentrl.types import IMAGE, Episode, Turn
+from agentrl.replay.tables_export import (
+    images_folder,
+    prompt_of,
+    store_frame,
+    without_images,
+)
+from agentrl.types import Turn
 
 KINDS = ("episode", "state", "choice")
 _CHOICES = "choices.jsonl"
@@ -84,7 +89,6 @@ def write(run: Run, path: Path, where: Filter, history: History, settings: PairS
     settings.validate()
     if path.suffix != ".jsonl":
         raise ConfigError(f"{path}: must end in .jsonl")
-    _check_history(history)
     images = images_folder(path)
     count = 0
     try:
@@ -101,14 +105,6 @@ def write(run: Run, path: Path, where: Filter, history: History, settings: PairS
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
     return count
-
-
-def _check_history(history: History) -> None:
-    if history.carries_memory:
-        raise ConfigError(
-            "env.history=compact: the model's memory is part of its prompts, so replies cannot be "
-            "compared without it"
-        )
 
 
 def _nothing(by: str) -> str:
@@ -177,7 +173,7 @@ def _whole(
     else:
         return None
     end = same + 1 if history != History() else None
-    prompt, frames = _asked(good, same, history)
+    prompt, frames = prompt_of(good, same, history)
     return _Pair(
         prompt=prompt, prompt_frames=frames, better=better, worse=worse,
         chosen=good.turns[same:end], rejected=bad.turns[same:end], gap=gap,
@@ -199,30 +195,11 @@ def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator
         chosen, rejected = better.episode.turns[at], worse.episode.turns[later]
         if chosen.reply == rejected.reply:
             continue
-        prompt, frames = _asked(better.episode, at, history)
+        prompt, frames = prompt_of(better.episode, at, history)
         yield _Pair(
             prompt=prompt, prompt_frames=frames, better=better, worse=worse,
             chosen=[chosen], rejected=[rejected], gap=high - low,
         )  # fmt: skip
-
-
-def _asked(episode: Episode, last: int, history: History) -> tuple[list[dict[str, str]], list[str]]:
-    """The prompt of a turn, and the frames in it."""
-    first = 0 if history.turns is None else max(0, last + 1 - history.turns)
-    messages: list[dict[str, str]] = []
-    frames: list[str] = []
-    if episode.instructions:
-        messages.append({"role": "system", "content": episode.instructions})
-    for number in range(first, last + 1):
-        turn, text = episode.turns[number], episode.turns[number].shown
-        if history.screens is not None and number <= last - history.screens:
-            text = text.replace(IMAGE, "").strip()
-        else:
-            frames += turn.frames
-        messages.append({"role": "user", "content": text})
-        if number < last:
-            messages.append({"role": "assistant", "content": turn.reply})
-    return messages, frames
 
 
 def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
@@ -230,10 +207,10 @@ def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
     row: dict[str, Any] = {"prompt": pair.prompt}
     held = {"images": pair.prompt_frames}
     for name, turns in (("chosen", pair.chosen), ("rejected", pair.rejected)):
-        messages = [{"role": "assistant", "content": turns[0].reply}]
+        messages = [{"role": "assistant", "content": without_images(turns[0].reply)}]
         for turn in turns[1:]:
             messages.append({"role": "user", "content": turn.shown})
-            messages.append({"role": "assistant", "content": turn.reply})
+            messages.append({"role": "assistant", "content": without_images(turn.reply)})
         row[name] = messages
         held[f"{name}_images"] = [frame for turn in turns[1:] for frame in turn.frames]
     for name, frames in held.items():

@@ -13,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
 from agentrl.replay.episode_summary import Filter, Summary, at
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
-from agentrl.types import IMAGE
+from agentrl.types import IMAGE, Episode
 
 if TYPE_CHECKING:
     import datasets
@@ -32,7 +33,9 @@ _SHARD_BYTES = 64 << 20
 """Size of one data set file, which is held in memory while it is written."""
 
 
-def rows(run: Run, kind: str, where: Filter | None = None) -> Iterator[dict[str, Any]]:
+def rows(
+    run: Run, kind: str, where: Filter | None = None, history: History | None = None
+) -> Iterator[dict[str, Any]]:
     """Rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
 
     Args:
@@ -41,6 +44,8 @@ def rows(run: Run, kind: str, where: Filter | None = None) -> Iterator[dict[str,
             reinforcement learning; or `conversations`, one row per episode with its messages, for
             supervised fine-tuning.
         where: which episodes; None for all.
+        history: what prompts contained; where that is less than the whole conversation, each turn
+            is a conversation of its own. None takes whole ones.
 
     Raises:
         ConfigError: the kind does not exist, or the run cannot be read.
@@ -54,8 +59,10 @@ def rows(run: Run, kind: str, where: Filter | None = None) -> Iterator[dict[str,
     for recorded in run.opened(summary for summary in summaries if not summary.outcome.void):
         if kind == "turns":
             yield from _turns(recorded)
-        else:
+        elif history is None or history == History():
             yield _conversation(recorded)
+        else:
+            yield from _prompted(recorded, history)
 
 
 def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "pyarrow.Table":
@@ -138,7 +145,13 @@ def to_dataset(
             raise cause from None
 
 
-def write(run: Run, kind: str, path: Path, where: Filter | None = None) -> Counter[str]:
+def write(
+    run: Run,
+    kind: str,
+    path: Path,
+    where: Filter | None = None,
+    history: History | None = None,
+) -> Counter[str]:
     """Write a table or a data set.
 
     Args:
@@ -147,6 +160,7 @@ def write(run: Run, kind: str, path: Path, where: Filter | None = None) -> Count
         path: `.parquet`, `.csv` or `.jsonl`; without a suffix, a new folder for a Hugging Face
             data set.
         where: which episodes; None for all.
+        history: see `rows`; of JSONL only.
 
     Returns:
         The number of rows by episode label.
@@ -164,7 +178,7 @@ def write(run: Run, kind: str, path: Path, where: Filter | None = None) -> Count
         if path.suffix == "":
             return _write_folder(run, kind, path, where)
         with atomic_replace(path) as partial:
-            labels = _write_file(run, kind, partial, path, where)
+            labels = _write_file(run, kind, partial, path, where, history)
             if not labels:  # an existing file stays as it is
                 raise _nothing(run, kind)
             return labels
@@ -179,13 +193,20 @@ def _nothing(run: Run, kind: str) -> ConfigError:
     )
 
 
-def _write_file(run: Run, kind: str, path: Path, out: Path, where: Filter | None) -> Counter[str]:
+def _write_file(
+    run: Run,
+    kind: str,
+    path: Path,
+    out: Path,
+    where: Filter | None,
+    history: History | None,
+) -> Counter[str]:
     """Write the file that becomes `out`."""
     if path.suffix == ".jsonl":
         labels = Counter[str]()
         folder = images_folder(out)
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            for row in rows(run, kind, where):
+            for row in rows(run, kind, where, history):
                 if kind == "conversations":
                     row["images"] = [store_frame(run, frame, folder) for frame in row["frames"]]
                     if not all(row["images"]):
@@ -333,11 +354,49 @@ def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
         if text.count(IMAGE) != len(turn.frames):  # format 1 did not record text
             text = IMAGE * len(turn.frames) + text.replace(IMAGE, "")
         messages.append({"role": "user", "content": text})
-        messages.append({"role": "assistant", "content": turn.reply})
+        messages.append({"role": "assistant", "content": without_images(turn.reply)})
     return {
         **_about(summary), "total": summary.total, "success": summary.success,
         "messages": messages, "frames": frames,
     }  # fmt: skip
+
+
+def _prompted(recorded: RecordedEpisode, history: History) -> Iterator[dict[str, Any]]:
+    """The prompt of each turn with its reply."""
+    summary, episode = recorded.summary, recorded.episode
+    for number, turn in enumerate(episode.turns):
+        messages, frames = prompt_of(episode, number, history)
+        messages.append({"role": "assistant", "content": without_images(turn.reply)})
+        yield {
+            **_about(summary), "total": summary.total, "success": summary.success,
+            "messages": messages, "frames": frames,
+        }  # fmt: skip
+
+
+def prompt_of(
+    episode: Episode, last: int, history: History
+) -> tuple[list[dict[str, str]], list[str]]:
+    """The messages of a turn's prompt, and the frames in them."""
+    first = 0 if history.turns is None else max(0, last + 1 - history.turns)
+    messages: list[dict[str, str]] = []
+    frames: list[str] = []
+    if episode.instructions:
+        messages.append({"role": "system", "content": episode.instructions})
+    for number in range(first, last + 1):
+        turn, text = episode.turns[number], episode.turns[number].shown
+        if history.screens is not None and number <= last - history.screens:
+            text = text.replace(IMAGE, "").strip()
+        else:
+            frames += turn.frames
+        messages.append({"role": "user", "content": text})
+        if number < last:
+            messages.append({"role": "assistant", "content": without_images(turn.reply)})
+    return messages, frames
+
+
+def without_images(reply: str) -> str:
+    """A reply in which nothing passes for an image placeholder."""
+    return reply.replace(IMAGE, "<image >")
 
 
 def _about(summary: Summary) -> dict[str, Any]:

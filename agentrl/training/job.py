@@ -1,10 +1,10 @@
 """The shell around every job that trains: its folder, its lock, resuming and restarting."""
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.run_folder import RunFolder, RunState, read_summary
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,12 @@ def run_job(
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
         folder.check_writable()
+        started_by = folder.load_state().command
+        if started_by not in (None, job.command):
+            raise ConfigError(
+                f"{folder.path} is a run of {started_by}: resume it with {started_by} --resume "
+                f"{folder.path}"
+            )
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
@@ -73,6 +79,7 @@ def run_job(
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings.run, name)
         folder.save_config(settings)
+        folder.save_state(replace(folder.load_state(), command=job.command))
         begun(settings)
     run = folder.path
     with lock_folder(run):
@@ -170,21 +177,6 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
         f"{folder.path} started from another model: its model.{key} is {getattr(own, key)!r}, not "
         f"{getattr(model, key)!r}. Leave the setting out, or start a new run."
     )
-
-
-def read_summary(folder: RunFolder) -> dict[str, Any] | None:
-    """The summary of a run that has exported its model; None if there is none."""
-    file = folder.path / "summary.json"
-    if not (file.is_file() and folder.model.is_dir()):
-        return None
-    try:
-        summary = json.loads(file.read_text())
-    except (OSError, ValueError):
-        summary = None
-    if not isinstance(summary, dict):
-        log.warning("%s: cannot be read; it will be rewritten", file)
-        return None
-    return summary
 
 
 def _progress_saved(run: Path) -> str:

@@ -11,7 +11,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import engine_class, served_model_name
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.run_folder import RunFolder, open_target
+from agentrl.training.run_folder import MODEL_STEP, RunFolder, open_target, read_summary
 
 
 def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
@@ -103,6 +103,12 @@ def model_folder(model: ModelConfig, run_seed: int, scratch: Path, kept: Path | 
     return scratch / "model"
 
 
+def _final_step(run: Path) -> str:
+    """The checkpoint of the exported model: the last, or the best one after an early stop."""
+    summary = read_summary(RunFolder(run)) or {}
+    return str(summary.get(MODEL_STEP, "last"))
+
+
 def export_checkpoint(
     run: Path, out: Path, name: str | None = None, dtype: str | None = None, adapter: bool = False
 ) -> int:
@@ -111,7 +117,7 @@ def export_checkpoint(
     Args:
         run: the run's folder.
         out: the folder to write; it appears only when it is complete.
-        name: `best`, `last` or a step; None takes the last, which is the final model.
+        name: `best`, `last` or a step; None takes that of the final model.
         dtype: of the written weights; None takes the run's `model.dtype`.
         adapter: write only the adapters (`model.lora`), for PEFT and vLLM.
 
@@ -124,11 +130,15 @@ def export_checkpoint(
     """
     RunFolder.existing(run)
     config, _ = open_target(run, ())
+    if adapter and RunFolder(run).load_state().command == "agentrl train-reward-model":
+        raise ConfigError(
+            f"{run}: adapters alone would lack the reward model's head. Leave out --adapter"
+        )
     if adapter and not config.model.lora.rank:
         raise ConfigError(
             f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
-    kept = checkpoint_store.by_name(run, name or "last")
+    kept = checkpoint_store.by_name(run, name or _final_step(run))
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:

@@ -2,9 +2,10 @@
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, write_durably
 from agentrl.replay import preference_pairs, tables_export
 from agentrl.rollout.load_translator_and_players import history_of
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, quoted
 from agentrl.training.finetuning.dpo import PreferenceTraining
 from agentrl.training.finetuning.reward_model_training import RewardModelTraining
 from agentrl.training.finetuning.sft import SupervisedFinetuning
-from agentrl.training.job import Job, read_summary, run_job
-from agentrl.training.run_folder import RunFolder
+from agentrl.training.job import Job, run_job
+from agentrl.training.run_folder import RunFolder, read_summary
 from agentrl.training.trainer.train import Reinforcement
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ JOBS: dict[str, Callable[[], Job[Any]]] = {
 }
 """By the name of the command that runs one alone."""
 _SECTIONS = {"sft": "sft", "dpo": "dpo", "train-reward-model": "reward_model"}
+_SETTINGS = tuple(section.name for section in fields(Config))
 _OWN = ("name", "job", "config", "data")
 """Keys of a stage that are not settings of its job."""
 _TYPES = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
@@ -74,7 +76,7 @@ class Stage:
     @property
     def follows(self) -> list[str]:
         """The earlier stages whose results its settings name."""
-        text = json.dumps(self.settings, default=str)
+        text = json.dumps(self.settings, default=str, ensure_ascii=False)
         named = [piece.partition("}")[0] for piece in text.split(_EARLIER)[1:]]
         return named if self.data is None else [*named, self.data.source]
 
@@ -107,15 +109,27 @@ class StagedRun:
                         f"{where}: stage {stage.name} uses the result of {name!r}, which is not an "
                         f"earlier stage{did_you_mean(name, names[:number])}"
                     )
+            source = None if stage.data is None else names.index(stage.data.source)
+            if source is not None and self.stages[source].job != "train":
+                raise ConfigError(
+                    f"{where}: stage {stage.name}: data.from={names[source]}: records no "
+                    "episodes; name a stage of job train"
+                )
 
     def _stage(self, entry: Any) -> Stage:
         where = f"{self._where}: stages"
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise ConfigError(f"{where}: each must have a name, and settings")
-        name, job = entry["name"], entry.get("job", "train")
-        if not name.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError(f"{where}: name={name!r}: use letters, digits, - and _")
-        if job not in JOBS:
+        name, job, base = entry["name"], entry.get("job", "train"), entry.get("config")
+        if not re.fullmatch(r"[\w-]{1,64}", name):
+            raise ConfigError(
+                f"{where}: name={quoted(name)}: use up to 64 letters, digits, - and _"
+            )
+        if name in _SETTINGS:
+            raise ConfigError(f"{where}: name={name}: is the name of a section of settings, too")
+        if not isinstance(base, str | None):
+            raise ConfigError(f"{where}: {name}: config={base!r}: must be a file or a name")
+        if not isinstance(job, str) or job not in JOBS:
             hint = did_you_mean(str(job), JOBS)
             raise ConfigError(f"{where}: {name}: job={job!r}: known: {', '.join(JOBS)}{hint}")
         data = entry.get("data")
@@ -124,10 +138,16 @@ class StagedRun:
         return Stage(
             name=name,
             job=job,
-            base=entry.get("config"),
+            base=self._beside(base),
             settings={key: value for key, value in entry.items() if key not in _OWN},
             data=None if data is None else _stage_data(f"{where}: {name}: data", data, job),
         )
+
+    def _beside(self, base: str | None) -> str | None:
+        """A configuration that is a file beside this one, wherever the command runs."""
+        if base is not None and (file := self._where.parent / base).is_file():
+            return str(file)
+        return base
 
     @property
     def run(self) -> Config:
@@ -144,6 +164,8 @@ class StagedRun:
                 own.append(rest)
             elif first not in names:
                 own.append(text)
+        if "run" in given:  # the stage's own folder, below that of the pipeline
+            own = [text for text in own if not text.startswith(("run.name=", "run.dir="))]
         trees = [self._shared, given, stage.settings]
         return configuration.load_merged(stage.base, trees, own, self._where)
 
@@ -204,7 +226,12 @@ class StagedRun:
             given["model"] = {"path": str(model)}
         if stage.data is not None:
             file = run.with_name(f"{run.name}-data.jsonl")
-            _write_data(stage, replay.open(runs[stage.data.source]), file)
+            try:
+                _write_data(stage, replay.open(runs[stage.data.source]), file)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"stage {stage.name}: no data of {stage.data.source}: {error}"
+                ) from error
             given[_SECTIONS[stage.job]] = {"train": {"data": str(file)}}
         settings = _with_results(stage.settings, runs)
         run_section = {**settings.get("run", {}), **given["run"]}
@@ -258,9 +285,8 @@ def run_pipeline(
         ConfigError: a stage is invalid; nothing has started then.
     """
     if resume is not None:
-        folder = Path(resume)
-        stored = _read(folder / _FILE)
-        pipeline = StagedRun(stored["file"], stored["overrides"], Path(stored["where"]))
+        folder = Path(resume).absolute()
+        pipeline = _stored(folder)
     else:
         where = Path(source).absolute()
         tree = _read(where)
@@ -292,16 +318,32 @@ def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> list[st
 
 def report_of(folder: Path) -> list[dict[str, Any]]:
     """See `StagedRun.report`."""
+    return _stored(folder).report(folder)
+
+
+def _stored(folder: Path) -> StagedRun:
+    """A pipeline as it was started.
+
+    Raises:
+        ConfigError: the folder has none, or its file is damaged.
+    """
+    if not (folder / _FILE).is_file():
+        raise ConfigError(f"{folder}: no such pipeline; give its folder, such as runs/NAME")
     stored = _read(folder / _FILE)
-    return StagedRun(stored["file"], stored["overrides"], Path(stored["where"])).report(folder)
+    try:
+        return StagedRun(stored["file"], [*stored["overrides"]], Path(stored["where"]))
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / _FILE}: is damaged: {error!r}. Restore it.") from error
 
 
 def _read(file: Path) -> Any:
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        json.dumps(tree, default=str)  # refuses keys such as dates, and endless trees
+        return tree
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{configuration.unreadable(file, error)}. Correct it.") from error
 
 
@@ -329,11 +371,11 @@ def _write_data(stage: Stage, run: replay.Run, file: Path) -> None:
     """Make the data of a stage from an earlier stage's episodes, without its evaluations."""
     data = stage.data
     assert data is not None
+    history = history_of(configuration.load(run.path / "config.yaml").env)
     if stage.job == "sft":
         where = replay.Filter(success=data.success, min_reward=data.min_reward, held_out=False)
-        tables_export.write(run, "conversations", file, where)
+        tables_export.write(run, "conversations", file, where, history)
         return
-    history = history_of(configuration.load(run.path / "config.yaml").env)
     preference_pairs.write(run, file, replay.Filter(held_out=False), history, data.pairs)
 
 
@@ -361,7 +403,9 @@ def _without_results(stage: Stage) -> dict[str, Any]:
     settings = _with_results(dict(stage.settings), {name: Path("stage") for name in stage.follows})
     if stage.data is not None:
         section = _SECTIONS[stage.job]
-        own = dict(settings.get(section) or {})
+        own = settings.get(section) or {}
+        if not isinstance(own, dict) or not isinstance(own.get("train") or {}, dict):
+            raise ConfigError(f"stage {stage.name}: {section}: must have settings by name")
         settings[section] = {**own, "train": {"data": "data.jsonl", **(own.get("train") or {})}}
     found: dict[str, Any] = settings
     return found

@@ -32,6 +32,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import (
     attention_heads,
     check_model,
+    check_policy,
     find_config,
     is_on_hub,
 )
@@ -207,6 +208,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         _check_attention(config.model, config.rollout, learns=learns)
     check_loggers(config.logging)
     check_model(config.model)
+    check_policy(config.model)
     if config.model.path != "tiny" and not is_on_hub(config.model):
         _check_model_with_engine(config.model, config.rollout, learns=learns)
     _check_model_settings(config.model, config.train, config.optim, config.rollout, learns=learns)
@@ -257,6 +259,7 @@ def check_inference(config: Config) -> None:
     if engine.uses_attention:
         _check_attention(config.model, config.rollout, learns=False)
     check_model(config.model)
+    check_policy(config.model)
     if config.model.path != "tiny":
         find_config(config.model)  # a model of the hub exists
     plan_job(config, learns=False)

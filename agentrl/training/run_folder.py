@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 import os
 import re
 import shutil
@@ -22,6 +23,10 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.training.monitoring.metrics_file import read_metrics
 
+log = logging.getLogger(__name__)
+
+MODEL_STEP = "model_step"
+"""In the summary of a run: the step of the exported model, if it is not the last one."""
 _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
 """Sections that runs of earlier versions do not have: they did what the defaults do."""
 
@@ -30,6 +35,8 @@ _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
 class RunState:
     """What a resumed run needs besides the learner's checkpoint."""
 
+    command: str | None = None
+    """That started the run, such as `agentrl sft`; None in runs of earlier versions."""
     step: int = 0
     """The last finished training step."""
     warm: bool = False
@@ -78,8 +85,11 @@ class RunState:
 
 
 def _already_exists(path: Path) -> ConfigError:
+    command = "agentrl pipeline"
+    if not (path / "pipeline.yaml").is_file():
+        command = RunFolder(path).load_state().command or "agentrl train"
     return ConfigError(
-        f"{path} exists: resume it with agentrl train --resume {path}, or choose another run.name"
+        f"{path} exists: resume it with {command} --resume {path}, or choose another run.name"
     )
 
 
@@ -308,3 +318,18 @@ def overridden_name(name: str | None, overrides: Sequence[str]) -> str | None:
     """`run.name` if an override sets it: the name in a run's stored configuration is taken."""
     is_set = any(override.partition("=")[0].strip() == "run.name" for override in overrides)
     return name if is_set else None
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any] | None:
+    """The summary of a run that has exported its model; None if there is none."""
+    file = folder.path / "summary.json"
+    if not (file.is_file() and folder.model.is_dir()):
+        return None
+    try:
+        summary = json.loads(file.read_text())
+    except (OSError, ValueError):
+        summary = None
+    if not isinstance(summary, dict):
+        log.warning("%s: cannot be read; it will be rewritten", file)
+        return None
+    return summary

@@ -67,6 +67,12 @@ def test_preferences_are_read_with_or_without_a_prompt(tmp_path, row):
     assert [message.text for message in read.rejected] == ["A dog."]
 
 
+def test_a_prompt_that_both_answers_repeat_is_read_once(tmp_path):
+    (read,) = rows_of(tmp_path, read_preference, IMPLICIT | {"prompt": "What?"})
+    assert [message.text for message in read.prompt] == ["What?"]
+    assert [message.text for message in read.chosen] == ["A cat."]
+
+
 def test_preferences_may_be_text_with_an_image(tmp_path):
     row = {"prompt": "What?", "chosen": "A cat.", "rejected": "A dog.", "images": ["a.png"]}
     (read,) = rows_of(tmp_path, read_preference, row)

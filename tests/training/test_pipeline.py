@@ -63,10 +63,11 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def played(file):
-    return run_pipeline(file, overrides=["copy.sft.steps=2"])
+    return run_pipeline(file, overrides=["copy.sft.steps=2", "run.name=other"])
 
 
 def test_each_stage_starts_from_the_model_of_the_one_before(played):
+    assert played.name == "other"
     runs = [played / name for name in ("1-copy", "2-rl", "3-distil")]
     configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in runs]
     assert [config["model"]["path"] for config in configs] == [
@@ -112,6 +113,14 @@ def test_a_pipeline_continues_with_the_stage_that_is_not_finished(played, capsys
             "did you mean 'success'",
         ),
         ([{"name": "a", "train": {"stepz": 1}}], "stepz"),
+        ([{"name": "a", "job": []}], r"job=\[\]: known"),
+        ([{"name": "a", "config": 5}], "config=5: must be a file or a name"),
+        ([{"name": "sft"}], "name of a section"),
+        ([{"name": "a" * 65}], "up to 64 letters"),
+        (
+            [{"name": "a", "job": "sft"}, {"name": "b", "job": "sft", "data": {"from": "a"}}],
+            "records no episodes",
+        ),
         (
             [{"name": "a", "rewards": [{"function": "${stage:rm}"}]}],
             "'rm', which is not an earlier",
@@ -131,3 +140,12 @@ def test_a_dry_run_names_the_stages(file, capsys):
     assert check_pipeline(file) == ["copy", "rl", "distil"]
     assert cli.run(["pipeline", str(file), "--dry-run"]) == 0
     assert "stage distil" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["", "[]", "file: 3", "{file: {}, where: null}"])
+def test_a_damaged_pipeline_is_not_continued(tmp_path, content):
+    (tmp_path / "pipeline.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml"):
+        run_pipeline("", resume=tmp_path)
+    with pytest.raises(ConfigError, match="no such pipeline"):
+        run_pipeline("", resume=tmp_path / "none")

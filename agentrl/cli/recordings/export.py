@@ -188,7 +188,10 @@ def pairs(
     ] = None,
     label: LabelOption = None,
     step: StepOption = None,
-    held_out: _HeldOutOption = False,
+    held_out: Annotated[
+        bool,
+        typer.Option("--held-out", help="Include evaluations, whose seeds should stay unseen."),
+    ] = False,
 ) -> None:
     """Make preference pairs of recorded siblings, for agentrl dpo and train-reward-model.
 

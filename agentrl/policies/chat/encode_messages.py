@@ -5,9 +5,11 @@ from typing import Any
 
 from agentrl.data.chat_messages import ChatMessage
 from agentrl.data.conversations import alternating
+from agentrl.data.tables import BadRow
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.types import Message, Prompt, TokenSequence
+from agentrl.text import encodable
+from agentrl.types import IMAGE, Message, Prompt, TokenSequence
 
 
 def encode_messages(
@@ -28,6 +30,12 @@ def encode_messages(
         BadRow: the model's chats cannot express it.
     """
     system, said = alternating(messages)
+    if IMAGE in system:
+        raise BadRow("the system message has an image, which models cannot read there")
+    if len(said) < 2:
+        raise BadRow("there is no reply of the assistant")
+    if any(encodable(message.text) != message.text for message in messages):
+        raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
     conversation, left = Conversation(encoder, system), iter(images)
     positions: list[int] = []
     turns: list[int] = []
@@ -40,6 +48,8 @@ def encode_messages(
         start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
         positions += range(start, len(token_ids))
         turns += [turn] * len(reply)
+    if next(left, None) is not None and len(said) % 2 == 0:
+        raise BadRow(f"it has {len(images)} images, more than its messages show")
     return TokenSequence(
         token_ids=token_ids,
         sampled_positions=tuple(positions),

@@ -15,7 +15,8 @@ from agentrl.errors import ConfigError
 from agentrl.extension_points import CHAT, MODEL
 from agentrl.files import move_into_place
 from agentrl.policies.models.model_adapter import read_json
-from agentrl.policies.models.model_loading import adapter_for, check_weights, family_of
+from agentrl.policies.models.model_loading import SCORE, adapter_for, check_weights, family_of
+from agentrl.policies.models.stored_weights import open_files
 from agentrl.policies.tiny import tiny_model
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -66,6 +67,17 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     if model.path != "tiny":
         return model.path, {}
     return model.path, asdict(tiny_model.parse_sizes(model.tiny))
+
+
+def check_policy(model: ModelConfig) -> None:
+    """Check that a model can write replies. Call `check_model` first.
+
+    Raises:
+        ConfigError: it is a reward model.
+    """
+    folder = None if model.path == "tiny" else path_of(model.path, "model.path")
+    if folder is not None and any(folder.glob("*.safetensors")) and SCORE in open_files(folder):
+        raise ConfigError(f"model.path={folder}: is a reward model, which cannot write replies")
 
 
 def is_on_hub(model: ModelConfig) -> bool:

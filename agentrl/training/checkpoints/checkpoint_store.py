@@ -172,7 +172,7 @@ def by_name(run: Path, name: str) -> Path:
         if name == "best" and kept:
             raise ConfigError(
                 f"{run}: no checkpoint is marked best, as nothing was evaluated during training "
-                f"(eval.every). Name a step instead: {steps}"
+                f"(eval.every, or eval_every of what is trained). Name a step instead: {steps}"
             )
         raise ConfigError(f"{run} has no checkpoint {name!r}; available steps: {steps}")
     return folder

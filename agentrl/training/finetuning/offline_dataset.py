@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agentrl.config import DataConfig
+from agentrl.config import DataConfig, FinetuningConfig
 from agentrl.data.conversations import ChatRows, ConversationRow, LabeledRow, Preference
 from agentrl.data.dataset import report_bad_rows
 from agentrl.data.hugging_face import Selection
@@ -81,7 +82,8 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
     Raises:
         BadRow: see `encode_messages`.
     """
-    asked = sum(message.role == "assistant" for message in row.prompt)
+    # Replies that follow each other are joined.
+    asked = sum(role == "assistant" for role, _ in groupby(one.role for one in row.prompt))
     if row.prompt and row.prompt[-1].role == "assistant":
         raise BadRow("the prompt ends with a reply")
     found = []
@@ -90,8 +92,12 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
         (row.rejected, row.rejected_images),
     ):
         whole = encode_messages((*row.prompt, *answer), (*row.images, *images), encoder, index)
+        if asked not in whole.turns:
+            raise BadRow("an answer has no reply of the assistant")
         first = whole.turns.index(asked)
         found.append(_with_sampled(whole, whole.sampled_positions[first:], whole.turns[first:]))
+    if found[0].token_ids == found[1].token_ids:
+        raise BadRow("both answers have the same tokens")
     return found
 
 
@@ -183,30 +189,33 @@ class OfflineDataset:
             for sequence in self._encode(self._rows[index], self._encoder, number)
         ]
 
-    def drop_longer_than(self, max_tokens: int, on_long: str, section: str) -> None:
+    def drop_unusable(self, settings: FinetuningConfig, section: str) -> None:
         """Leave out examples that are too long, or that the model's chats cannot express.
 
         Args:
-            max_tokens: of the longest sequence to keep.
-            on_long: `refuse` or `skip`.
+            settings: `max_tokens`, and whether such examples are skipped.
             section: that these settings belong to.
 
         Raises:
             ConfigError: there are some that may not be skipped, or no other is left.
         """
-        bad: dict[str, str] = {}
+        bad, long, limit = dict[str, str](), dict[str, str](), settings.max_tokens
         kept = []
-        for index in self._indices:
+        for index in sorted(self._indices):
             try:
                 found = self._encode(self._rows[index], self._encoder, 0)
             except BadRow as error:
                 bad[self._rows.name(index)] = str(error)
                 continue
             tokens = max(len(sequence.token_ids) for sequence in found)
-            if tokens > max_tokens:
-                above = f"{tokens} tokens, above {section}.max_tokens={max_tokens}"
-                bad[self._rows.name(index)] = above
+            if tokens > limit:
+                why = f"{tokens} tokens, above {section}.max_tokens={limit}"
+                long[self._rows.name(index)] = why
             else:
                 kept.append(index)
-        report_bad_rows(self._rows.title, bad, len(self), on_long)
-        self._indices = kept
+        title, count, usable = self._rows.title, len(self), {*kept}
+        report_bad_rows(title, bad, count, settings.on_bad, f"{section}.on_bad")
+        report_bad_rows(title, long, count, settings.on_long, f"{section}.on_long")
+        if count and not usable:
+            raise ConfigError(f"data={title}: no example is left to use")
+        self._indices = [index for index in self._indices if index in usable]

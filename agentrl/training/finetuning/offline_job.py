@@ -18,7 +18,7 @@ from agentrl.data.conversations import ConversationRow, Preference
 from agentrl.data.tables import Row
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.models.model_source import resolve_model
+from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.training import preflight
@@ -67,6 +67,8 @@ class OfflineJob(ABC):
     def check(self, config: Config, *, restored: bool) -> Examples:
         """See `Job.check`; the examples."""
         preflight.check_learner(config)
+        if not self.is_reward_model:
+            check_policy(config.model)
         return self.open_data(config)
 
     def open_data(self, config: Config) -> Examples:
@@ -185,5 +187,5 @@ class OfflineJob(ABC):
             examples.held_out, examples.held_out_indices, encoder, encode, seed
         )
         for part in (train, held_out):
-            part.drop_longer_than(settings.max_tokens, settings.on_long, self.section)
+            part.drop_unusable(settings, self.section)
         return train, held_out

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.monitoring.progress import FINE_TUNING
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.run_folder import MODEL_STEP, RunFolder, RunState
 from agentrl.training.stop_signals import Stopping
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,9 @@ class OfflineTrainer:
             about: is added to the summary.
         """
         try:
-            await self._evaluate("before")
+            is_best = await self._evaluate("before")
+            if is_best and self._schedule.patience is not None:  # training may only hurt
+                await self._save(best=True)
             while self.state.step < self._schedule.steps and not self._is_stale:
                 await self._step(self.state.step + 1)
             await self._finish(about)
@@ -174,7 +177,8 @@ class OfflineTrainer:
             found = await asyncio.to_thread(self._measure)
         self.state.results[name] = found
         self._reporter.evaluation(self.state.step, found)
-        is_best = self.state.best is None or found[LOSS] < self.state.best
+        best = self.state.best
+        is_best = math.isfinite(found[LOSS]) and (best is None or found[LOSS] < best)
         if is_best:
             self.state.best = found[LOSS]
         self.state.stale = 0 if is_best else self.state.stale + 1
@@ -184,18 +188,20 @@ class OfflineTrainer:
     async def _finish(self, about: Mapping[str, Any]) -> None:
         """Export the final model, or the best one after an early stop, and write the summary."""
         await self._checkpoints.wait()
-        stopped_at = self.state.step
+        stopped_at, exported = self.state.step, self.state.step
         if self._is_stale and (best := checkpoint_store.best(self._folder.path)) is not None:
             kept = checkpoint_store.load(best, self._learner)
+            exported = kept["step"]
             log.warning(
                 "stopped early at step %d: the loss has not fallen in %d evaluations; the model is "
                 "that of step %d",
-                stopped_at, self.state.stale, kept["step"],
+                stopped_at, self.state.stale, exported,
             )  # fmt: skip
         await self._evaluate("after")
         self._learner.export(self._folder.model)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
-        results = self.state.results | {"steps": stopped_at, "seconds": seconds, **about}
+        steps = {"steps": stopped_at, MODEL_STEP: exported}
+        results = self.state.results | steps | {"seconds": seconds, **about}
         self._folder.write_summary(results)
         self._folder.save_state(self.state)
         self._reporter.finish(results)

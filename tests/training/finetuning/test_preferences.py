@@ -233,6 +233,26 @@ def test_bad_settings_are_refused(folder, section, setting, said):
         run(folder, section, "bad", setting)
 
 
+def test_a_run_is_resumed_only_by_the_command_that_started_it(learned, folder):
+    section, trained = learned
+    with pytest.raises(
+        ConfigError, match=rf"is a run of agentrl {TRAINERS[section][0]}: resume it"
+    ):
+        agentrl.sft("", resume=trained.path)
+    with pytest.raises(ConfigError, match=rf"resume it with agentrl {TRAINERS[section][0]} --resu"):
+        run(folder, section, trained.name)
+
+
+def test_a_reward_model_cannot_write_replies(learned, folder, capsys):
+    section, trained = learned
+    if section == "dpo":
+        return
+    config, overrides = arguments(folder, "dpo", "dry")
+    command = ["dpo", str(config), *overrides, f"model.path={trained.path}/model", "--dry-run"]
+    assert cli.run(command) == 2
+    assert "is a reward model, which cannot write replies" in capsys.readouterr().err
+
+
 def test_a_dry_run_counts_the_pairs(folder, capsys):
     config, overrides = arguments(folder, "dpo", "dry")
     assert cli.run(["dpo", str(config), *overrides, "--dry-run"]) == 0

@@ -11,10 +11,16 @@ import agentrl
 from agentrl import cli
 from agentrl import config as configuration
 from agentrl.cluster.placement import Node, plan_layout
+from agentrl.data.conversations import read_chat, read_preference
+from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.training.finetuning.offline_dataset import OfflineDataset, encode_conversation
+from agentrl.training.finetuning.offline_dataset import (
+    OfflineDataset,
+    encode_conversation,
+    encode_pair,
+)
 from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.learner.learner import Learner
 from tests.data.rows import picture, png, write_jsonl
@@ -163,6 +169,63 @@ def test_training_stops_when_the_loss_no_longer_falls(job):
     assert run.summary["steps"] < 40
     losses = [value["loss"] for name, value in run.summary.items() if name.startswith("step ")]
     assert run.summary["after"]["loss"] == pytest.approx(min(losses), rel=1e-4)
+    merged = run.path.with_name("merged")
+    assert cli.run(["merge", str(run.path), str(merged)]) == 0
+    expected, found = (load_file(one / "model.safetensors") for one in (run.path / "model", merged))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_model_that_training_only_hurts_is_kept_as_it_was(job, learned):
+    path, overrides = job(
+        "sft.steps=20", "sft.hold_out=0.25", "sft.eval_every=1", "sft.patience=2", "optim.lr=1",
+        "run.name=hurt", f"model.path={learned.path / 'model'}",
+    )  # fmt: skip
+    run = agentrl.sft(path, overrides=overrides)
+    assert run.summary["steps"] == 2
+    assert run.summary["model_step"] == 0
+    assert run.summary["after"]["loss"] == pytest.approx(run.summary["before"]["loss"], rel=1e-4)
+
+
+SAYS = {"role": "assistant", "content": "Yes."}
+ASKS = {"role": "user", "content": "What?"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([{"role": "system", "content": "<image>"}, ASKS, SAYS], "the system message has an image"),
+        ([{"role": "user", "content": "\ud800"}, SAYS], "characters that cannot be encoded"),
+    ],
+)
+def test_conversations_that_cannot_be_encoded_are_refused_or_skipped(tiny_vlm, messages, said):
+    image = png(picture(20))
+    images = [image] * sum("<image>" in message["content"] for message in messages)
+    row = replace(read_chat({"messages": messages, "images": images}), images=tuple(images))
+    with pytest.raises(BadRow, match=said):
+        encode_conversation(row, ChatEncoder(tiny_vlm), 0)
+
+
+def test_replies_that_follow_each_other_in_a_prompt_are_not_learned(tiny_vlm):
+    prompt = [ASKS, SAYS, SAYS, ASKS]
+    chosen = [
+        {"role": "assistant", "content": "Ja."},
+        ASKS,
+        {"role": "assistant", "content": "Oui."},
+    ]
+    row = read_preference({"prompt": prompt, "chosen": chosen, "rejected": [SAYS]})
+    encoder = ChatEncoder(tiny_vlm)
+    better, worse = encode_pair(row, encoder, 0)
+    learned = [
+        tuple(one.token_ids[place] for place in one.sampled_positions) for one in (better, worse)
+    ]
+    assert learned == [
+        encoder.reply_ids("Ja.") + encoder.reply_ids("Oui."), encoder.reply_ids("Yes.")
+    ]  # fmt: skip
+    same = replace(row, rejected=row.chosen)
+    with pytest.raises(BadRow, match="the same tokens"):
+        encode_pair(same, encoder, 0)
+    with pytest.raises(BadRow, match="no reply"):
+        encode_pair(replace(row, chosen=row.prompt[:1]), encoder, 0)
 
 
 def test_without_engines_every_gpu_has_a_rank():
