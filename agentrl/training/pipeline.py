@@ -102,6 +102,13 @@ class StagedRun:
         names = [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names):
             raise ConfigError(f"{where}: stages must have different names, such as sft and rl")
+        for first in (text.partition(".")[0].partition("=")[0] for text in overrides):
+            if first not in (*names, *_SETTINGS):
+                hint = did_you_mean(first, [*names, *_SETTINGS])
+                raise ConfigError(
+                    f"{first}: is neither a stage nor a section of settings{hint}. Stages: "
+                    f"{', '.join(names)}"
+                )
         for number, stage in enumerate(self.stages):
             for name in stage.follows:
                 if name not in names[:number]:

@@ -233,7 +233,7 @@ def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
 
     monkeypatch.setattr("agentrl.training.evaluation.evaluate._evaluate", played)
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}"]) == 0
-    assert "not trained yet" in caplog.text
+    assert "the model that it starts from" in caplog.text
     caplog.clear()
     assert cli.run(["eval", str(EXAMPLE), f"run.dir={tmp_path}", "--policy=guesser"]) == 0
     assert not caplog.text

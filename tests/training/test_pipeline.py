@@ -136,6 +136,11 @@ def test_a_mistake_in_any_stage_is_found_before_the_first_starts(tmp_path, stage
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_mistyped_stage_of_an_override_is_named(file):
+    with pytest.raises(ConfigError, match=r"distill: .* \(did you mean 'distil'\?\)"):
+        check_pipeline(file, ["distill.sft.steps=3"])
+
+
 def test_a_dry_run_names_the_stages(file, capsys):
     assert check_pipeline(file) == ["copy", "rl", "distil"]
     assert cli.run(["pipeline", str(file), "--dry-run"]) == 0

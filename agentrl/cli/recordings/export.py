@@ -93,7 +93,10 @@ def export(
     if kind != "minari" and minari_options:
         raise ConfigError("--replies and --width need --as minari")
     _write_data(replay.open(run), out, kind or "conversations", where, held_out, replies, width)
-    suggest(("view", run), ("episodes", run))
+    if kind in (None, "conversations") and out.suffix in ("", ".jsonl"):
+        suggest(("sft", "CONFIG", f"sft.train.data={out}"))
+    else:
+        suggest(("view", run), ("episodes", run))
 
 
 def _write_page(run: "Run", out: Path, episode: str | None, group: str | None) -> None:
@@ -239,8 +242,17 @@ def merge(
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
     from agentrl.training.model_to_play import export_checkpoint
+    from agentrl.training.run_folder import RunFolder
 
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
-    suggest(("eval", run) if adapter else ("eval", run / "config.yaml", f"model.path={out}"))
+    started_by = RunFolder(run).load_state().command
+    if adapter:
+        suggest(("eval", run))
+    elif started_by == "agentrl train-reward-model":
+        suggest(("serve-reward", out))
+    elif started_by in ("agentrl sft", "agentrl dpo"):
+        suggest(("chat", out), ("infer", out, "DATA", "--out", "FILE"))
+    else:
+        suggest(("eval", run / "config.yaml", f"model.path={out}"))

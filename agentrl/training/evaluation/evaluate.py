@@ -273,8 +273,8 @@ class _EvaluatedPolicy:
         """Warn if the start model of a configuration plays."""
         if self.run is None and self.player is None and not self.served:
             log.warning(
-                "%s is not a run: evaluating its start model (%s), which is not trained yet. "
-                "To evaluate a trained model, name a run's folder.",
+                "%s is not a run: evaluating the model that it starts from (%s). To evaluate one "
+                "that it has trained, name a run's folder.",
                 target,
                 model_path,
             )
