@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -66,7 +65,7 @@ def run_job(
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
         folder.check_writable()
-        started_by = folder.load_state().command
+        started_by = folder.command
         if started_by not in (None, job.command):
             raise ConfigError(
                 f"{folder.path} is a run of {started_by}: resume it with {started_by} --resume "
@@ -79,7 +78,7 @@ def run_job(
         name = "run" if isinstance(config, Config) else Path(config).stem
         folder = RunFolder.create(settings.run, name)
         folder.save_config(settings)
-        folder.save_state(replace(folder.load_state(), command=job.command))
+        folder.save_command(job.command)
         begun(settings)
     run = folder.path
     with lock_folder(run):

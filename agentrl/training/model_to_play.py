@@ -130,7 +130,7 @@ def export_checkpoint(
     """
     RunFolder.existing(run)
     config, _ = open_target(run, ())
-    if adapter and RunFolder(run).load_state().command == "agentrl train-reward-model":
+    if adapter and RunFolder(run).command == "agentrl train-reward-model":
         raise ConfigError(
             f"{run}: adapters alone would lack the reward model's head. Leave out --adapter"
         )

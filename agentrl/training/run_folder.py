@@ -25,6 +25,7 @@ from agentrl.training.monitoring.metrics_file import read_metrics
 
 log = logging.getLogger(__name__)
 
+_COMMAND = "command"
 MODEL_STEP = "model_step"
 """In the summary of a run: the step of the exported model, if it is not the last one."""
 _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
@@ -35,8 +36,6 @@ _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
 class RunState:
     """What a resumed run needs besides the learner's checkpoint."""
 
-    command: str | None = None
-    """That started the run, such as `agentrl sft`; None in runs of earlier versions."""
     step: int = 0
     """The last finished training step."""
     warm: bool = False
@@ -87,7 +86,7 @@ class RunState:
 def _already_exists(path: Path) -> ConfigError:
     command = "agentrl pipeline"
     if not (path / "pipeline.yaml").is_file():
-        command = RunFolder(path).load_state().command or "agentrl train"
+        command = RunFolder(path).command or "agentrl train"
     return ConfigError(
         f"{path} exists: resume it with {command} --resume {path}, or choose another run.name"
     )
@@ -213,6 +212,16 @@ class RunFolder:
         kept = ("episodes", "checkpoints", "logs", "model")
         if not self.has_begun and not any(any((self.path / name).glob("*")) for name in kept):
             shutil.rmtree(self.path, ignore_errors=True)
+
+    @property
+    def command(self) -> str | None:
+        """What started the run, such as `agentrl sft`; None in runs of earlier versions."""
+        file = self.path / _COMMAND
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else None
+
+    def save_command(self, command: str) -> None:
+        """Write what starts and resumes the run."""
+        write_durably(self.path / _COMMAND, f"{command}\n")
 
     @property
     def start(self) -> Path:

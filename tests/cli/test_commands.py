@@ -184,8 +184,9 @@ def test_each_command_ends_with_the_next_one(
     run, reward = str(folder), "agentrl.rewards.form:action"
     assert played == f"Next: agentrl view {run}   or: agentrl episodes {run}"
     assert following("episodes", run).startswith(f"Next: agentrl view {run} --episode ")
-    exported = following("export", run, str(tmp_path / "all.jsonl"), "--held-out")
-    assert exported == f"Next: agentrl view {run}   or: agentrl episodes {run}"
+    data = str(tmp_path / "all.jsonl")
+    exported = following("export", run, data, "--held-out")
+    assert exported == f"Next: agentrl sft CONFIG sft.train.data={data}"
     assert following("rescore", run, "--reward", reward) == (
         f"Next: agentrl train {run}/config.yaml "
         f"'rewards=[{{function: {shlex.quote(repr(reward))[1:-1]}, weight: 1}}]'"

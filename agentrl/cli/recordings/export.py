@@ -247,7 +247,7 @@ def merge(
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"
     typer.echo(f"wrote {out}: the {what} after step {step}")
-    started_by = RunFolder(run).load_state().command
+    started_by = RunFolder(run).command
     if adapter:
         suggest(("eval", run))
     elif started_by == "agentrl train-reward-model":

@@ -431,6 +431,18 @@ def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     assert not (tmp_path / "harm").exists()
 
 
+def test_only_members_of_enums_are_looked_up_in_a_checkpoint(make_learner, config, tmp_path):
+    class Looks:  # as enums are pickled before Python 3.11.4, but at what is not one
+        def __reduce__(self):
+            return getattr, (torch.Size, "__subclasses__")
+
+    learner, state = make_learner(config), tmp_path / "state"
+    learner.save_state(state)
+    (state / ".metadata").write_bytes(pickle.dumps(Looks()))
+    with pytest.raises(ConfigError, match="'__subclasses__' is not a member of an enum"):
+        learner.restore(state)
+
+
 def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, model_adapter, tmp_path):
     learner = make_learner(config)
     whole = checkpoint_store.save(tmp_path, 1, learner, {"step": 1}, keep=1)

@@ -307,7 +307,7 @@ def test_best_checkpoint_needs_an_evaluation_during_training(tmp_path):
         folder = tmp_path / "checkpoints" / f"step-{step:05d}"
         folder.mkdir(parents=True)
         (folder / "trainer.json").touch()
-    with pytest.raises(ConfigError, match=r"\(eval\.every\).*step instead: 3, 4"):
+    with pytest.raises(ConfigError, match=r"\(eval\.every, .*step instead: 3, 4"):
         checkpoint_store.by_name(tmp_path, "best")
 
 

@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,17 @@ class _Unpickler(pickle.Unpickler):
     """Loads only the classes that the metadata consist of: a pickle can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):  # of enum members, before Python 3.11.4
+            return _enum_member
         if name not in _KNOWN.get(module, ()) and not (module == "torch" and _is_dtype(name)):
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a checkpoint")
         return super().find_class(module, name)
+
+
+def _enum_member(kind: Any, name: str) -> Any:
+    if not (isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__):
+        raise pickle.UnpicklingError(f"{name!r} is not a member of an enum")
+    return kind[name]
 
 
 _PATHS = ("PosixPath", "WindowsPath")
