@@ -1,6 +1,5 @@
 """`agentrl sft`, `agentrl dpo` and `agentrl train-reward-model`: training on data sets."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,15 +25,14 @@ def sft(
     print_config: PRINT_CONFIG = False,
     resume: RESUME = False,
 ) -> None:
-    """Fine-tune a model on conversations, or resume that.
+    """Fine-tune a model on conversations, or resume a run.
 
     Example: agentrl sft my_sft.yaml sft.train.data=chats.jsonl optim.lr=1e-5
     """
     from agentrl.training.finetuning.sft import SupervisedFinetuning
-    from agentrl.training.finetuning.sft import sft as start
 
     options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(SupervisedFinetuning(), start, options, dry_run, print_config)) is not None:
+    if (path := _run(SupervisedFinetuning(), options, dry_run, print_config)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
 
 
@@ -45,15 +43,14 @@ def dpo(
     print_config: PRINT_CONFIG = False,
     resume: RESUME = False,
 ) -> None:
-    """Train a model on pairs of a better and a worse answer, or resume that.
+    """Train a model on pairs of a better and a worse answer, or resume a run.
 
     Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
     """
     from agentrl.training.finetuning.dpo import PreferenceTraining
-    from agentrl.training.finetuning.dpo import dpo as start
 
     options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(PreferenceTraining(), start, options, dry_run, print_config)) is not None:
+    if (path := _run(PreferenceTraining(), options, dry_run, print_config)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
 
 
@@ -64,22 +61,20 @@ def train_reward_model(
     print_config: PRINT_CONFIG = False,
     resume: RESUME = False,
 ) -> None:
-    """Train a reward model on pairs of answers, or resume that.
+    """Train a reward model on pairs of answers, or resume a run.
 
     Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
     """
     from agentrl.training.finetuning.reward_model_training import RewardModelTraining
-    from agentrl.training.finetuning.reward_model_training import train_reward_model as start
 
     options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(RewardModelTraining(), start, options, dry_run, print_config)) is not None:
+    if (path := _run(RewardModelTraining(), options, dry_run, print_config)) is not None:
         reward = f"rewards=[{{function: model, kwargs: {{path: {path}}}}}]"
         suggest(("train", "CONFIG", reward), ("serve-reward", path))
 
 
 def _run(
     job: "OfflineJob",
-    start: Callable[..., Any],
     options: JobOptions,
     dry_run: bool,
     print_config: bool,
@@ -91,11 +86,14 @@ def _run(
     if dry_run:
         _print_plan(job, options)
         return None
-    path = start(
+    from agentrl.training.job import run_job
+
+    path = run_job(
+        job,
         options.config,
-        overrides=options.settings,
-        resume=options.run,
-        begun=lambda _: options.announce_resumed(),
+        options.settings,
+        options.run,
+        lambda _: options.announce_resumed(),
     ).path
     typer.echo(f"run: {path}")
     return path

@@ -18,7 +18,7 @@ def dpo(
     resume: str | Path | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
-    """Train a model on pairs of answers, or resume that.
+    """Train a model on pairs of answers; or resume a run.
 
     Arguments, result and errors are those of `agentrl.sft`.
     """

@@ -22,7 +22,7 @@ def train_reward_model(
     resume: str | Path | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
-    """Train a reward model, or resume that.
+    """Train a reward model; or resume a run.
 
     Arguments, result and errors are those of `agentrl.sft`.
     """

@@ -18,7 +18,7 @@ def sft(
     resume: str | Path | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
-    """Fine-tune a model on conversations, or resume that; the arguments are those of `train`.
+    """Fine-tune a model on conversations; or resume a run; the arguments are those of `train`.
 
     Returns:
         The run: its summary, checkpoints and model.
