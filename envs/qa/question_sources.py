@@ -10,7 +10,7 @@ from typing import Any
 
 from agentrl.data.dataset import Dataset, TaskSource
 from agentrl.data.hugging_face import Selection
-from agentrl.data.open_table import open_table
+from agentrl.data.open_table import find_local, open_table, split_in
 from agentrl.data.prompt_templates import find_template
 from agentrl.envs.qa.arithmetic import Arithmetic
 from agentrl.envs.qa.counting import Counting
@@ -71,10 +71,11 @@ def open_source(data: str | Mapping[str, str], **settings: Any) -> TaskSource:
                 f"{name}={settings[name]!r}: applies only to generated questions "
                 f"({', '.join(DRAWN)}), not to data={data}; remove {name}"
             )
-    path = Path(data).expanduser()
-    stamp = path.stat().st_mtime_ns if path.is_file() else 0
+    path = find_local(split_in(data)[0])
+    stamp = path.stat().st_mtime_ns if path is not None and path.is_file() else 0
+    place = f"{Path.cwd()} {path} {stamp}"
     with _opening:
-        return _read(data, json.dumps(settings, sort_keys=True, default=str), stamp)
+        return _read(data, json.dumps(settings, sort_keys=True, default=str), place)
 
 
 def _check_kinds(settings: Mapping[str, Any]) -> None:
@@ -136,7 +137,8 @@ def _no_share(hold_out: float, split: str | None) -> str:
 
 
 @lru_cache(maxsize=8)
-def _read(data: str, settings: str, stamp: int) -> TaskSource:
+def _read(data: str, settings: str, place: str) -> TaskSource:
+    # `place` is part of the cache's key: the same name may be another file by now.
     chosen = json.loads(settings)
     split, hold_out = chosen["split"], chosen["hold_out"]
     part = None

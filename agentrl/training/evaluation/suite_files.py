@@ -11,6 +11,7 @@ import yaml
 import agentrl
 from agentrl.config import EnvConfig, RewardConfig, unreadable
 from agentrl.config.value_types import find_mistyped
+from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
 from agentrl.registry import load
 from agentrl.rollout.make_env import env_registration, environment_class, named_parameters
@@ -67,13 +68,25 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
     for where, one in (("defaults", defaults), *((f"tasks[{i}]", t) for i, t in enumerate(given))):
         if not isinstance(one, Mapping) or not all(isinstance(key, str) for key in one):
             raise ConfigError(f"{path.name}: {where}: must be a mapping, not {one!r}")
-    tasks = [_task(f"{path.name}: tasks[{i}]", {**defaults, **t}) for i, t in enumerate(given)]
     is_packaged = path.parent == _PACKAGED.resolve()
     folder = None if is_packaged else str(path.parent.absolute())
     if folder is not None and folder not in sys.path:  # data and rewards may be beside it
         sys.path.append(folder)
+    tasks = [
+        _task(f"{path.name}: tasks[{i}]", _beside(path, {**defaults, **task}))
+        for i, task in enumerate(given)
+    ]
     members = {"__doc__": about.strip(), "__module__": __name__}
     return type(path.stem, (FileSuite,), {**members, "found": tuple(tasks), "folder": folder})
+
+
+def _beside(path: Path, task: dict[str, Any]) -> dict[str, Any]:
+    """A task whose data is the file beside its suite, even if others have the same name."""
+    if isinstance(data := task.get("data"), str):
+        own = (path.parent / data).absolute()
+        if own.is_file() and find_local(data) != own:
+            return {**task, "data": str(own)}
+    return task
 
 
 def _task(where: str, given: Mapping[str, Any]) -> SuiteTask:

@@ -1,13 +1,14 @@
 """Suites in YAML files: what they mean, and what is wrong with those that mean nothing."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from agentrl.config import Config, EnvConfig, RewardConfig
-from agentrl.envs.qa import question_sources
+from agentrl.envs.qa.env import QA
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.training.evaluation.suite import SuiteTask, tasks_of
@@ -142,7 +143,6 @@ def hub(name: str, rows: list[dict], split: str = "train") -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    question_sources._read.cache_clear()  # other tests have data sets of the same relative names
     Path(name, "data").mkdir(parents=True)
     parquet.write_table(pa.Table.from_pylist(rows), f"{name}/data/{split}-00000-of-00001.parquet")
 
@@ -165,3 +165,27 @@ def test_suites_of_the_hub_ask_the_questions_of_their_rows(folder) -> None:
     counts = {name: tasks_of(name)[0].applied_to(Config()).eval.episodes for name in OF_THE_HUB}
     assert (counts["superclevr"], counts["math_500"]) == (3, 2)
     assert 1 <= counts["geoqa"] < 30
+
+
+def test_suites_ask_about_the_data_beside_them_even_if_others_have_the_same_name(folder) -> None:
+    asked = []
+    for name in ("first", "second"):
+        own = folder / name
+        own.mkdir()
+        row = {"problem": name, "answer": "1"}
+        (own / "rows.jsonl").write_text(json.dumps(row) + "\n")
+        (own / "suite.yaml").write_text("tasks: [{name: a, data: rows.jsonl}]")
+        (task,) = tasks_of(str(own / "suite.yaml"))
+        asked.append(QA(**task.kwargs).reset(seed=0)[0]["text"])
+    assert asked == ["first", "second"]
+
+
+def test_a_relative_name_means_the_file_of_the_current_folder(folder, monkeypatch) -> None:
+    asked = []
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+        monkeypatch.chdir(folder / name)
+        Path("rows.jsonl").write_text(json.dumps({"problem": name, "answer": "1"}) + "\n")
+        os.utime("rows.jsonl", (1, 1))
+        asked.append(QA(data="rows.jsonl").reset(seed=0)[0]["text"])
+    assert asked == ["first", "second"]
