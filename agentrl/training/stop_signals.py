@@ -5,13 +5,15 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 from agentrl.errors import AgentRLError, describe_error
 
 log = logging.getLogger(__name__)
+
+_WORDS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
 
 
 class Stopping:
@@ -28,6 +30,8 @@ class Stopping:
         self._task, self._grace_s = task, grace_s
         self._loop = None if task is None else task.get_loop()
         self._completing = self._cancelled = False
+        self.is_block_incomplete = False
+        """Whether a block has failed, or took longer than allowed."""
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal; a second one ends the process at once."""
@@ -36,8 +40,8 @@ class Stopping:
             os.kill(os.getpid(), number)
             return
         self.signal = number
-        what = "terminated" if number == signal.SIGTERM else signal.Signals(number).name
-        log.warning("%s: stopping, which may take a while", what)
+        what = _WORDS.get(number, signal.Signals(number).name)
+        log.warning("%s: stopping, which may take a while (again: stop at once)", what)
         assert self._loop is not None, "without a task, there is no handler"
         self._loop.call_soon_threadsafe(self._begin)
 
@@ -51,6 +55,9 @@ class Stopping:
     def _cancel(self) -> None:
         if not self._cancelled and self._task is not None:
             self._cancelled = True
+            if self._completing:
+                what = "the update in progress did not end within run.grace_s=%g s and is not saved"
+                log.warning(what, self._grace_s)
             self._task.cancel()
 
     @asynccontextmanager
@@ -63,6 +70,9 @@ class Stopping:
         self._completing = True
         try:
             yield
+        except BaseException:
+            self.is_block_incomplete = True
+            raise
         finally:
             self._completing = False
         if self.signal is not None:
@@ -74,48 +84,30 @@ class Stopping:
 def acknowledge_stop_signals(*more: signal.Signals, grace_s: float = 0.0) -> Iterator[Stopping]:
     """Log Ctrl-C and SIGTERM at once: episodes and updates in progress take a while to stop.
 
-    Enter it in the main task of the event loop. SIGTERM cancels that task, as Ctrl-C does under
-    `asyncio.run`, so that everything is closed in order.
+    Enter it in the main task of the event loop, which a signal cancels, so that everything is
+    closed in order.
 
     Args:
         more: further signals that are handled like SIGTERM.
         grace_s: see `Stopping`.
 
     Raises:
-        SystemExit: with status 128 + its number, after a signal; 143 after SIGTERM.
+        KeyboardInterrupt: after Ctrl-C.
+        SystemExit: with status 128 + its number, after another signal; 143 after SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stopping()  # only the main thread can handle signals
         return
     stopping = Stopping(asyncio.current_task(), grace_s)
-    with _acknowledge_interrupts(), _handled_by(stopping, (signal.SIGTERM, *more)):
+    numbers = [signal.SIGTERM, *more]
+    if callable(signal.getsignal(signal.SIGINT)):  # ignored in what a script starts with &
+        numbers.append(signal.SIGINT)
+    with _handled_by(stopping, numbers):
         yield stopping
 
 
 @contextmanager
-def _acknowledge_interrupts() -> Iterator[None]:
-    previous = signal.getsignal(signal.SIGINT)
-    if not callable(previous):
-        yield
-        return
-    announced = False
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal announced
-        if not announced:
-            announced = True
-            log.warning("interrupted: stopping, which may take a while")
-        previous(number, frame)
-
-    signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-@contextmanager
-def _handled_by(stopping: Stopping, numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+def _handled_by(stopping: Stopping, numbers: Sequence[signal.Signals]) -> Iterator[None]:
     previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
@@ -126,6 +118,8 @@ def _handled_by(stopping: Stopping, numbers: tuple[signal.Signals, ...]) -> Iter
             is_known = isinstance(error, AgentRLError)
             what = error if is_known else describe_error(error)
             log.error("while stopping: %s", what, exc_info=None if is_known else error)
+        if stopping.signal == signal.SIGINT:
+            raise KeyboardInterrupt from None
         raise SystemExit(128 + stopping.signal) from None
     finally:
         for number, handler in previous.items():

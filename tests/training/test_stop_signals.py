@@ -66,22 +66,40 @@ def test_what_fails_after_a_signal_does_not_change_the_status(caplog):
     assert "while stopping: rank 1 of the learner died" in caplog.text
 
 
+def test_ctrl_c_stops_after_the_block_in_progress():
+    before, done = signal.signal(signal.SIGINT, signal.default_int_handler), []
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(stopped_in_a_block(signal.SIGINT, 0.1, 60.0, done))
+        assert done == ["block"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 TWICE = """
-import asyncio, os, signal
+import asyncio, os, signal, sys
 from agentrl.training.stop_signals import acknowledge_stop_signals
 
 async def work():
     with acknowledge_stop_signals(grace_s=60.0) as stopping:
         async with stopping.completed_first():
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), int(sys.argv[1]))
             await asyncio.sleep(0.1)
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), int(sys.argv[1]))
             await asyncio.sleep(60)
 
 asyncio.run(work())
 """
 
 
-def test_a_second_signal_ends_the_process_at_once():
-    done = subprocess.run([sys.executable, "-c", TWICE], timeout=50, check=False)
-    assert done.returncode == -signal.SIGTERM
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_process_at_once(number):
+    command = [sys.executable, "-c", TWICE, str(int(number))]
+    done = subprocess.run(
+        command,
+        timeout=50,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert done.returncode == -number

@@ -125,7 +125,8 @@ class OfflineTrainer:
             raise
         except BaseException:
             await self._checkpoints.wait()
-            if self._stopping.signal is not None and self._saved_step != self.state.step:
+            stopped = self._stopping.signal is not None and not self._stopping.is_block_incomplete
+            if stopped and self._saved_step != self.state.step:
                 await self._save()
                 await self._checkpoints.wait()
             raise
@@ -139,8 +140,8 @@ class OfflineTrainer:
             async with self._stopping.completed_first():
                 metrics = await asyncio.to_thread(self._update, step, lr)
                 self.state.step = step
-        epoch = step * batch / len(self._train)
-        self._reporter.log(step, {f"learner/{k}": v for k, v in metrics.items()} | {"epoch": epoch})
+                logged = {f"learner/{name}": value for name, value in metrics.items()}
+                self._reporter.log(step, logged | {"epoch": step * batch / len(self._train)})
         self._reporter.progress(step, steps, "")
         is_best = False
         if self._schedule.eval_every and step % self._schedule.eval_every == 0:

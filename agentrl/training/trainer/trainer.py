@@ -90,7 +90,6 @@ class Trainer:
         self._recorder = recorder
         self._pruner = pruner
         self._stopping = stopping
-        self._in_update = False
         self._saved_step: int | None = None
         self._best_step: int | None = None
         """The step with the best evaluation so far, if this process played it."""
@@ -180,15 +179,10 @@ class Trainer:
     async def _save_before_stopping(self) -> None:
         """Save the last finished step after a signal; otherwise only what is being written."""
         await self._checkpoints.wait()
-        if self._stopping.signal is None:
+        stopping = self._stopping
+        if stopping.signal is None or stopping.is_block_incomplete:  # between two steps
             return
-        if self._in_update:
-            log.warning(
-                "step %d did not end within run.grace_s=%g s and is not saved",
-                self.state.step + 1,
-                self.config.run.grace_s,
-            )
-        elif self.state.step and self._saved_step != self.state.step:
+        if self.state.step and self._saved_step != self.state.step:
             await self._checkpoint()
             await self._checkpoints.wait()
 
@@ -293,9 +287,7 @@ class Trainer:
             played = await self._take_step(step)
             audited = await self._check_reward(step, played)
             async with self._stopping.completed_first():
-                self._in_update = True
                 await self._train_on(step, played, time.perf_counter() - began, audited)
-                self._in_update = False
         await self._end_step()
 
     async def _check_reward(self, step: int, played: StepEpisodes) -> dict[str, float]:

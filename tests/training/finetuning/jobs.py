@@ -1,10 +1,12 @@
 """What the tests of jobs on data sets share."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -22,6 +24,28 @@ def kill_after_first_checkpoint(folder, *arguments):
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+@contextmanager
+def interrupted_after_step(folder, step):
+    """Press Ctrl-C once a run of this process has logged a step."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored
+    file = folder / "metrics.jsonl"
+
+    def press():
+        deadline = time.monotonic() + 120
+        while not (file.is_file() and f'"step": {step}' in file.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press, daemon=True)
+    pressing.start()
+    try:
+        yield
+    finally:
+        pressing.join()
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import agentrl
-from agentrl import cli
+from agentrl import cli, replay
 from agentrl import config as configuration
 from agentrl.cluster.placement import Node, plan_layout
 from agentrl.data.conversations import read_chat, read_preference
@@ -16,6 +16,7 @@ from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.finetuning.offline_dataset import (
     OfflineDataset,
     encode_conversation,
@@ -158,6 +159,17 @@ def test_a_killed_job_continues_with_the_same_weights(job, learned):
         load_file(run.path / "model" / "model.safetensors") for run in (learned, resumed)
     )
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_ctrl_c_saves_the_last_finished_step(job, learned):
+    path, overrides = job(*LEARNED, "run.name=interrupted", "checkpoint.every=100")
+    folder = learned.path.parent / "interrupted"
+    with jobs.interrupted_after_step(folder, 2), pytest.raises(KeyboardInterrupt):
+        agentrl.sft(path, overrides=overrides)
+    saved = checkpoint_store.step_of(checkpoint_store.latest(folder))
+    assert saved == jobs.metrics(replay.Run(folder))[-1]["step"] >= 2
+    resumed = agentrl.sft("", resume=folder)
+    assert jobs.losses(learned) == jobs.losses(resumed)
 
 
 def test_training_stops_when_the_loss_no_longer_falls(job):
