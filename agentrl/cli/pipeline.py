@@ -47,7 +47,7 @@ def pipeline(
         resume=source if resume else None,
         begun=lambda stage, run: typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}"),
     )
-    table = Table("stage", "job", "steps", "minutes", "results")
+    table = Table("stage", "job", "steps", "time", "results")
     for row in stages.rows_of(stages.report_of(folder)):
         table.add_row(*map(escape, row))
     Console(emoji=False).print(table)

@@ -54,8 +54,8 @@ class RunConfig:
     """How often a job resumes by itself, from its last checkpoint, after a learner rank died or did
     not answer; 0 never does. It stops if the same happens again after the same step."""
     grace_s: float = 60.0
-    """After Ctrl-C or SIGTERM, how long the update in progress may take to end. Then a checkpoint of
-    the last finished step is saved, and the job ends."""
+    """After Ctrl-C or SIGTERM, how long the update in progress may take to end. Then a checkpoint
+    of the last finished step is saved, and the job ends."""
     stop_signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP"] | None = None
     """A further signal that is handled like SIGTERM, such as the one of Slurm's `--signal`."""
 
@@ -206,6 +206,13 @@ class Config:
             )
         self.algorithm.validate_for_training()
         self.model.lora.validate_for_training()
+
+    @property
+    def only_learns_from(self) -> str | None:
+        """The section of a job on a data set, if no environment is configured beside it."""
+        sections = {"sft": self.sft, "dpo": self.dpo, "reward_model": self.reward_model}
+        given = next((name for name, section in sections.items() if section is not None), None)
+        return given if self.env == EnvConfig() and not self.mixture else None
 
     def to_dict(self) -> dict[str, Any]:
         """The whole tree as plain values; `from_dict` is the inverse."""

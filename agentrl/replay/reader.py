@@ -252,8 +252,12 @@ def _refuse_removed(summary: Summary) -> None:
         )
 
 
-def open(run: str | Path) -> Run:
+def open(run: str | Path, *, may_be_unplayed: bool = False) -> Run:
     """Open a run's folder.
+
+    Args:
+        run: its folder.
+        may_be_unplayed: also open runs that record no episodes, such as those of `agentrl sft`.
 
     Raises:
         ConfigError: the folder does not exist, or it has no recorded episodes.
@@ -261,6 +265,7 @@ def open(run: str | Path) -> Run:
     path = path_of(str(run), "run")
     if not path.is_dir():
         raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
-    if not episodes_folder(path).is_dir():
+    is_unplayed = may_be_unplayed and (path / "config.yaml").is_file()
+    if not (is_unplayed or episodes_folder(path).is_dir()):
         raise ConfigError(f"{path} has no recorded episodes (no folder 'episodes')")
     return Run(path)

@@ -23,6 +23,7 @@ from agentrl.training.finetuning.dpo import PreferenceTraining
 from agentrl.training.finetuning.reward_model_training import RewardModelTraining
 from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.job import Job, run_job
+from agentrl.training.monitoring.result_tables import format_duration
 from agentrl.training.run_folder import RunFolder, read_summary
 from agentrl.training.trainer.train import Reinforcement
 
@@ -262,7 +263,7 @@ class StagedRun:
                     "job": stage.job,
                     "run": str(run),
                     "steps": summary.get("steps"),
-                    "minutes": round(sum(summary.get("seconds", {}).values()) / 60, 1),
+                    "minutes": round(sum(summary.get("seconds", {}).values()) / 60, 3),
                     "before": _results(summary.get("before")),
                     "after": _results(summary.get("after")),
                 }
@@ -428,7 +429,7 @@ def _results(found: Any) -> dict[str, float]:
 
 
 def rows_of(report: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """The report as texts: stage, job, steps, minutes, and what changed."""
+    """The report as texts: stage, job, steps, time, and what changed."""
     for row in report:
         changes = [
             f"{name} {row['before'][name]:.3g} -> {value:.3g}"
@@ -436,5 +437,5 @@ def rows_of(report: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
             else f"{name} {value:.3g}"
             for name, value in row["after"].items()
         ]
-        minutes = f"{row['minutes']:g}"
-        yield [row["stage"], row["job"], str(row["steps"]), minutes, ", ".join(changes)]
+        took = format_duration(60 * row["minutes"])
+        yield [row["stage"], row["job"], str(row["steps"]), took, ", ".join(changes)]

@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _COMMAND = "command"
 MODEL_STEP = "model_step"
 """In the summary of a run: the step of the exported model, if it is not the last one."""
+SAVING = "saving"
+"""The stage of checkpoints and of the exported model, in the times of a summary."""
 _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
 """Sections that runs of earlier versions do not have: they did what the defaults do."""
 
@@ -66,6 +68,13 @@ class RunState:
     def add_seconds(self, stage: str, seconds: float) -> None:
         """Add to the time of a stage."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        """Add the time of a block that succeeds to that of a stage."""
+        started = time.perf_counter()
+        yield
+        self.add_seconds(stage, time.perf_counter() - started)
 
     def record_files(self, digests: Mapping[str, str]) -> list[str]:
         """Record the user's files as they are used from now on.
@@ -321,6 +330,22 @@ def open_target(
         return configuration.load(target, overrides), None
     RunFolder.existing(run)
     return configuration.load(run / "config.yaml", overrides), run
+
+
+def check_names_env(config: Config, target: Config | str | Path, overrides: Sequence[str]) -> None:
+    """Check that a job that trained on a data set is not played on the default environment.
+
+    Raises:
+        ConfigError: neither its configuration nor an override names an environment.
+    """
+    is_given = any(override.startswith("env.id=") for override in overrides)
+    if config.only_learns_from is not None and not is_given:
+        name = "the configuration" if isinstance(target, Config) else target
+        raise ConfigError(
+            f"{name} learns from a data set (section {config.only_learns_from}) and names "
+            "no environment to play; add env.id=..., name a configuration and its model "
+            f"(CONFIG model.path={name}/model), or choose a suite (agentrl eval --suite)"
+        )
 
 
 def overridden_name(name: str | None, overrides: Sequence[str]) -> str | None:

@@ -13,7 +13,7 @@ from agentrl.errors import AgentRLError, describe_error
 
 log = logging.getLogger(__name__)
 
-_WORDS = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
+_WORDS: dict[int, str] = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
 
 
 class Stopping:

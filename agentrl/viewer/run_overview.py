@@ -15,7 +15,9 @@ from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
+from agentrl.training.monitoring.progress import TRAINING_STAGES
 
+_DATA_STAGES = TRAINING_STAGES[1:]
 _DECODINGS = ("sampled", "greedy")
 _MAX_AUDITS = 20
 _MAX_LINES = 200_000
@@ -39,6 +41,7 @@ def overview(run: Run) -> dict[str, Any]:
         "outcomes": dict(Counter(s.outcome.value for s in episodes)),
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
+        "command": _read(run.path / "command"),
         "job": job_state(run),
         "plays": rows_by_label(run),
         "devices": devices(run),
@@ -193,6 +196,26 @@ _CHARTS = (
     _ChartSpec(title="Turns per second", training=("rollout/turns_per_s",)),
 )
 
+_DATA_CHARTS = (
+    _ChartSpec(title="Loss", training=("learner/loss",), held_out=("loss",)),
+    _ChartSpec(
+        title="Token accuracy",
+        training=("learner/token_accuracy",),
+        held_out=("token_accuracy",),
+        about="Fraction of tokens that are the most probable ones.",
+    ),
+    _ChartSpec(
+        title="Answer accuracy",
+        training=("learner/accuracy",),
+        held_out=("accuracy",),
+        about="Fraction of pairs whose better answer has the higher reward, or of replies on the "
+        "side of their label.",
+    ),
+    _ChartSpec(title="Margin", training=("learner/margin",), held_out=("margin",)),
+    _ChartSpec(title="Gradient norm", training=("learner/grad_norm",)),
+)
+"""Of training on data sets."""
+
 
 class MetricCurves:
     """The charts of `metrics.jsonl`, read incrementally as it grows.
@@ -214,9 +237,10 @@ class MetricCurves:
             if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
                 self._lines.extend(self._tail.new())
             lines = list(self._lines)
+        on_data = any(line.get("stage") in _DATA_STAGES for line in lines)
         drawn = (
             Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about)
-            for spec in _CHARTS
+            for spec in (_DATA_CHARTS if on_data else _CHARTS)
         )
         return [chart for chart in drawn if chart.curves]
 
@@ -226,7 +250,7 @@ def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
 
     The last step has both an evaluation during training and one after it.
     """
-    trained = [line for line in lines if line.get("stage") == "reinforcement"]
+    trained = [line for line in lines if line.get("stage") in TRAINING_STAGES]
     evaluated = [line for line in lines if line.get("stage") == "evaluation"]
     during = [line for line in evaluated if not _full_evaluations(line)]
     curves = [

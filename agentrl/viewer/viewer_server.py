@@ -54,7 +54,7 @@ def serve(
         ConfigError: there is no such run, or the port is taken.
         SystemExit: with status 143, after SIGTERM.
     """
-    recorded = replay.open(run)
+    recorded = replay.open(run, may_be_unplayed=True)
     recorded.episodes()
     beside = None if other is None else replay.open(other)
     signal.signal(signal.SIGTERM, _end)

@@ -205,6 +205,11 @@ def test_the_command_prints_shares_with_intervals(run, planted, capsys):
     assert agentrl(["audit", str(run), "--judge", "reward", "--truth-at", "2"]) == 0
     assert "false rejects  unknown: no episode succeeded" in capsys.readouterr().out
     assert (run / "audits" / "mine.json").is_file()
+    before = (run / "audits" / "reward.json").read_bytes()
+    assert agentrl(["audit", str(run), "--judge", "reward", "--accept-at", "0.25"]) == 0
+    assert "accepted if    score >= 0.25; true if success >= 1\n" in capsys.readouterr().out
+    assert (run / "audits" / "reward.json").read_bytes() == before
+    assert (run / "audits" / "reward-2.json").is_file()
     assert agentrl(["audit", str(run), "--judge", "reward", "--name", "../a" * 90]) == 0
     assert {file.parent for file in run.rglob("*a---a.json")} == {run / "audits"}
 

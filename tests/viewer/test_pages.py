@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from agentrl import replay
 from agentrl.cli import run as agentrl
+from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.preference_pairs import choices
 from agentrl.replay.pruning import Pruner
@@ -560,6 +562,30 @@ def test_an_evaluation_shows_its_policy_and_its_results(tmp_path, open_page):
         expect(page.locator("body")).to_contain_text("0.925")
         expect(page.locator("body")).to_contain_text("finished")
         expect(page.get_by_text("No curves yet")).to_have_count(0)
+    finally:
+        serving.close()
+
+
+def test_a_job_on_a_data_set_shows_its_curves_and_settings(open_page, tmp_path):
+    logged = [{"stage": "evaluation", "step": 0, "sampled/accuracy": 0.5, "sampled/loss": 0.7}]
+    for step in (1, 2):
+        trained = {"learner/loss": 0.7 / step, "learner/accuracy": 0.6, "learner/margin": 0.1}
+        logged.append({"stage": "preference training", "step": step, **trained})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in logged))
+    (tmp_path / "config.yaml").write_text("dpo: {train: {data: pairs.jsonl}}\n")
+    with pytest.raises(ConfigError, match="no recorded episodes"):
+        replay.open(tmp_path)
+    (tmp_path / "command").write_text("agentrl dpo\n")
+    serving = ViewerServer(replay.open(tmp_path, may_be_unplayed=True))
+    try:
+        page = open_page(serving.url)
+        expect(page.locator(".chart figcaption")).to_have_text(
+            [re.compile(title) for title in ("Loss", "Answer accuracy", "Margin")]
+        )
+        expect(page.locator("body")).to_contain_text("agentrl dpo")
+        expect(page.get_by_text("No episodes yet")).to_have_count(0)
+        page.get_by_text("Configuration").click()
+        expect(page.locator("pre")).to_contain_text("pairs.jsonl")
     finally:
         serving.close()
 

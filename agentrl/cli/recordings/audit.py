@@ -61,7 +61,10 @@ def audit(
         float, typer.Option(help="For the score of one episode, in seconds.", min=0.001)
     ] = 60.0,
     name: Annotated[
-        str | None, typer.Option(help="Of the report in RUN/audits; by default from --judge.")
+        str | None,
+        typer.Option(
+            help="Of the report in RUN/audits, which it replaces; by default a new one by --judge."
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="Write the report with screenshots to FILE.html, too.")
@@ -74,7 +77,8 @@ def audit(
     """
     from agentrl.replay import Filter
 
-    where, saved_as = Filter(split=split, label=label, step=step), _file_name(name, judge)
+    where = Filter(split=split, label=label, step=step)
+    saved_as = _file_name(name, judge, Path(run))
     report = _report(run, judge, truth, truth_at, accept_at, where, last, concurrency, deadline_s)
     written = _write(report, run, saved_as, html)
     if as_json:
@@ -91,18 +95,24 @@ def _candidate(judge: str) -> str:
     return Path(judge).stem if judge.endswith((".yaml", ".yml")) else judge
 
 
-def _file_name(name: str | None, judge: str) -> str:
+def _file_name(name: str | None, judge: str, run: Path) -> str:
     """The name of the report's file, without its suffix; of a long path the end.
+
+    One that is not chosen by the user is numbered if there is such a report.
 
     Raises:
         ConfigError: it has no letter or digit.
     """
     from agentrl.replay.episode_summary import label_of
+    from agentrl.replay.run_layout import audit_file
 
     stem = label_of(name or _candidate(judge))[-_LONGEST_NAME:].strip("-")
     if not stem:
         raise ConfigError(f"--name {name}: needs a letter or digit")
-    return stem
+    if name is not None:
+        return stem
+    names = (stem, *(f"{stem}-{number}" for number in range(2, 10_000)))
+    return next(one for one in names if not audit_file(run, one).exists())
 
 
 def _write(report: "AuditReport", run: str, name: str, html: Path | None) -> list[Path]:
@@ -173,6 +183,8 @@ def _print(report: "AuditReport") -> None:
     if report.facts:
         _print_facts(console, report.facts)
     else:
+        accepted, true = f"score >= {report.accept_at:g}", f"{report.truth} >= {report.truth_at:g}"
+        console.print(f"accepted if    {accepted}; true if {escape(true)}", soft_wrap=True)
         console.print(f"false accepts  {_share(report.false_accepts, 'failed')}", soft_wrap=True)
         console.print(f"false rejects  {_share(report.false_rejects, 'succeeded')}", soft_wrap=True)
     for count, why in ((report.failed, "not scored"), (report.unknown, "without known truth")):

@@ -34,7 +34,7 @@ def view(
     """
     from agentrl import replay
 
-    page = _page(replay.open(run), episode, group)
+    page = _page(replay.open(run, may_be_unplayed=True), episode, group)
     try:
         from agentrl.viewer.viewer_server import serve
     except ImportError as error:

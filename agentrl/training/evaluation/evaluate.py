@@ -42,7 +42,12 @@ from agentrl.training.monitoring.progress import (
     show_engine_start,
     show_progress,
 )
-from agentrl.training.run_folder import RunFolder, open_target, overridden_name
+from agentrl.training.run_folder import (
+    RunFolder,
+    check_names_env,
+    open_target,
+    overridden_name,
+)
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.types import ScoredEpisode
 
@@ -328,6 +333,7 @@ def evaluate(
         WorldError: more than half of the episodes are void, or no phone is left.
     """
     config, run = open_target(target, overrides)
+    check_names_env(config, target, overrides)
     count = config.eval.episodes if episodes is None else episodes
     if count < 1:
         raise ConfigError(f"episodes={count}: must be at least 1")

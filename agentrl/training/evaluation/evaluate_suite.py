@@ -34,7 +34,12 @@ from agentrl.training.evaluation.suite_results import (
     result_of,
     write_results,
 )
-from agentrl.training.run_folder import RunFolder, open_target, overridden_name
+from agentrl.training.run_folder import (
+    RunFolder,
+    check_names_env,
+    open_target,
+    overridden_name,
+)
 
 log = logging.getLogger(__name__)
 
@@ -282,6 +287,8 @@ def _job(command: SuiteCommand, suite: _Suite, task: SuiteTask, player: _Player)
         raise ConfigError(
             f"it names no environment, and {player.target} is only a model; add env.id=..."
         )
+    if task.env is None:
+        check_names_env(player.config, player.target, command.overrides)
     greedy = player.player is None and (command.greedy or task.temperature == 0)
     config = task.applied_to(config, greedy)
     if suite.folder is not None and suite.folder not in config.run.search_path:

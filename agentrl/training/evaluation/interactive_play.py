@@ -25,7 +25,12 @@ from agentrl.training.model_to_play import (
     trained_steps,
     with_served_model,
 )
-from agentrl.training.run_folder import RunFolder, open_target, overridden_name
+from agentrl.training.run_folder import (
+    RunFolder,
+    check_names_env,
+    open_target,
+    overridden_name,
+)
 from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed, strip_tags
 from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
 from agentrl.worker_threads import Worker
@@ -83,6 +88,7 @@ def play(
         ConfigError: something named does not exist, no server answers, or nothing was played.
     """
     config, run = open_target(target, overrides)
+    check_names_env(config, target, overrides)
     kept = checkpoint_of(run, checkpoint)
     served = policy == MODEL and is_served(config.rollout, checkpoint)
     if run is not None and policy == MODEL and not served:

@@ -28,7 +28,7 @@ def dpo(
 class PreferenceTraining(OfflineJob):
     """The preference for the better answer over the worse one."""
 
-    command, section = "agentrl dpo", "dpo"
+    command, section, stage = "agentrl dpo", "dpo", "preference training"
 
     def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
         """See `OfflineJob.form`."""

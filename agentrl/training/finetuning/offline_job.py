@@ -52,6 +52,8 @@ class OfflineJob(ABC):
     command: str
     section: str
     """The section of its settings."""
+    stage: str
+    """What its training is called in logs."""
     is_reward_model = False
     """Whether a reward model is trained, and not a policy."""
 
@@ -162,8 +164,8 @@ class OfflineJob(ABC):
                 closing(open_learner(job, start, reservation, folder.path, wrap))
             )
             trainer = OfflineTrainer(
-                settings, train, held_out, schedule, config.optim, folder, state, learner,
-                reporter, stopping, config.checkpoint, config.train.deadline_s,
+                self.stage, settings, train, held_out, schedule, config.optim, folder, state,
+                learner, reporter, stopping, config.checkpoint, config.train.deadline_s,
             )  # fmt: skip
             opened.push_async_callback(trainer.close)
             trainer.restore()

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,9 +15,8 @@ from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.finetuning.offline_dataset import OfflineDataset
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.learner.optimizer import learning_rate
-from agentrl.training.monitoring.progress import FINE_TUNING
 from agentrl.training.monitoring.reporter import Reporter
-from agentrl.training.run_folder import MODEL_STEP, RunFolder, RunState
+from agentrl.training.run_folder import MODEL_STEP, SAVING, RunFolder, RunState
 from agentrl.training.stop_signals import Stopping
 
 log = logging.getLogger(__name__)
@@ -44,6 +42,7 @@ class OfflineTrainer:
     """Trains on a data set.
 
     Args:
+        stage: name of the training, one of `TRAINING_STAGES`.
         settings: what is trained.
         train: examples to learn from.
         held_out: examples that are only measured.
@@ -60,6 +59,7 @@ class OfflineTrainer:
 
     def __init__(
         self,
+        stage: str,
         settings: FinetuningConfig,
         train: OfflineDataset,
         held_out: OfflineDataset,
@@ -73,7 +73,7 @@ class OfflineTrainer:
         checkpoint: CheckpointConfig,
         deadline_s: float,
     ) -> None:
-        self.state = state
+        self.state, self._training_stage = state, stage
         self._settings, self._train, self._held_out = settings, train, held_out
         self._schedule, self._optim = schedule, optim
         self._folder, self._learner, self._reporter = folder, learner, reporter
@@ -134,7 +134,7 @@ class OfflineTrainer:
     async def _step(self, step: int) -> None:
         await self._checkpoints.check()
         batch, steps = self._schedule.batch, self._schedule.steps
-        with self._stage(FINE_TUNING):
+        with self._stage(self._training_stage):
             past = min(1.0, (step - 1) / max(1, steps - 1))
             lr = learning_rate(self._optim, past, step - 1)
             async with self._stopping.completed_first():
@@ -199,7 +199,8 @@ class OfflineTrainer:
                 stopped_at, self.state.stale, exported,
             )  # fmt: skip
         await self._evaluate("after")
-        self._learner.export(self._folder.model)
+        with self.state.timing(SAVING):
+            self._learner.export(self._folder.model)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         steps = {"steps": stopped_at, MODEL_STEP: exported}
         results = self.state.results | steps | {"seconds": seconds, **about}
@@ -209,13 +210,13 @@ class OfflineTrainer:
 
     async def _save(self, *, best: bool = False) -> None:
         self._folder.save_state(self.state)
-        await self._checkpoints.save(self.state.step, asdict(self.state), best=best)
+        with self.state.timing(SAVING):
+            await self._checkpoints.save(self.state.step, asdict(self.state), best=best)
         self._saved_step = self.state.step
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
         """Report the stage and add up its seconds."""
         self._reporter.stage(name)
-        started = time.perf_counter()
-        yield
-        self.state.add_seconds(name.partition(" step")[0], time.perf_counter() - started)
+        with self.state.timing(name.partition(" step")[0]):
+            yield

@@ -33,6 +33,7 @@ class RewardModelTraining(OfflineJob):
     """A number that is higher for better answers."""
 
     command, section = "agentrl train-reward-model", "reward_model"
+    stage = "reward model training"
     is_reward_model = True
 
     def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:

@@ -35,7 +35,7 @@ def sft(
 class SupervisedFinetuning(OfflineJob):
     """The likelihood of the replies in conversations."""
 
-    command, section = "agentrl sft", "sft"
+    command, section, stage = "agentrl sft", "sft", "fine-tuning"
 
     def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
         """See `OfflineJob.form`."""

@@ -185,7 +185,8 @@ def preference_update(
     """Training on pairs of answers.
 
     Metrics: the loss; accuracy, the fraction of pairs whose better answer has the higher implicit
-    reward; margin, the mean difference of these rewards, and their means as reward_chosen and
+    reward, where ties count one half (TRL counts them as wrong, so that it is 0 before training);
+    margin, the mean difference of these rewards, and their means as reward_chosen and
     reward_rejected; logprob_chosen and logprob_rejected, means of whole answers.
 
     Args:
@@ -261,8 +262,9 @@ def _label_of(sequence: TokenSequence) -> float:
 
 def _compared(chosen: Tensor, rejected: Tensor) -> dict[str, float]:
     """Metrics of P pairs, and their number."""
+    right = (1 + (chosen - rejected).sign()) / 2
     return {
-        "accuracy": (chosen > rejected).double().mean().item(),
+        "accuracy": right.mean().item(),
         "margin": (chosen - rejected).mean().item(),
         "reward_chosen": chosen.mean().item(),
         "reward_rejected": rejected.mean().item(),

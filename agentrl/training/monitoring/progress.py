@@ -11,8 +11,8 @@ from agentrl.errors import WorldError
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.text import pluralize
 
-TRAINING, FINE_TUNING = "reinforcement", "fine-tuning"
-TRAINING_STAGES = (TRAINING, FINE_TUNING)
+TRAINING = "reinforcement"
+TRAINING_STAGES = (TRAINING, "fine-tuning", "preference training", "reward model training")
 """The stages whose steps count toward a job's."""
 
 _POLL_INTERVAL_S = 0.5

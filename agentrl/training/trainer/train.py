@@ -12,7 +12,7 @@ from typing import Any
 from agentrl import replay
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config, EnvConfig
+from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
@@ -74,12 +74,10 @@ class Reinforcement:
 
     def check(self, config: Config, *, restored: bool) -> Sequence[SelectedEpisode]:
         """See `Job.check`; the recorded episodes of a warm start that is still to come."""
-        sections = {"sft": config.sft, "dpo": config.dpo, "reward_model": config.reward_model}
-        given = [name for name, section in sections.items() if section is not None]
-        if given and config.env == EnvConfig():
-            command = given[0].replace("reward_model", "train-reward-model")
+        if (given := config.only_learns_from) is not None:
+            command = given.replace("reward_model", "train-reward-model")
             raise ConfigError(
-                f"{given[0]}: there is such a section, but no environment (env); did you mean "
+                f"{given}: there is such a section, but no environment (env); did you mean "
                 f"agentrl {command}?"
             )
         return preflight.check(config, warm_start_pending=not restored).episodes
@@ -177,7 +175,7 @@ async def _train(
                 file,
                 state.step + 1,
             )
-        trainer.add_seconds("start", time.perf_counter() - started)
+        state.add_seconds("start", time.perf_counter() - started)
         opened.push_async_callback(trainer.close)
         if resumed:
             # Only now: settings that the checkpoint rejects must not be stored with the run.

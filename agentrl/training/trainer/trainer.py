@@ -33,7 +33,7 @@ from agentrl.training.monitoring.training_health import (
     mismatch_warning,
     repetition_share,
 )
-from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.run_folder import SAVING, RunFolder, RunState
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler, task_sets
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.supervised import warm_start
@@ -349,7 +349,8 @@ class Trainer:
 
     def finish(self) -> None:
         """Export the final model and write the summary."""
-        self._learner.export(self._folder.model)
+        with self.state.timing(SAVING):
+            self._learner.export(self._folder.model)
         if (warm := self.config.warm_start) is not None:
             warm_start.write_marker(self._folder.model, warm, self.config.env.id)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
@@ -523,7 +524,8 @@ class Trainer:
         step = self.state.step
         self.state.sampler = await asyncio.to_thread(self._sampler.state)
         self._folder.save_state(self.state)
-        await self._checkpoints.save(step, asdict(self.state), best=step == self._best_step)
+        with self.state.timing(SAVING):
+            await self._checkpoints.save(step, asdict(self.state), best=step == self._best_step)
         self._saved_step = step
 
     def _keep_result(self, name: str, result: dict[str, Any]) -> None:
@@ -535,13 +537,8 @@ class Trainer:
     def _stage(self, name: str) -> Iterator[None]:
         """Report the stage and add up its seconds."""
         self._reporter.stage(name)
-        started = time.perf_counter()
-        yield
-        self.add_seconds(name, time.perf_counter() - started)
-
-    def add_seconds(self, stage: str, seconds: float) -> None:
-        """Add to the seconds of a stage."""
-        self.state.add_seconds(stage.split(",")[0], seconds)
+        with self.state.timing(name.split(",")[0]):
+            yield
 
     @asynccontextmanager
     async def _watched(self, total: int, note: str = "") -> AsyncIterator[None]:

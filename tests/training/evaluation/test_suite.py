@@ -282,11 +282,14 @@ def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -
         (["frozen_lake", "--suite", LAKES, "--episodes", "0"], "episodes=0: must be at least 1"),
         (["frozen_lake", "taxi", "--suite", "own.yaml", "--policy", "random"], "not play the same"),
         (["Qwen/Qwen2.5-VL-3B-Instruct", "--suite", "own.yaml"], "is only a model; add env.id"),
+        (["data.yaml", "--policy", "random"], "(section sft) and names no environment to play"),
+        (["data.yaml", "--suite", "own.yaml"], "data.yaml learns from a data set"),
         (["frozen_lake", "--suite", "minigame"], "did you mean 'minigames'"),
     ],
 )
 def test_what_cannot_be_played_is_refused(capsys, arguments, reason: str) -> None:
     Path("own.yaml").write_text("tasks: [{name: a}]")
+    Path("data.yaml").write_text("sft: {train: {data: chats.jsonl}}")
     assert cli.run(["eval", *arguments]) == 2
     assert reason in capsys.readouterr().err
     assert not Path("runs").exists()

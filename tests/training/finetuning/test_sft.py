@@ -282,6 +282,13 @@ def test_bad_settings_are_refused(job, setting, said):
         agentrl.sft(path, overrides=overrides)
 
 
+def test_the_default_environment_is_not_played_for_lack_of_one(learned, capsys):
+    assert cli.run(["eval", str(learned.path)]) == 2
+    assert f"{learned.path} learns from a data set" in capsys.readouterr().err
+    played = ["env.id=FrozenLake-v1", f"run.dir={learned.path.parent}", "rollout.launcher=local"]
+    assert cli.run(["eval", str(learned.path), "--policy=random", "--episodes=1", *played]) == 0
+
+
 def test_a_dry_run_counts_the_conversations(job, capsys):
     path, overrides = job("sft.hold_out=0.25")
     assert cli.run(["sft", str(path), *overrides, "--dry-run"]) == 0

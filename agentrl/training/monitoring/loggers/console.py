@@ -50,7 +50,7 @@ class ConsoleDisplay(Logger):
         self._eta = TimeEstimate(amounts)
         self._started = self._spoke = time.monotonic()
         self._stage = self._note = ""
-        self._trained = False
+        self._trained = self._finished = False
         self._metrics: dict[str, Mapping[str, float]] = {}
         """The last metrics of each stage: training continues after an evaluation."""
         self._live: Live | None = None
@@ -91,7 +91,8 @@ class ConsoleDisplay(Logger):
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Show a table of all results, and how long each stage took."""
+        """Show a table of all results, and how long each stage took, also before a resume."""
+        self._finished = True
         if rows := flatten_results(results):
             self._console.print(results_table(rows, f"{self._run}"))
         spent = results.get("seconds", {})
@@ -104,7 +105,8 @@ class ConsoleDisplay(Logger):
         """Stop; the last panel stays on the screen."""
         if self._live is not None:
             self._live.stop()
-        self._say(f"elapsed {format_duration(time.monotonic() - self._started)}")
+        if not self._finished:
+            self._say(f"elapsed {format_duration(time.monotonic() - self._started)}")
 
     def _is_due(self) -> bool:
         """Whether the last line of plain output is long enough ago."""

@@ -91,22 +91,30 @@ function heading(run) {
       evaluation(run)?.suite ? fact("suite", `${run.summary.suite}: ${run.summary.task ?? ""}`) : null,
       run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0)) : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
-      fact("environment", run.env_id ?? "–"),
-      fact("episodes", number(run.count)),
-      fact("turns", number(run.turns)),
-      fact("tokens sampled", number(run.tokens)),
-      fact("void", run.count ? `${number(void_)} (${share(void_ / run.count)})` : "–", void_ ? "bad" : ""),
-      fact("started", clock(run.first)),
-      fact("last episode", clock(run.last)),
-      fact("configuration", run.configs.join(", ") || "–"),
+      run.command ? fact("command", run.command.trim()) : null,
+      ...(unplayed(run) ? [] : played(run, void_)),
     ),
-    run.count ? null : h("p", { class: "empty" }, "No episodes yet. They appear here as they end."),
+    run.count || unplayed(run) ? null : h("p", { class: "empty" }, "No episodes yet. They appear here as they end."),
   ];
 }
 
+/** Whether the job trains on a data set, without episodes. */
+const unplayed = (run) => !run.count && run.command && run.command.trim() !== "agentrl train";
+
+const played = (run, void_) => [
+  fact("environment", run.env_id ?? "–"),
+  fact("episodes", number(run.count)),
+  fact("turns", number(run.turns)),
+  fact("tokens sampled", number(run.tokens)),
+  fact("void", run.count ? `${number(void_)} (${share(void_ / run.count)})` : "–", void_ ? "bad" : ""),
+  fact("started", clock(run.first)),
+  fact("last episode", clock(run.last)),
+  fact("configuration", run.configs.join(", ") || "–"),
+];
+
 function tables(run) {
   return [
-    h("section", { class: "card" },
+    unplayed(run) ? null : h("section", { class: "card" },
       h("h2", {}, "Episodes by label"),
       h("div", { class: "scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, ["label", "step", "episodes", "void", "reward", "success"].map((name, i) => h("th", { class: i ? "num" : "", title: name === "success" ? "fraction of episodes whose metric success (or accuracy, if there is no success) is 1" : null }, name)))),
@@ -127,11 +135,12 @@ function tables(run) {
 }
 
 /** How well a reward agrees with the truth, and the worst cases with their last screens. */
-function audit({ name, candidate, truth, episodes, agreement, false_accepts, false_rejects, failed, cases }) {
+function audit({ name, candidate, truth, accept_at, truth_at, episodes, agreement, false_accepts, false_rejects, failed, cases }) {
   const within = (found) => found?.of
     ? `${share(found.share)} of ${number(found.of)} (95% interval ${share(found.low)} to ${share(found.high)})` : "–";
   return h("section", { class: "card" }, h("h2", {}, "Audit ", h("bdi", {}, name)),
-    h("dl", { class: "facts" }, fact("reward", candidate), fact("truth", truth), fact("episodes", number(episodes)),
+    h("dl", { class: "facts" }, fact("reward", candidate), fact("accepted from", number(accept_at)),
+      fact("truth", truth), fact("true from", number(truth_at)), fact("episodes", number(episodes)),
       fact("not scored", number(failed), failed ? "bad" : ""), fact("agreement", within(agreement)),
       fact("false accepts", within(false_accepts)), fact("false rejects", within(false_rejects))),
     cases?.length ? h("div", { class: "scroll" }, h("table", {},
