@@ -1,6 +1,7 @@
 """`agentrl eval` and `agentrl compare`: policies on held-out seeds and on suites."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,9 @@ from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import printable
 
-_WIDTH = 400
-"""Characters of the widest row."""
+_WIDTH, _GAP = 400, 2
+"""Characters of the widest row, and between columns."""
+_NAMES = ("task", "model", "metric")
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,17 +219,23 @@ def compare(
 
 def _print_suites(results: "Sequence[TaskResult]") -> None:
     from agentrl.training.evaluation.suite_table import suite_tables
+    from agentrl.training.monitoring.result_tables import fold_columns
 
-    console = Console(emoji=False, width=_WIDTH)  # a wrapped row reads better than narrow columns
+    console = Console(emoji=False)
+    is_sized = console.is_terminal or "COLUMNS" in os.environ
+    wide = Console(emoji=False, width=_WIDTH)  # a wrapped row reads better than narrow columns
     for one in suite_tables(results):
         typer.echo(printable(f"{one.suite}: {one.about}" if one.about else one.suite))
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for column in one.columns:
-            justify: Any = "left" if column in ("task", "model", "metric") else "right"
-            table.add_column(Text(printable(column)), justify=justify)
-        for row in one.rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        console.print(table)
+        rows = [[printable(cell) for cell in row] for row in (one.columns, *one.rows)]
+        names = sum(column in _NAMES for column in one.columns)
+        width = console.width if is_sized else _WIDTH
+        for part in fold_columns(rows, width, gap=_GAP, kept=names):
+            table = Table(box=None, padding=(0, _GAP, 0, 0))
+            for index in part:
+                table.add_column(Text(rows[0][index]), justify="left" if index < names else "right")
+            for row in rows[1:]:
+                table.add_row(*(Text(row[index]) for index in part))
+            wide.print(table)
         for note in one.footnotes:
             typer.echo(note)
 
@@ -241,10 +249,12 @@ def _print_json(result: "Evaluation") -> None:
 def _print_table(
     result: "Evaluation", target: str, policy: str, greedy: bool, checkpoint: str | None
 ) -> None:
-    from agentrl.training.monitoring.result_tables import results_table
+    from agentrl.training.monitoring.result_tables import results_tables
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
-    Console(emoji=False).print(results_table({who: result.summary()}, target))
+    console = Console(emoji=False)
+    for table in results_tables({who: result.summary()}, target, console.width):
+        console.print(table)
     if policy == "model" and result.model is None and Path(target).is_dir():
         model = f"checkpoint {checkpoint}" if checkpoint else "the final model"
         typer.echo(f"model: {model} of {target}")

@@ -138,7 +138,7 @@ def test_models_in_folders_are_loaded_once_each_and_sampled(tiny_vlm) -> None:
         assert len(set(replies)) > 1  # samples of a question differ
 
 
-def test_the_command_prints_and_compares(capsys) -> None:
+def test_the_command_prints_and_compares(capsys, monkeypatch) -> None:
     quiet = ["logging=[console]", f"eval.suite={LAKES}", "run.name=one"]
     command = ["eval", "frozen_lake", *quiet, "--policy", "random", "--episodes", "2"]
     assert cli.run(command) == 0
@@ -164,6 +164,11 @@ def test_the_command_prints_and_compares(capsys) -> None:
     said = capsys.readouterr().out
     assert "minus random (one)" in said
     assert "<svg" in Path("both.html").read_text()
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.run(["compare", "runs/one", "runs/two"]) == 0
+    table = capsys.readouterr().out.partition("Intervals")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "minus random (one)" in table
     assert cli.run(["compare", "runs/one", "runs"]) == 2
     assert "name the folder of an evaluation" in capsys.readouterr().err
 

@@ -36,6 +36,7 @@ from agentrl.training.monitoring.result_tables import (
     flatten_results,
     format_duration,
     headline,
+    results_tables,
 )
 
 
@@ -364,6 +365,25 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
     assert "not yet due" not in text
     assert "before greedy" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+@pytest.mark.parametrize("count", [1, 6, 40])
+def test_tables_of_results_fit_with_all_their_numbers(width: int, count: int) -> None:
+    metrics = [f"metric_number_{k}" for k in range(9)]
+    found = {
+        f"step {step}": {name: step + k / 100 for k, name in enumerate(metrics)}
+        for step in range(100, 100 + count)
+    }
+    console = Console(file=io.StringIO(), width=width)
+    for table in results_tables(found, "runs/NAME", width):
+        console.print(table)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)
+    text = " ".join(lines)
+    assert all(f" {value:g} " in text for row in found.values() for value in row.values())
+    assert all(f" {name} " in text for name in (*metrics, *found))
 
 
 def test_on_a_terminal_the_display_is_live(tmp_path: Path) -> None:

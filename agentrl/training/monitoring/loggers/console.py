@@ -18,7 +18,7 @@ from agentrl.training.monitoring.result_tables import (
     flatten_results,
     format_duration,
     headline,
-    results_table,
+    results_tables,
 )
 
 _LOG_WIDTH = 120
@@ -94,7 +94,8 @@ class ConsoleDisplay(Logger):
         """Show a table of all results, and how long each stage took, also before a resume."""
         self._finished = True
         if rows := flatten_results(results):
-            self._console.print(results_table(rows, f"{self._run}"))
+            for table in results_tables(rows, f"{self._run}", self._console.width):
+                self._console.print(table)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():
             self._console.print(Text(f"{stage:20} {format_duration(seconds):>8}"))
