@@ -1,6 +1,7 @@
 """`agentrl pipeline`: several jobs after each other."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,6 +11,9 @@ from rich.table import Table
 from agentrl.cli.job_options import OVERRIDES
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl.training.pipeline import Stage
 
 
 def pipeline(
@@ -21,7 +25,12 @@ def pipeline(
         bool, typer.Option("--dry-run", help="Check all stages without running them.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a pipeline; finished stages are kept.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue a pipeline; finished stages are kept, and settings "
+            "(STAGE.key=value) are those of stages that have not started.",
+        ),
     ] = False,
 ) -> None:
     """Run several jobs after each other, each on the model of the one before.
@@ -29,10 +38,10 @@ def pipeline(
     Example: agentrl pipeline stages.yaml rl.train.steps=50
     """
     from agentrl.training import pipeline as stages
+    from agentrl.training.pipeline_results import rows_of
+    from agentrl.viewer import export
 
     settings = overrides or []
-    if resume and settings:
-        raise ConfigError(f"{settings[0]!r}: a pipeline continues with its own settings")
     if dry_run:
         if resume:
             raise ConfigError("--dry-run checks a file, not a pipeline that has started")
@@ -41,17 +50,21 @@ def pipeline(
         typer.echo("# All checks pass; data of earlier stages is checked when a stage starts.")
         suggest(("pipeline", source, *settings), prefix="# ")
         return
+
+    def begun(stage: "Stage", run: Path) -> None:
+        typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}")
+        export.write_pipeline_report(run.parent)
+
     folder = stages.run_pipeline(
-        source,
-        overrides=settings,
-        resume=source if resume else None,
-        begun=lambda stage, run: typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}"),
+        source, overrides=settings, resume=source if resume else None, begun=begun
     )
+    page = export.write_pipeline_report(folder)
     table = Table("stage", "job", "steps", "time", "results")
-    for row in stages.rows_of(stages.report_of(folder)):
+    for row in rows_of(stages.stored_pipeline(folder).report(folder)):
         table.add_row(*map(escape, row))
     Console(emoji=False).print(table)
     typer.echo(f"pipeline: {folder}")
+    typer.echo(f"report: {page}")
     models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))
     played = [model.parent for model in models if (model.parent / "episodes").is_dir()]
     suggest(*(("view", run) for run in played[-1:]), ("infer", models[-1], "DATA", "--out", "FILE"))

@@ -60,8 +60,13 @@ def run_job(
     overrides: Sequence[str],
     resume: str | Path | None,
     begun: Callable[[Config], None],
+    *,
+    is_stage: bool = False,
 ) -> replay.Run:
-    """Run a whole job, or resume one; see `train`."""
+    """Run a whole job, or resume one; see `train`.
+
+    A stage of a pipeline is resumed by the command of the pipeline, which reports that itself.
+    """
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
         folder.check_writable()
@@ -95,7 +100,8 @@ def run_job(
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
             begun(settings)
-        with _resume_hint(folder, job.command, resumed=resume is not None):
+        command = None if is_stage else job.command
+        with _resume_hint(folder, command, resumed=resume is not None):
             run_with_restarts(job, settings, folder, checked, resumed=resume is not None)
     return replay.Run(run)
 
@@ -147,7 +153,7 @@ def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> None:
 
 
 @contextmanager
-def _resume_hint(folder: RunFolder, command: str, *, resumed: bool) -> Iterator[None]:
+def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> Iterator[None]:
     """Log how to resume a run that fails or is interrupted, unless that would fail again."""
     run = folder.path
     try:
@@ -158,7 +164,8 @@ def _resume_hint(folder: RunFolder, command: str, *, resumed: bool) -> Iterator[
             raise
         logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
         saved = _progress_saved(run)
-        log.warning("%s; resume with: %s --resume %s%s", saved, command, run, logs)
+        hint = "" if command is None else f"; resume with: {command} --resume {run}"
+        log.warning("%s%s%s", saved, hint, logs)
         raise
 
 

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, write_durably
 from agentrl.replay import preference_pairs, tables_export
-from agentrl.rollout.load_translator_and_players import history_of
+from agentrl.rollout.load_translator_and_players import history_of, open_translator
 from agentrl.text import did_you_mean, quoted
+from agentrl.training import preflight
 from agentrl.training.finetuning.dpo import PreferenceTraining
 from agentrl.training.finetuning.reward_model_training import RewardModelTraining
 from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.job import Job, run_job
-from agentrl.training.monitoring.result_tables import format_duration
+from agentrl.training.pipeline_results import stage_row
 from agentrl.training.run_folder import RunFolder, read_summary
 from agentrl.training.trainer.train import Reinforcement
 
@@ -77,7 +78,7 @@ class Stage:
     @property
     def follows(self) -> list[str]:
         """The earlier stages whose results its settings name."""
-        text = json.dumps(self.settings, default=str, ensure_ascii=False)
+        text = _as_text(self.settings)
         named = [piece.partition("}")[0] for piece in text.split(_EARLIER)[1:]]
         return named if self.data is None else [*named, self.data.source]
 
@@ -97,8 +98,14 @@ class StagedRun:
     def __init__(self, tree: Any, overrides: Sequence[str], where: Path) -> None:
         if not isinstance(tree, dict) or not isinstance(tree.get("stages"), list):
             raise ConfigError(f"{where}: must have a list of stages")
-        self._where, self._overrides = where, overrides
+        self._tree, self._where, self._overrides = tree, where, overrides
         self._shared = {key: value for key, value in tree.items() if key != "stages"}
+        for given in (self._shared, *overrides):
+            if _EARLIER in _as_text(given):
+                raise ConfigError(
+                    f"{where}: {_EARLIER}NAME}} is known in the settings of one stage in the file, "
+                    "not in those of all stages or on the command line; move it there"
+                )
         self.stages = [self._stage(entry) for entry in tree["stages"]]
         names = [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names):
@@ -140,7 +147,7 @@ class StagedRun:
         if not isinstance(job, str) or job not in JOBS:
             hint = did_you_mean(str(job), JOBS)
             raise ConfigError(f"{where}: {name}: job={job!r}: known: {', '.join(JOBS)}{hint}")
-        data = entry.get("data")
+        data = self._data(name, entry.get("data"))
         if data is not None and job not in _SECTIONS:
             raise ConfigError(f"{where}: {name}: data: a job that plays takes none; leave it out")
         return Stage(
@@ -150,6 +157,18 @@ class StagedRun:
             settings={key: value for key, value in entry.items() if key not in _OWN},
             data=None if data is None else _stage_data(f"{where}: {name}: data", data, job),
         )
+
+    def _data(self, name: str, data: Any) -> Any:
+        """`data` of a stage with the overrides of its keys; null removes one."""
+        if not isinstance(data, dict):
+            return data
+        for text in self._overrides:
+            if text.startswith(own := f"{name}.data."):
+                key, _, value = text.removeprefix(own).partition("=")
+                others = {k: v for k, v in data.items() if k != key}
+                parsed = _parsed(text, value)
+                data = others if parsed is None else {**others, key: parsed}
+        return data
 
     def _beside(self, base: str | None) -> str | None:
         """A configuration that is a file beside this one, wherever the command runs."""
@@ -169,7 +188,7 @@ class StagedRun:
         for text in self._overrides:
             first, dot, rest = text.partition(".")
             if first == stage.name and dot:
-                own.append(rest)
+                own += [] if rest.startswith("data.") else [rest]
             elif first not in names:
                 own.append(text)
         if "run" in given:  # the stage's own folder, below that of the pipeline
@@ -177,20 +196,56 @@ class StagedRun:
         trees = [self._shared, given, stage.settings]
         return configuration.load_merged(stage.base, trees, own, self._where)
 
-    def check(self) -> None:
+    def check(self, started: Collection[str] = ()) -> None:
         """Check each stage as its command does, as far as its inputs exist before it starts.
+
+        Args:
+            started: names of stages that are left out.
 
         Raises:
             ConfigError: the first thing that is missing or invalid.
         """
         for stage in self.stages:
+            if stage.name in started:
+                continue
             made = {"run": {"name": None}}
             config = self._config(replace(stage, settings=_without_results(stage)), made)
-            if not stage.follows:
-                try:
+            try:
+                if not stage.follows:
                     JOBS[stage.job]().check(config, restored=False)
-                except ConfigError as error:
-                    raise ConfigError(f"{self._where}: stage {stage.name}: {error}") from error
+                    continue
+                if _EARLIER not in _as_text(stage.settings.get("model")):
+                    preflight.check_learner(config)
+                if stage.job == "train":
+                    open_translator(config.env)
+            except ConfigError as error:
+                raise ConfigError(f"{self._where}: stage {stage.name}: {error}") from error
+
+    def continued(self, folder: Path, overrides: Sequence[str]) -> "StagedRun":
+        """This pipeline with other settings of stages that have not started; checks these.
+
+        Raises:
+            ConfigError: an override is of another stage, or of all, or a setting is invalid.
+        """
+        started = {n for n, run in self.runs(folder).items() if (run / "config.yaml").is_file()}
+        for text in overrides:
+            name = text.partition("=")[0].partition(".")[0]
+            if name not in self.runs(folder) or name in started:
+                later = [stage.name for stage in self.stages if stage.name not in started]
+                raise ConfigError(
+                    f"{text!r}: with --resume, settings are those of stages that have not started "
+                    f"(STAGE.key=value): {', '.join(later) or 'there are none'}"
+                )
+        found = StagedRun(self._tree, [*self._overrides, *overrides], self._where)
+        found.check(started)
+        return found
+
+    def store(self, folder: Path) -> None:
+        """Write what `--resume` continues."""
+        kept = {
+            "where": str(self._where), "overrides": [*self._overrides], "file": self._tree
+        }  # fmt: skip
+        write_durably(folder / _FILE, yaml.safe_dump(kept, sort_keys=False, allow_unicode=True))
 
     def runs(self, folder: Path) -> dict[str, Path]:
         """The folder of each stage's run, by its name."""
@@ -227,7 +282,7 @@ class StagedRun:
         self, stage: Stage, job: Job[Any], run: Path, runs: Mapping[str, Path], model: Path | None
     ) -> None:
         if (run / "config.yaml").is_file():
-            run_job(job, "", (), run, lambda _: None)
+            run_job(job, "", (), run, lambda _: None, is_stage=True)
             return
         given: dict[str, Any] = {"run": {"dir": str(run.parent), "name": run.name}}
         if model is not None:
@@ -244,31 +299,13 @@ class StagedRun:
         settings = _with_results(stage.settings, runs)
         run_section = {**settings.get("run", {}), **given["run"]}
         config = self._config(replace(stage, settings={**settings, "run": run_section}), given)
-        run_job(job, config, (), None, lambda _: None)
+        run_job(job, config, (), None, lambda _: None, is_stage=True)
 
     def report(self, folder: Path) -> list[dict[str, Any]]:
-        """A row per finished stage: its name, job, run, steps, minutes, and results.
-
-        The results are those of its evaluations before and after, by name.
-        """
-        rows = []
-        for stage in self.stages:
-            run = self.runs(folder)[stage.name]
-            summary = read_summary(RunFolder(run)) if run.is_dir() else None
-            if summary is None:
-                continue
-            rows.append(
-                {
-                    "stage": stage.name,
-                    "job": stage.job,
-                    "run": str(run),
-                    "steps": summary.get("steps"),
-                    "minutes": round(sum(summary.get("seconds", {}).values()) / 60, 3),
-                    "before": _results(summary.get("before")),
-                    "after": _results(summary.get("after")),
-                }
-            )
-        return rows
+        """A row per finished stage; see `stage_row`."""
+        runs = self.runs(folder)
+        rows = [stage_row(stage.name, stage.job, runs[stage.name]) for stage in self.stages]
+        return [row for row in rows if row is not None]
 
 
 def run_pipeline(
@@ -282,7 +319,8 @@ def run_pipeline(
 
     Args:
         source: a YAML file with `stages`.
-        overrides: `key=value` for all stages, or `STAGE.key=value` for one; not when it continues.
+        overrides: `key=value` for all stages, or `STAGE.key=value` for one; when it continues, only
+            for stages that have not started.
         resume: the folder of an earlier pipeline; finished stages are kept.
         begun: called with each stage that starts or continues, and its run.
 
@@ -294,16 +332,17 @@ def run_pipeline(
     """
     if resume is not None:
         folder = Path(resume).absolute()
-        pipeline = _stored(folder)
+        pipeline = stored_pipeline(folder)
     else:
         where = Path(source).absolute()
-        tree = _read(where)
-        pipeline = StagedRun(tree, overrides, where)
+        pipeline = StagedRun(_read(where), overrides, where)
         pipeline.check()
         folder = RunFolder.create(pipeline.run.run, where.stem).path.absolute()
-        kept = {"where": str(where), "overrides": [*overrides], "file": tree}
-        write_durably(folder / _FILE, yaml.safe_dump(kept, sort_keys=False, allow_unicode=True))
+        pipeline.store(folder)
     with lock_folder(folder):
+        if resume is not None and overrides:
+            pipeline = pipeline.continued(folder, overrides)
+            pipeline.store(folder)
         try:
             pipeline.play(folder, begun)
         except BaseException:
@@ -324,12 +363,7 @@ def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> list[st
     return [stage.name for stage in pipeline.stages]
 
 
-def report_of(folder: Path) -> list[dict[str, Any]]:
-    """See `StagedRun.report`."""
-    return _stored(folder).report(folder)
-
-
-def _stored(folder: Path) -> StagedRun:
+def stored_pipeline(folder: Path) -> StagedRun:
     """A pipeline as it was started.
 
     Raises:
@@ -342,6 +376,17 @@ def _stored(folder: Path) -> StagedRun:
         return StagedRun(stored["file"], [*stored["overrides"]], Path(stored["where"]))
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{folder / _FILE}: is damaged: {error!r}. Restore it.") from error
+
+
+def _as_text(tree: Any) -> str:
+    return json.dumps(tree, default=str, ensure_ascii=False)
+
+
+def _parsed(text: str, value: str) -> Any:
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{text!r}: is not a value in YAML") from error
 
 
 def _read(file: Path) -> Any:
@@ -417,25 +462,3 @@ def _without_results(stage: Stage) -> dict[str, Any]:
         settings[section] = {**own, "train": {"data": "data.jsonl", **(own.get("train") or {})}}
     found: dict[str, Any] = settings
     return found
-
-
-def _results(found: Any) -> dict[str, float]:
-    """The numbers that a stage is compared by: those of sampled play, or of held-out examples."""
-    if not isinstance(found, Mapping):
-        return {}
-    numbers = found.get("sampled", found)
-    names = ("reward", "success", "accuracy", "score", "loss", "token_accuracy")
-    return {name: numbers[name] for name in names if name in numbers}
-
-
-def rows_of(report: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """The report as texts: stage, job, steps, time, and what changed."""
-    for row in report:
-        changes = [
-            f"{name} {row['before'][name]:.3g} -> {value:.3g}"
-            if name in row["before"]
-            else f"{name} {value:.3g}"
-            for name, value in row["after"].items()
-        ]
-        took = format_duration(60 * row["minutes"])
-        yield [row["stage"], row["job"], str(row["steps"]), took, ", ".join(changes)]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from html.parser import HTMLParser
 
 import pytest
 import yaml
@@ -9,7 +10,9 @@ import yaml
 from agentrl import cli
 from agentrl.errors import ConfigError
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.pipeline import check_pipeline, report_of, run_pipeline
+from agentrl.training.finetuning.sft import SupervisedFinetuning
+from agentrl.training.pipeline import check_pipeline, run_pipeline, stored_pipeline
+from agentrl.viewer.export import write_pipeline_report
 from tests.data.rows import write_jsonl
 
 SMALL = {
@@ -77,7 +80,7 @@ def test_each_stage_starts_from_the_model_of_the_one_before(played):
     data = [json.loads(line) for line in (played / "3-distil-data.jsonl").read_text().splitlines()]
     assert {row["split"] for row in data} == {"train"}
     assert all(row["messages"][-1]["role"] == "assistant" for row in data)
-    report = report_of(played)
+    report = stored_pipeline(played).report(played)
     assert [(row["stage"], row["job"], row["steps"]) for row in report] == [
         ("copy", "sft", 2), ("rl", "train", 1), ("distil", "sft", 1)
     ]  # fmt: skip
@@ -88,12 +91,82 @@ def test_each_stage_starts_from_the_model_of_the_one_before(played):
 def test_a_pipeline_continues_with_the_stage_that_is_not_finished(played, capsys):
     times = {run: run.stat().st_mtime for run in played.glob("[12]-*/summary.json")}
     shutil.rmtree(played / "3-distil")
-    assert cli.run(["pipeline", str(played), "--resume"]) == 0
+    with pytest.raises(ConfigError, match=r"have not started .*: distil$"):
+        run_pipeline("", overrides=["rl.train.steps=2"], resume=played)
+    settings = ["distil.optim.lr=2e-3", "distil.data.success=null"]
+    assert cli.run(["pipeline", str(played), "--resume", *settings]) == 0
     shown = capsys.readouterr().out
     assert "stage distil: agentrl sft" in shown
     assert "stage rl: agentrl" not in shown
     assert {run: run.stat().st_mtime for run in times} == times
     assert checkpoint_store.latest(played / "3-distil") is not None
+    distilled = yaml.safe_load((played / "3-distil" / "config.yaml").read_text())
+    assert distilled["optim"]["lr"] == 2e-3
+    assert "report.html" in shown
+    with pytest.raises(ConfigError, match="there are none"):
+        run_pipeline("", overrides=settings, resume=played)
+    page = (played / "report.html").read_bytes()
+    assert cli.run(["pipeline", str(played), "--resume"]) == 0
+    assert (played / "report.html").read_bytes() == page
+
+
+def test_the_report_shows_results_curves_and_differing_settings(played):
+    class Page(HTMLParser):
+        links, lines, cells = [], [], []
+
+        def handle_starttag(self, tag, attrs):
+            found = dict(attrs)
+            if tag == "a":
+                self.links.append(found["href"])
+            if tag == "polyline":
+                self.lines.append(found["points"])
+            if tag == "td":
+                self.cells.append("")
+
+        def handle_data(self, data):
+            if self.cells:
+                self.cells[-1] += data
+
+    page = Page()
+    page.feed(write_pipeline_report(played).read_text())
+    assert [(played / link).is_dir() for link in page.links] == [True] * 3
+    assert len(page.lines) >= 4
+    cells = [cell.strip() for cell in page.cells]
+    at = cells.index("reward")  # of two held-out questions, both answered incorrectly
+    assert cells[at + 1] == "0.00 (0.00 to 0.66)"
+    paths = cells[cells.index("model.path") + 1 :]
+    assert paths[:3] == ["", "1-copy/model", "2-rl/model"]
+
+
+def test_the_report_escapes_what_configurations_contain(played, tmp_path):
+    folder = tmp_path / "<script>&"
+    shutil.copytree(played, folder)
+    file = folder / "2-rl" / "config.yaml"
+    tree = yaml.safe_load(file.read_text())
+    tree["env"]["kwargs"]["data"] = "</td><script>alert(1)</script>"
+    file.write_text(yaml.safe_dump(tree))
+    page = write_pipeline_report(folder).read_text()
+    assert "<script" not in page
+    assert "&lt;/td&gt;&lt;script&gt;" in page
+
+
+def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_continue(
+    played, tmp_path, caplog, monkeypatch
+):
+    folder = tmp_path / "copy"
+    shutil.copytree(played, folder)
+    shutil.rmtree(folder / "3-distil")
+    with pytest.raises(ConfigError, match="stage distil: no data of rl"):
+        run_pipeline("", overrides=["distil.data.min_reward=5"], resume=folder)
+
+    async def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SupervisedFinetuning, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline("", overrides=["distil.data.min_reward=0"], resume=folder)
+    hints = [line for line in caplog.messages if "--resume" in line]
+    assert hints == [f"stopped; continue with: agentrl pipeline --resume {folder}"] * 2
 
 
 @pytest.mark.parametrize(
@@ -134,6 +207,19 @@ def test_a_mistake_in_any_stage_is_found_before_the_first_starts(tmp_path, stage
     with pytest.raises(ConfigError, match=said):
         run_pipeline(path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_later_stages_name_is_checked_before_the_first_starts(file, tmp_path):
+    tree = yaml.safe_load(file.read_text())
+    tree["stages"][2]["model"] = {"path": str(tmp_path / "none")}
+    path = tmp_path / "stages.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(ConfigError, match=r"stage distil: model\.path=.*none: no such folder"):
+        check_pipeline(path)
+    tree["rewards"] = [{"function": "${stage:copy}"}]
+    path.write_text(yaml.safe_dump(tree))
+    with pytest.raises(ConfigError, match="settings of one stage"):
+        check_pipeline(path)
 
 
 def test_a_mistyped_stage_of_an_override_is_named(file):

@@ -74,6 +74,22 @@ def write_suite_report(results: "Sequence[TaskResult]", path: Path) -> None:
     _save(path, suite_report(results))
 
 
+def write_pipeline_report(folder: Path) -> Path:
+    """Write what a pipeline has done so far as an HTML page, `report.html` in its folder.
+
+    Returns:
+        The page.
+
+    Raises:
+        ConfigError: there is no pipeline, or the file cannot be written.
+    """
+    from agentrl.viewer.export.pipeline_report import pipeline_report
+
+    page = folder / "report.html"
+    _save(page, pipeline_report(folder))
+    return page
+
+
 def write_audit(run: Run, report: Mapping[str, Any], path: Path) -> None:
     """Write the report of an audit as an HTML page: shares, and the worst cases with screens.
 

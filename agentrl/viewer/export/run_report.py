@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
@@ -21,10 +22,12 @@ _SCREENS = 10
 """Largest number of screens per example."""
 _WIDTH, _HEIGHT = 340, 150
 _LEFT, _BOTTOM = 46, 20
+CANVAS = {"size": (_WIDTH, _HEIGHT), "left": _LEFT}
+"""Variables of templates that draw charts."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _SvgChart:
+class SvgChart:
     """A chart in SVG coordinates."""
 
     title: str
@@ -45,11 +48,10 @@ def report(run: Run) -> bytes:
         about=about,
         began=_clock(about["first"]),
         ended=_clock(about["last"]),
-        charts=[_drawn(chart) for chart in MetricCurves(run.path).charts()],
+        charts=charts_of(run.path),
         job=_job(run, about),
         examples=_examples(run),
-        size=(_WIDTH, _HEIGHT),
-        left=_LEFT,
+        **CANVAS,
     )
 
 
@@ -115,7 +117,12 @@ def _job(run: Run, about: Mapping[str, Any]) -> str | None:
     return f"{status} {done} steps"
 
 
-def _drawn(chart: Chart) -> _SvgChart:
+def charts_of(run: Path) -> list[SvgChart]:
+    """The charts of a run's metrics."""
+    return [_drawn(chart) for chart in MetricCurves(run).charts()]
+
+
+def _drawn(chart: Chart) -> SvgChart:
     xs = [x for curve in chart.curves for x, _ in curve.points]
     ys = [y for curve in chart.curves for _, y in curve.points]
     low, high = min(0.0, *ys), max(ys)
@@ -134,7 +141,7 @@ def _drawn(chart: Chart) -> _SvgChart:
         line = " ".join(f"{x},{y}" for x, y in points)
         lines.append((curve, line, points if curve.dots else ()))
     marks = (low, (low + high) / 2, high)
-    return _SvgChart(
+    return SvgChart(
         title=chart.title,
         about=chart.about,
         lines=lines,

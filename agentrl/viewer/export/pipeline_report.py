@@ -1,0 +1,118 @@
+"""A pipeline as a single HTML page: results of its stages, curves, and differing settings."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl import config as configuration
+from agentrl.training.evaluation.intervals import Estimate
+from agentrl.training.evaluation.suite_table import with_interval
+from agentrl.training.monitoring.result_tables import format_duration
+from agentrl.training.pipeline import stored_pipeline
+from agentrl.viewer.export.html_pages import render
+from agentrl.viewer.export.run_report import CANVAS, charts_of
+
+_CURVES = 2
+"""Most charts of a stage; the first ones are those of the reward or the loss."""
+_MAX_TEXT = 200
+"""Characters shown of a setting."""
+
+
+def pipeline_report(folder: Path) -> bytes:
+    """Render the page.
+
+    Raises:
+        ConfigError: the folder has no pipeline, or a run cannot be read.
+    """
+    folder = folder.absolute()
+    pipeline = stored_pipeline(folder)
+    runs, rows = pipeline.runs(folder), {row["stage"]: row for row in pipeline.report(folder)}
+    stages = [
+        {
+            "name": stage.name,
+            "job": stage.job,
+            "run": runs[stage.name].name,
+            **_outcome(rows.get(stage.name)),
+            "charts": charts_of(runs[stage.name])[:_CURVES],
+        }
+        for stage in pipeline.stages
+    ]
+    return render(
+        "pipeline.html.jinja",
+        name=folder.name,
+        stages=stages,
+        finished=len(rows),
+        took=format_duration(60 * sum(row["minutes"] for row in rows.values())),
+        settings=_differing(runs, folder),
+        **CANVAS,
+    )
+
+
+def _outcome(row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Steps, time and results of a stage; of one that has not finished, steps is None."""
+    if row is None:
+        return {"steps": None, "took": "", "results": []}
+    took = format_duration(60 * row["minutes"])
+    return {"steps": row["steps"], "took": took, "results": _results(row)}
+
+
+def _results(row: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Each metric of a stage as texts: before, after, and the difference."""
+    found = []
+    for name, value in row["after"].items():
+        ends, before = row["intervals"].get(name, {}), row["before"].get(name)
+        change = None if before is None else value - before
+        found.append(
+            {
+                "name": name,
+                "before": _text(before, ends.get("before")),
+                "after": _text(value, ends.get("after")),
+                "difference": _text(change, ends.get("difference"), signed=True),
+            }
+        )
+    return found
+
+
+def _text(mean: float | None, ends: Sequence[float] | None, *, signed: bool = False) -> str:
+    if mean is None:
+        return ""
+    low, high = ends or (None, None)
+    return with_interval(Estimate(mean=mean, count=0, low=low, high=high), signed=signed)
+
+
+def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[str]]]:
+    """The settings that are not the same in all stages that have started, a text per stage."""
+    by_stage = [
+        _flat(configuration.changed_settings(configuration.load(run / "config.yaml")))
+        if (run / "config.yaml").is_file()
+        else None
+        for run in runs.values()
+    ]
+    started = [settings for settings in by_stage if settings is not None]
+    keys = sorted({key for settings in started for key in settings if not key.startswith("run.")})
+    return [
+        (
+            key,
+            [_shown(settings.get(key), folder) if settings else "" for settings in by_stage],
+        )
+        for key in keys
+        if any(one.get(key) != started[0].get(key) for one in started)
+    ]
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        is_section = isinstance(value, dict) and value
+        found |= _flat(value, f"{above}{key}.") if is_section else {f"{above}{key}": value}
+    return found
+
+
+def _shown(value: Any, folder: Path) -> str:
+    """A setting as text, with paths relative to the pipeline; empty for the default."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    text = text.replace(f"{folder}/", "")
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
