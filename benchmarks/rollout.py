@@ -104,7 +104,7 @@ async def _clone_expert(
     dataset = SupervisedDataset(
         demos,
         warm,
-        load_player(config.env, "expert"),
+        {"": load_player(config.env, "expert")},
         open_encoder(config.model, folder),
         config.seed,
     )

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def pipeline(
     source: Annotated[
-        str, typer.Argument(help="A YAML file with stages, or with --resume a pipeline's folder.")
+        str,
+        typer.Argument(
+            help="A YAML file with stages or the name of one; with --resume a pipeline's folder."
+        ),
     ],
     overrides: OVERRIDES = None,
     dry_run: Annotated[

@@ -51,7 +51,8 @@ class WarmStartConfig:
     """Behavior cloning of a scripted player or recorded episodes, before the training steps."""
 
     player: str | None = "mediocre"
-    """A scripted player of the environment; None trains on `recorded` episodes only."""
+    """A scripted player of the environment, or of all in `mixture`; None trains on `recorded`
+    episodes only."""
     recorded: list[str] = field(default_factory=list)
     """Run folders of `agentrl play`, `eval` or `train` whose recorded episodes are trained on, in
     addition to the player's."""
@@ -119,7 +120,7 @@ class OptimConfig:
     """The AdamW optimizer."""
 
     lr: float = 1e-6
-    """Peak learning rate."""
+    """Peak learning rate; 0 only records episodes."""
     weight_decay: float = 0.0
     """Of AdamW."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
@@ -143,8 +144,8 @@ class OptimConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("optim", self, "lr", "grad_clip")
-        check_not_negative("optim", self, "weight_decay", "lr_warmup_steps", "lr_final_ratio")
+        check_positive("optim", self, "grad_clip")
+        check_not_negative("optim", self, "lr", "weight_decay", "lr_warmup_steps", "lr_final_ratio")
         check_at_most("optim", self, 1, "lr_final_ratio")
         check_betas("optim.betas", self.betas)
         self.check_moments("optim.betas", self.betas)

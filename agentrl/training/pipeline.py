@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+import agentrl
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config
@@ -45,6 +46,7 @@ _TYPES = {str: "text", bool: "true or false", int: "a whole number", float: "a n
 _FOR_SFT: dict[str, type] = {"from": str, "success": bool, "min_reward": float}
 _FOR_PAIRS: dict[str, type] = {"from": str, "by": str, "min_gap": float, "per_group": int}
 """Keys of `data`, and their types."""
+_PACKAGED = Path(agentrl.__file__).parent / "configs" / "pipelines"
 _FILE = "pipeline.yaml"
 _SUMMARY = "pipeline.json"
 _EARLIER = "${stage:"
@@ -318,7 +320,7 @@ def run_pipeline(
     """Run the stages of a file after each other, or continue.
 
     Args:
-        source: a YAML file with `stages`.
+        source: a YAML file with `stages`, or the name of one that comes with agentrl.
         overrides: `key=value` for all stages, or `STAGE.key=value` for one; when it continues, only
             for stages that have not started.
         resume: the folder of an earlier pipeline; finished stages are kept.
@@ -334,7 +336,7 @@ def run_pipeline(
         folder = Path(resume).absolute()
         pipeline = stored_pipeline(folder)
     else:
-        where = Path(source).absolute()
+        where = _found(source)
         pipeline = StagedRun(_read(where), overrides, where)
         pipeline.check()
         folder = RunFolder.create(pipeline.run.run, where.stem).path.absolute()
@@ -357,7 +359,7 @@ def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> list[st
     Raises:
         ConfigError: see `run_pipeline`.
     """
-    where = Path(source).absolute()
+    where = _found(source)
     pipeline = StagedRun(_read(where), overrides, where)
     pipeline.check()
     return [stage.name for stage in pipeline.stages]
@@ -389,13 +391,21 @@ def _parsed(text: str, value: str) -> Any:
         raise ConfigError(f"{text!r}: is not a value in YAML") from error
 
 
+def _found(source: str | Path) -> Path:
+    """A file, or one that comes with agentrl, by its name."""
+    packaged = _PACKAGED / f"{source}.yaml"
+    is_name = Path(source).name == str(source) and not Path(source).exists()
+    return packaged if is_name and packaged.is_file() else Path(source).absolute()
+
+
 def _read(file: Path) -> Any:
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
         json.dumps(tree, default=str)  # refuses keys such as dates, and endless trees
         return tree
     except FileNotFoundError:
-        raise ConfigError(f"{file}: no such file") from None
+        known = ", ".join(sorted(path.stem for path in _PACKAGED.glob("*.yaml")))
+        raise ConfigError(f"{file}: no such file. Pipelines by name: {known}") from None
     except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{configuration.unreadable(file, error)}. Correct it.") from error
 

@@ -353,8 +353,8 @@ def check_env_setup(
 
     Args:
         config: the job.
-        players: scripted players, of all environments.
-        demonstrator: another one, of the job's own environment.
+        players: scripted players.
+        demonstrator: another one.
         phones: whether to check the phones, too, of a job without engines of its own.
 
     Returns:
@@ -365,8 +365,9 @@ def check_env_setup(
         ConfigError: see `check`.
     """
     config.validate()
-    jobs, own = config.environments(), [] if demonstrator is None else [demonstrator]
-    counts = _check_environment(config, own if config.mixture else [*own, *players])
+    jobs = config.environments()
+    players = [*players, *([] if demonstrator is None else [demonstrator])]
+    counts = _check_environment(config, [] if config.mixture else players)
     if config.mixture:
         check_mixture_pool(config.env, {name: job.env for name, job in jobs.items()})
         for name, job in jobs.items():

@@ -6,6 +6,7 @@ was measured there (`EngineCapabilities.tiny_turns_per_s`). They are based on th
 """
 
 import math
+from collections.abc import Sequence
 
 from agentrl import env
 from agentrl.config import (
@@ -60,7 +61,7 @@ def estimate_work(config: Config) -> dict[str, str]:
     stages = {
         "start": ("launching processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
-        **_warm_start_work(config.model, config.warm_start, config.env, scripted),
+        **_warm_start_work(config.model, config.warm_start, [job.env for job in jobs], scripted),
         "engine start": ("starting the engines of the rollouts", _ENGINE_START_S),
         "evaluation before": (before, before_s),
         "reinforcement": (
@@ -81,14 +82,18 @@ def estimate_work(config: Config) -> dict[str, str]:
 
 
 def _warm_start_work(
-    model: ModelConfig, warm: WarmStartConfig | None, environment: EnvConfig, turns_per_s: float
+    model: ModelConfig,
+    warm: WarmStartConfig | None,
+    environments: Sequence[EnvConfig],
+    turns_per_s: float,
 ) -> dict[str, tuple[str, float]]:
     """Amount and seconds of the stages of a warm start; empty if it is skipped."""
-    if warm is None or _has_warm_start(model, warm, environment):
+    if warm is None or all(_has_warm_start(model, warm, one) for one in environments):
         return {}
     games = 0 if warm.player is None else warm.episodes
+    max_turns = max(one.max_turns for one in environments)
     return {
-        "demonstrations": _episode_work(environment.max_turns, games, turns_per_s),
+        "demonstrations": _episode_work(max_turns, games, turns_per_s),
         "warm start": (
             f"{warm.steps} steps of {warm.batch} turns",
             warm.steps * warm.batch / _SUPERVISED_TURNS_PER_S,

@@ -1,30 +1,32 @@
 """Generated geometry questions: lengths, angles and areas of a labeled figure."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from agentrl.data.dataset import Task
+from agentrl.envs.qa.arithmetic import product
 from agentrl.envs.qa.canvas import Canvas, Point
 from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit
 from agentrl.types import Image
 
-LEVELS = ("easy", "hard")
 _INK = (30, 30, 40)
 _FILL = (205, 222, 245)
 _MARK = (190, 60, 40)
+_AREA = "What is the area of the rectangle?"
 _TRIPLES = ((3, 4, 5), (6, 8, 10), (5, 12, 13), (8, 15, 17), (9, 12, 15), (7, 24, 25))
 
-Drawn = tuple[str, int, str]
-"""The question, its answer, and the reasoning."""
+Drawn = tuple[str, int, str, tuple[str, str] | None]
+"""The question, its answer, the reasoning, and a typical mistake."""
 
 
 class Geometry:
     """Questions about a figure, one per seed; every answer is a whole number.
 
     Args:
-        level: `easy`: area or perimeter of a rectangle, third angle of a triangle. `hard`: also
-            the hypotenuse of a right triangle, the area of an L shape, an exterior angle.
+        level: `areas`: area of a rectangle with sides from 2 to 9, labeled in large digits.
+            `easy`: area or perimeter of a rectangle, third angle of a triangle. `hard`: also the
+            hypotenuse of a right triangle, the area of an L shape, an exterior angle.
         pixels: width and height of the picture.
         split: `train` or `eval`, determined by the kind of figure, the question and the numbers in
             any order; None draws from all questions.
@@ -45,14 +47,14 @@ class Geometry:
             raise ValueError(f"level={level!r}: must be one of {', '.join(LEVELS)}")
         if not 112 <= pixels <= 2048:
             raise ValueError(f"pixels={pixels}: must lie in [112, 2048]")
-        self._kinds = _EASY if level == "easy" else _EASY + _HARD
+        self._kinds = LEVELS[level]
         self._pixels = pixels
         self._part = QuestionSplit(split, hold_out, (_asked(*drawn) for drawn in self._draws(0)))
 
     def task(self, seed: int) -> Task:
         """The question of a seed."""
         draws = (drawn for drawn in self._draws(seed) if self._part.contains(_asked(*drawn)))
-        kind, figure, (asked, answer, thought) = next(draws)
+        kind, figure, (asked, answer, thought, slip) = next(draws)
         guesses = sorted({max(1, answer + d) for d in (-20, -10, -5, -1, 0, 1, 5, 10, 20)})
         return Task(
             name=f"geometry {seed}",
@@ -61,6 +63,7 @@ class Geometry:
             images=(figure.picture(self._pixels),),
             guesses=tuple(map(str, guesses)),
             thought=thought,
+            slip=slip,
             facts={"kind": kind},
         )
 
@@ -74,7 +77,7 @@ class Geometry:
 
 def _asked(kind: str, figure: "_Figure", drawn: Drawn) -> str:
     """A text that is the same for a figure and its rotations."""
-    return " ".join([kind, drawn[0], *sorted(text for text, _, _ in figure.texts)])
+    return " ".join([kind, drawn[0], *sorted(text for text, *_ in figure.texts)])
 
 
 class _Figure:
@@ -83,7 +86,7 @@ class _Figure:
     def __init__(self) -> None:
         self.corners: list[Point] = []
         self.lines: list[tuple[Point, Point]] = []
-        self.texts: list[tuple[str, Point, bool]] = []
+        self.texts: list[tuple[str, Point, bool, float]] = []
 
     def polygon(self, corners: list[Point]) -> None:
         """Set the figure's polygon, filled and outlined."""
@@ -95,9 +98,9 @@ class _Figure:
         """Add a straight line."""
         self.lines.append((a, b))
 
-    def write(self, text: str, at: Point, mark: bool = False) -> None:
+    def write(self, text: str, at: Point, mark: bool = False, height: float = 5.5) -> None:
         """Add a label centered at a point; `mark` highlights the unknown."""
-        self.texts.append((text, at, mark))
+        self.texts.append((text, at, mark, height))
 
     def square_mark(self, corner: Point) -> None:
         """Add the mark of a right angle, up and to the right of a corner."""
@@ -115,8 +118,8 @@ class _Figure:
         canvas.fill([at(corner) for corner in self.corners], _FILL)
         for a, b in self.lines:
             canvas.line(at(a), at(b), _INK, 0.9 * unit)
-        for text, place, mark in self.texts:
-            canvas.write(text, at(place), _MARK if mark else _INK, 5.5 * unit)
+        for text, place, mark, height in self.texts:
+            canvas.write(text, at(place), _MARK if mark else _INK, height * unit)
         return canvas.picture()
 
 
@@ -129,9 +132,22 @@ def _rectangle(rng: np.random.Generator, figure: _Figure) -> Drawn:
     figure.write(str(a), (50, top - 6))
     figure.write(str(b), (left - 8, 50))
     if rng.random() < 0.5:
-        return "What is the area of the rectangle?", a * b, f"{a} * {b} = {a * b}"
+        return _AREA, a * b, f"{a} * {b} = {a * b}", None
     around = 2 * (a + b)
-    return "What is the perimeter of the rectangle?", around, f"2 * ({a} + {b}) = {around}"
+    return "What is the perimeter of the rectangle?", around, f"2 * ({a} + {b}) = {around}", None
+
+
+def _area(rng: np.random.Generator, figure: _Figure) -> Drawn:
+    """A small rectangle somewhere below and to the right of its labels, which have fixed places."""
+    a, b = map(int, rng.integers(2, 10, 2))
+    left, top = map(float, rng.uniform(36, 44, 2))
+    unit = float(rng.uniform(4, 6))
+    right, bottom = left + a * unit, top + b * unit
+    figure.polygon([(left, top), (right, top), (right, bottom), (left, bottom)])
+    figure.write(str(a), (50, 17), height=20)
+    figure.write(str(b), (17, 50), height=20)
+    _, answer, thought, slip = product(a, b)
+    return _AREA, answer, thought, slip
 
 
 def _triangle(rng: np.random.Generator) -> tuple[list[Point], list[int]]:
@@ -171,7 +187,7 @@ def _third_angle(rng: np.random.Generator, figure: _Figure) -> Drawn:
         figure.write("x" if hidden else str(angle), _inside(corners, number, 0.36), hidden)
     a, b = (angle for number, angle in enumerate(angles) if number != asked)
     thought = f"180 - {a} - {b} = {angles[asked]}"
-    return "The angles are in degrees. How large is x?", angles[asked], thought
+    return "The angles are in degrees. How large is x?", angles[asked], thought, None
 
 
 def _longest_side(rng: np.random.Generator, figure: _Figure) -> Drawn:
@@ -186,7 +202,7 @@ def _longest_side(rng: np.random.Generator, figure: _Figure) -> Drawn:
     figure.write(str(a), (50, base + 7))
     figure.write(str(b), (left - 8, 50))
     figure.write("x", (50 + 6, 50 - 6), True)
-    return "How long is x?", c, f"{a} * {a} + {b} * {b} = {c * c}, x = {c}"
+    return "How long is x?", c, f"{a} * {a} + {b} * {b} = {c * c}, x = {c}", None
 
 
 def _ell(rng: np.random.Generator, figure: _Figure) -> Drawn:
@@ -203,7 +219,7 @@ def _ell(rng: np.random.Generator, figure: _Figure) -> Drawn:
     figure.write(str(h - cut_h), (left + w * scale + 8, top + (h + cut_h) * scale / 2))
     area = w * h - cut_w * cut_h
     thought = f"{w} * {h} - {cut_w} * {cut_h} = {area}"
-    return "All corners are right angles. What is the area of the figure?", area, thought
+    return "All corners are right angles. What is the area of the figure?", area, thought, None
 
 
 def _outer_angle(rng: np.random.Generator, figure: _Figure) -> Drawn:
@@ -216,8 +232,12 @@ def _outer_angle(rng: np.random.Generator, figure: _Figure) -> Drawn:
     figure.write("x", (x + 6, y - 7), True)
     answer = angles[0] + angles[2]
     thought = f"{angles[0]} + {angles[2]} = {answer}"
-    return "The angles are in degrees. How large is x?", answer, thought
+    return "The angles are in degrees. How large is x?", answer, thought, None
 
 
-_EASY: tuple[Callable[[np.random.Generator, _Figure], Drawn], ...] = (_rectangle, _third_angle)
-_HARD = (_longest_side, _ell, _outer_angle)
+_EASY = (_rectangle, _third_angle)
+LEVELS: Mapping[str, Sequence[Callable[[np.random.Generator, _Figure], Drawn]]] = {
+    "areas": (_area,),
+    "easy": _EASY,
+    "hard": (*_EASY, _longest_side, _ell, _outer_angle),
+}

@@ -60,6 +60,6 @@ def test_model_that_is_warm_costs_no_warm_start(tmp_path):
     lines = stages(f"model.path={tmp_path}")
     assert {"demonstrations", "warm start"} <= lines.keys()
     config = configuration.load("number_game")
-    warm_start.write_marker(tmp_path, config.warm_start, config.env.id)
+    warm_start.write_marker(tmp_path, config.warm_start, [config.env.id])
     lines = stages(f"model.path={tmp_path}")
     assert not {"demonstrations", "warm start"} & lines.keys()

@@ -19,6 +19,7 @@ from agentrl.rollout.load_translator_and_players import (
     instructions_for,
     open_translator,
 )
+from agentrl.rollout.run_episode import ENVIRONMENT
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
@@ -122,13 +123,14 @@ class SupervisedDataset:
     """An endless, seeded stream of supervised samples drawn from demonstrations.
 
     A reply that was not an action is no training target; it only appears in later prompts.
-    Single-turn samples (one prompt, one reply) are relabeled by the player each time they are
-    drawn; multi-turn conversations are used as they were played.
+    Single-turn samples (one prompt, one reply) are relabeled by the player of their environment
+    each time they are drawn; multi-turn conversations are used as they were played.
 
     Args:
         demonstrations: episodes that are not void.
         config: warm start settings.
-        player: relabels the samples; None uses the demonstrated replies.
+        players: relabel the samples, by the environment's name in `mixture`, empty without one;
+            without any, the demonstrated replies are used.
         encoder: the model's.
         seed: seed of the draws.
     """
@@ -137,15 +139,14 @@ class SupervisedDataset:
         self,
         demonstrations: Sequence[Demonstration],
         config: WarmStartConfig,
-        player: env.Player | None,
+        players: Mapping[str, env.Player],
         encoder: ChatEncoder,
         seed: int,
     ) -> None:
-        self._player = player
         self._encoder = encoder
         self._rng = np.random.default_rng(seed)
         self._samples: list[TokenSequence] = []
-        self._infos: list[dict[str, object] | None] = []
+        self._relabelings: list[tuple[env.Player, dict[str, object]] | None] = []
         weights: list[float] = []
         num_turns = 0
         for demonstration in demonstrations:
@@ -153,11 +154,12 @@ class SupervisedDataset:
             samples = split_into_sequences(episode)
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player
+            player = players.get(episode.reset_info.get(ENVIRONMENT, "")) if relabels else None
             num_turns += len(before)
             for index, sample in enumerate(samples):
                 info = dict(before[index]) if is_single_turn else {}
                 self._samples.append(sample)
-                self._infos.append(info if relabels else None)
+                self._relabelings.append(None if player is None else (player, info))
                 weights.append(config.phase_weights.get(str(info.get("phase")), 1.0))
         if not self._samples:
             raise ConfigError("warm_start: its demonstrations contain no valid action")
@@ -172,11 +174,12 @@ class SupervisedDataset:
         return [self._sample(int(index)) for index in indices]
 
     def _sample(self, index: int) -> TokenSequence:
-        sample, info = self._samples[index], self._infos[index]
-        if info is None or self._player is None:
+        sample, relabeling = self._samples[index], self._relabelings[index]
+        if relabeling is None:
             return sample
+        player, info = relabeling
         with boundary(EnvError, "the player's answer"):
-            reply = self._encoder.reply_ids(self._player.reply(info, self._rng))
+            reply = self._encoder.reply_ids(player.reply(info, self._rng))
         prompt = sample.token_ids[: sample.sampled_positions[0]]
         return TokenSequence(
             token_ids=(*prompt, *reply),

@@ -10,10 +10,12 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from agentrl import env, registry
 from agentrl._version import __version__
@@ -49,7 +51,7 @@ Report = Callable[[int, dict[str, float], int], None]
 def cache_folder(
     warm: WarmStartConfig,
     model: ModelConfig,
-    environment: EnvConfig,
+    environments: Sequence[EnvConfig],
     devices: DevicesConfig,
     run_seed: int,
     recorded: Sequence[SelectedEpisode] = (),
@@ -62,7 +64,7 @@ def cache_folder(
     Args:
         warm: the warm start.
         model: the model that it trains.
-        environment: where its demonstrations are played.
+        environments: where its demonstrations are played.
         devices: the phones that they are played on.
         run_seed: seed of the whole run.
         recorded: its recorded demonstrations.
@@ -72,12 +74,12 @@ def cache_folder(
     parts = {
         "seed": run_seed,
         "model": asdict(model),
-        "env": asdict(environment),
+        "env": [asdict(one) for one in environments],
         "warm_start": asdict(warm),
         "version": __version__,
         "devices": [*devices.effect_delay_ms, *devices.size],
-        "code": _code_digest(environment, model, warm),
-        "instructions": _instructions(environment),
+        "code": [_code_digest(one, model, warm) for one in environments],
+        "instructions": [_instructions(one) for one in environments],
         "recorded": demonstrations_digest(recorded),
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
@@ -144,17 +146,24 @@ def warm_start_lr(config: WarmStartConfig, step: int) -> float:
 
 
 async def play_demonstrations(
-    warm: WarmStartConfig, run_seed: int, rollouts: AnyRollouts
+    warm: WarmStartConfig, mixture: Mapping[str, float], run_seed: int, rollouts: AnyRollouts
 ) -> list[Demonstration]:
     """Play the demonstrations with the warm start's scripted player.
+
+    Args:
+        warm: the warm start.
+        mixture: how much of them is played in each environment (`Config.mixture_weights`).
+        run_seed: seed of the whole run.
+        rollouts: play them.
 
     Raises:
         WorldError: more than half of the episodes are void, or no phone is left.
     """
     assert warm.player is not None
-    requests = requests_of_step(
-        "demo", 0, env_seeds.demonstration_seeds(run_seed, warm.episodes), 1
-    )
+    seeds = env_seeds.demonstration_seeds(run_seed, warm.episodes)
+    rng = np.random.default_rng(run_seed)
+    names = list(map(str, rng.choice([*mixture], len(seeds), p=[*mixture.values()])))
+    requests = requests_of_step("demo", 0, seeds, 1, envs=names)
     played = await rollouts.collect(requests, warm.player)
     return [
         Demonstration(episode=scored.episode, by_player=True)
@@ -201,7 +210,9 @@ async def train_on_demonstrations(
     learner.end_offline()
 
 
-def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: "AnyLearner") -> bool:
+def save_to_cache(
+    folder: Path, warm: WarmStartConfig, env_ids: Iterable[str], learner: "AnyLearner"
+) -> bool:
     """Put the trained model into the cache, atomically; a failure is only a warning.
 
     Returns:
@@ -211,7 +222,7 @@ def save_to_cache(folder: Path, warm: WarmStartConfig, env_id: str, learner: "An
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         learner.export(partial)
-        write_marker(partial, warm, env_id)
+        write_marker(partial, warm, env_ids)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
         if not folder.is_dir():  # another run may have cached it meanwhile
@@ -230,17 +241,14 @@ def has_warm_start(folder: Path, warm: WarmStartConfig, env_id: str) -> bool:
     return not warm.repeat and _registered_id(env_id) in _read_marker(folder)
 
 
-def write_marker(folder: Path, warm: WarmStartConfig, env_id: str) -> None:
-    """Record a warm start in the folder of the resulting model."""
-    if not has_warm_start(folder, warm, env_id):
-        record: dict[str, Any] = {
-            "player": warm.player,
-            "episodes": warm.episodes,
-            "steps": warm.steps,
-        }
-        if warm.recorded:
-            record["recorded"] = warm.recorded
-        tree = {_KEY: _read_marker(folder) | {_registered_id(env_id): record}}
+def write_marker(folder: Path, warm: WarmStartConfig, env_ids: Iterable[str]) -> None:
+    """Record a warm start for these environments in the folder of the resulting model."""
+    record: dict[str, Any] = {"player": warm.player, "episodes": warm.episodes, "steps": warm.steps}
+    if warm.recorded:
+        record["recorded"] = warm.recorded
+    ids = [one for one in env_ids if not has_warm_start(folder, warm, one)]
+    if ids:
+        tree = {_KEY: _read_marker(folder) | {_registered_id(one): record for one in ids}}
         write_durably(folder / _MARKER, json.dumps(tree, indent=1) + "\n")
 
 

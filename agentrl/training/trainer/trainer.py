@@ -212,16 +212,18 @@ class Trainer:
             await self._publish()
 
     async def _warm_start(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
-        config = self.config
-        if warm_start.has_warm_start(self._start, warm, config.env.id):
+        config, mixture = self.config, self.config.mixture_weights()
+        envs = {name: job.env for name, job in config.environments().items()}
+        ids = {one.id for one in envs.values()}
+        if all(warm_start.has_warm_start(self._start, warm, one) for one in ids):
             log.warning(
                 "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
-                config.env.id,
+                " and ".join(sorted(ids)),
             )
             return
         cached = warm_start.cache_folder(
-            warm, config.model, config.env, config.devices, config.seed, recorded
+            warm, config.model, [*envs.values()], config.devices, config.seed, recorded
         )
         if cached is not None and cached.is_dir():
             log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)
@@ -240,28 +242,26 @@ class Trainer:
             if warm.player is not None:
                 async with self._watched(warm.episodes):
                     demonstrations += await warm_start.play_demonstrations(
-                        warm, config.seed, self._rollouts
+                        warm, mixture, config.seed, self._rollouts
                     )
         with self._stage("warm start"):
-            player = (
-                None
-                if warm.player is None
-                else load_player(
-                    config.env,
+            players = {
+                name: load_player(
+                    one,
                     warm.player,
                     lambda dialect: resize_for(dialect, config.model, encoder),
                 )
-            )
+                for name, one in envs.items()
+                if warm.player is not None
+            }
             await warm_start.train_on_demonstrations(
                 warm,
-                SupervisedDataset(demonstrations, warm, player, encoder, config.seed),
+                SupervisedDataset(demonstrations, warm, players, encoder, config.seed),
                 self._learner,
                 self._reporter.warm_start,
                 config.rollout.deadline_s,
             )
-        if cached is not None and warm_start.save_to_cache(
-            cached, warm, config.env.id, self._learner
-        ):
+        if cached is not None and warm_start.save_to_cache(cached, warm, ids, self._learner):
             # The same weights that later runs load from the cache, rounded to `model.dtype`.
             self._learner.load_weights(cached / "model.safetensors")
 
@@ -352,7 +352,8 @@ class Trainer:
         with self.state.timing(SAVING):
             self._learner.export(self._folder.model)
         if (warm := self.config.warm_start) is not None:
-            warm_start.write_marker(self._folder.model, warm, self.config.env.id)
+            ids = {job.env.id for job in self.config.environments().values()}
+            warm_start.write_marker(self._folder.model, warm, ids)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {
             "steps": self.state.step,

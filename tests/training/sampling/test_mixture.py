@@ -1,7 +1,9 @@
 """Several environments in one job: each group in one of them, each evaluated, resumed exactly."""
 
 import json
+import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +11,14 @@ import pytest
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.errors import ConfigError
+from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
 from agentrl.training.evaluation.evaluate import play_held_out
+from agentrl.training.supervised import warm_start
+from agentrl.training.supervised.supervised_dataset import SupervisedDataset
 from agentrl.training.trainer.train import train
 
 JOB = {
@@ -88,6 +94,29 @@ async def test_episodes_are_played_in_the_environments_that_requests_name():
     assert found["reward"] == pytest.approx(np.average(rewards, weights=[1, 2, 1]))
     by_seed = [one["reward"] for one in held_out.by_seed.values()]
     assert sum(by_seed) / 2 == pytest.approx(found["reward"])
+
+
+async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
+    config = job("model.tiny={}", "rollout.max_new_tokens=40", "warm_start={episodes: 60}")
+    warm, weights = replace(config.warm_start, player="expert"), config.mixture_weights()
+    worker = RolloutWorker(config, tiny_vlm, None)
+    try:
+        await worker.start()
+        demonstrations = await warm_start.play_demonstrations(warm, weights, 0, worker)
+    finally:
+        await worker.close()
+    names = [one.episode.reset_info["environment"] for one in demonstrations]
+    assert 20 <= names.count("hard") <= 40
+    encoder = open_encoder(config.model, tiny_vlm)
+    envs = {name: one.env for name, one in config.environments().items()}
+    players = {name: load_player(one, "expert") for name, one in envs.items()}
+    dataset = SupervisedDataset(demonstrations, warm, players, encoder, seed=0)
+    texts = [encoder.text(sample.token_ids) for sample in dataset.draw(120)]
+    sums = [text for text in texts if "What is " in text]
+    assert len(sums) > 5
+    assert all("<action>" in text for text in texts if text not in sums)
+    for text in sums:
+        assert re.search(r"What is (.+)\?(?s:.*)<think>\1 = (-?\d+)</think><answer>\2<", text)
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,9 @@ def dataset_of(
 ) -> SupervisedDataset:
     warm = config.warm_start
     assert warm is not None
-    player = load_player(config.env, warm.player) if warm.player else None
+    players = {"": load_player(config.env, warm.player)} if warm.player else {}
     return SupervisedDataset(
-        demonstrations, warm, player, open_encoder(config.model, model), seed=5
+        demonstrations, warm, players, open_encoder(config.model, model), seed=5
     )
 
 
@@ -428,7 +428,7 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = recorded_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
         return warm_start.cache_folder(
-            job.warm_start, job.model, job.env, job.devices, job.seed, selected(job).episodes
+            job.warm_start, job.model, [job.env], job.devices, job.seed, selected(job).episodes
         )
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)

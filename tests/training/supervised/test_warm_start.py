@@ -15,7 +15,7 @@ def settings(*overrides):
 
 def cached(config):
     return warm_start.cache_folder(
-        config.warm_start, config.model, config.env, config.devices, config.seed
+        config.warm_start, config.model, [config.env], config.devices, config.seed
     )
 
 
@@ -112,7 +112,7 @@ def has_warm_start(folder, *overrides):
 
 def write_marker(folder, *overrides):
     config = settings(*overrides)
-    warm_start.write_marker(folder, config.warm_start, config.env.id)
+    warm_start.write_marker(folder, config.warm_start, [config.env.id])
 
 
 def test_marker_names_the_environment_and_the_warm_start(tmp_path):
