@@ -240,3 +240,11 @@ def test_a_damaged_pipeline_is_not_continued(tmp_path, content):
         run_pipeline("", resume=tmp_path)
     with pytest.raises(ConfigError, match="no such pipeline"):
         run_pipeline("", resume=tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", ["text_to_figures", "sft_dpo_rl", "rl_distil_rl"])
+def test_pipelines_that_come_along_are_run_by_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(check_pipeline(name)) == 3
+    with pytest.raises(ConfigError, match=f"no such file. Pipelines by name: .*{name}"):
+        check_pipeline(f"./{name}")
