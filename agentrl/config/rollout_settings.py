@@ -134,6 +134,9 @@ class RolloutConfig:
     """Maximum number of episodes in flight; a phone plays one at a time."""
     temperature: float = 1.0
     """Sampling temperature."""
+    top_p: float = 1.0
+    """Sample only from the most probable tokens that together have this probability (nucleus
+    sampling). Not for training, which needs the probabilities of all tokens."""
     max_new_tokens: int = 64
     """Longest reply, in tokens."""
     max_context: int = 4096
@@ -177,6 +180,8 @@ class RolloutConfig:
                 "below that vLLM samples from a distribution other than the learner's"
             )
         check_at_most("rollout", self, 100, "temperature")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"rollout.top_p={self.top_p}: must be above 0 and at most 1")
         check_not_negative("rollout", self, "max_refills", "max_worker_restarts")
         check_at_most("rollout", self, 10_000_000, "max_context")
         check_at_most("rollout", self, self.max_context - 1, "max_new_tokens")

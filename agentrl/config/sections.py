@@ -193,6 +193,11 @@ class Config:
                 f"rollout.group_size=1: algorithm.name={algorithm.name} compares siblings, so "
                 "nothing can be learned; use at least 2, typically 8"
             )
+        if rollout.top_p < 1:
+            raise ConfigError(
+                f"rollout.top_p={rollout.top_p}: training needs the probabilities of all tokens; "
+                "set rollout.top_p=1. Other values are for agentrl eval, play, infer and chat."
+            )
         if requires.greedy and rollout.seed_per == "episode":
             raise ConfigError(
                 f"algorithm.name={algorithm.name}: compares each episode with a greedy one on the "

@@ -106,6 +106,7 @@ def test_values_that_no_job_can_have_are_rejected(tree, said):
     ("settings", "rollout", "said"),
     [
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.name=rloo compares"),
+        ({}, {"top_p": 0.9}, "training needs the probabilities of all tokens"),
         ({"name": "remax"}, {"seed_per": "episode"}, "set rollout.seed_per=group"),
         ({"kl": {"add_to": "loss", "coefficient": 0.0}}, {}, "coefficient=0: loads a reference"),
         ({"kl": {"coefficient": 0.1}}, {}, "has no effect with algorithm.kl.add_to=none"),

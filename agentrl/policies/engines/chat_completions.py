@@ -52,6 +52,7 @@ def build_request(
         "model": model,
         "messages": messages,
         "temperature": sampling.temperature,
+        "top_p": sampling.top_p if sampling.top_p < 1 else None,
         "max_tokens": sampling.max_new_tokens,
         "seed": sampling.seed % _SEEDS,
         "stop": list(sampling.stop_texts) or None,

@@ -32,6 +32,8 @@ class Sampling:
 
     temperature: float = 1.0
     """0 is greedy decoding."""
+    top_p: float = 1.0
+    """As in the configuration's `rollout.top_p`."""
     max_new_tokens: int = 256
     seed: int = 0
     """The same seed gives the same tokens if the engine is `reproducible`."""
@@ -75,6 +77,8 @@ class EngineCapabilities:
     """Maximum rank of the LoRA adapters that it applies itself; 0 if it applies none."""
     max_temperature: float | None = None
     """None if there is no maximum."""
+    samples_top_p: bool = False
+    """Whether it heeds `Sampling.top_p`."""
     uses_attention: bool = False
     """Whether it computes with `model.attention`."""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -163,6 +167,11 @@ class Engine(ABC):
             raise ConfigError(
                 f"rollout.temperature={rollout.temperature}: rollout.engine={rollout.engine} "
                 f"accepts at most {most:g}"
+            )
+        if rollout.top_p < 1 and not cls.capabilities.samples_top_p:
+            raise ConfigError(
+                f"rollout.top_p={rollout.top_p}: rollout.engine={rollout.engine} cannot do that; "
+                "set rollout.top_p=1"
             )
         known = cls.known_kwargs() if rollout.engine_kwargs else None
         for name in rollout.engine_kwargs:

@@ -179,6 +179,23 @@ def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int
     return torch.log_softmax(logits / temperature.unsqueeze(-1), dim=-1)
 
 
+def nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
+    """The log-probabilities of the most probable tokens that together have at least `top_p`.
+
+    Args:
+        logprobs: float32[..., V].
+        top_p: float64[...], in (0, 1].
+
+    Returns:
+        float32[..., V]; -inf for all other tokens.
+    """
+    ordered, tokens = logprobs.sort(dim=-1)
+    is_rare = ordered.softmax(-1).cumsum(-1) <= (1 - top_p).to(ordered).unsqueeze(-1)
+    is_rare[..., -1] = False
+    rare = is_rare.scatter(-1, tokens, is_rare)
+    return torch.log_softmax(logprobs.masked_fill(rare, -torch.inf), dim=-1)
+
+
 class TokenSampler:
     """Samples the tokens of a batch, with one random stream per request.
 
@@ -193,6 +210,10 @@ class TokenSampler:
         self._temperature = torch.tensor(
             [r.temperature if r.temperature > 0 else 1.0 for r in requests], device=device
         )
+        self._top_p = torch.tensor(
+            [request.top_p for request in requests], dtype=torch.float64, device=device
+        )
+        self._is_cut = any(request.top_p < 1 for request in requests)
 
     def draw(self, logits: Tensor, banned: Sequence[int], rows: Tensor) -> tuple[Tensor, Tensor]:
         """Sample one token for each unfinished row.
@@ -209,6 +230,8 @@ class TokenSampler:
             EngineError: the logits are not finite.
         """
         logprobs = processed_logprobs(logits, self._temperature[rows], banned)
+        if self._is_cut:
+            logprobs = nucleus(logprobs, self._top_p[rows])
         uniform = [self._streams[row].random(dtype=np.float32) for row in rows.tolist()]
         mass = logprobs.double().exp().cumsum(-1)
         if not torch.isfinite(mass[:, -1]).all():

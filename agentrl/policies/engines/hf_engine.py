@@ -45,7 +45,7 @@ class HFEngine(TokenEngine):
         max_batch: maximum prompts in a batch.
     """
 
-    capabilities = EngineCapabilities(reproducible=True, uses_attention=True)
+    capabilities = EngineCapabilities(reproducible=True, uses_attention=True, samples_top_p=True)
 
     def __init__(
         self, settings: EngineSettings, *, device: str = "auto", max_batch: int = 64

@@ -26,7 +26,10 @@ class RemoteEngine(ChatEngine):
     """
 
     capabilities = EngineCapabilities(
-        trains=False, needs_model=False, packages={"httpx2": extras.NO_REMOTE}
+        trains=False,
+        needs_model=False,
+        samples_top_p=True,
+        packages={"httpx2": extras.NO_REMOTE},
     )
 
     def __init__(self, settings: EngineSettings) -> None:

@@ -46,7 +46,9 @@ class SGLangEngine(TokenEngine):
         server_arguments: arguments of SGLang's server, such as `mem_fraction_static`.
     """
 
-    capabilities = EngineCapabilities(packages={"httpx2": extras.NO_HTTP_CLIENT})
+    capabilities = EngineCapabilities(
+        samples_top_p=True, packages={"httpx2": extras.NO_HTTP_CLIENT}
+    )
 
     def __init__(
         self, settings: EngineSettings, *, url: str | None = None, **server_arguments: Any
@@ -155,6 +157,7 @@ class SGLangEngine(TokenEngine):
             "input_ids": adapter.engine_prompt(prompt.token_ids, prompt.images),
             "sampling_params": {
                 "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
                 "max_new_tokens": sampling.max_new_tokens,
                 "sampling_seed": sampling.seed % 2**63,
                 "stop_token_ids": [*self._encoder.eos_token_ids, *sampling.stop_token_ids],

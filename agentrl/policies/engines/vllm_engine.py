@@ -59,6 +59,7 @@ class VLLMEngine(TokenEngine):
         sleeps=True,
         max_lora_rank=LORA_RANKS[-1],
         max_temperature=2.0,
+        samples_top_p=True,
         packages={"vllm": extras.NO_VLLM},
         tiny_turns_per_s=55.0,
     )
@@ -255,6 +256,7 @@ class VLLMEngine(TokenEngine):
         # Generator does not use offset"), so all samples there come from the engine's own stream.
         return SamplingParams(
             temperature=sampling.temperature,
+            top_p=sampling.top_p,
             max_tokens=sampling.max_new_tokens,
             seed=sampling.seed % 2**63 if accelerators.count() else None,
             logprobs=0,

@@ -460,6 +460,7 @@ class RolloutWorker:
         stop = stop_texts_of(job.env)
         sampling = Sampling(
             temperature=0.0 if greedy else rollout.temperature,
+            top_p=rollout.top_p,
             max_new_tokens=rollout.max_new_tokens,
             stop_token_ids=self._encoder.single_tokens(stop) if self._encoder else (),
             stop_texts=stop,

@@ -229,6 +229,7 @@ def _job(
         "n": n,
         "greedy": greedy,
         "rollout.temperature": rollout.temperature,
+        "rollout.top_p": rollout.top_p,
         "rollout.max_new_tokens": rollout.max_new_tokens,
         **given,
         "rows": len(rows),

@@ -176,6 +176,7 @@ class InferenceModel(ABC):
         """The configured parameters of a reply."""
         return Sampling(
             temperature=0.0 if greedy else self.rollout.temperature,
+            top_p=self.rollout.top_p,
             max_new_tokens=self.rollout.max_new_tokens,
             seed=seed,
         )

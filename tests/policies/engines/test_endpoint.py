@@ -56,6 +56,12 @@ async def start(client: Endpoint) -> Endpoint:
     return client
 
 
+async def test_top_p_is_sent_if_it_is_not_1(started: Endpoint, server: Server) -> None:
+    for top_p in (1.0, 0.8):
+        await started.chat(ASKED, Sampling(top_p=top_p))
+    assert [request.get("top_p") for request in server.asked] == [None, 0.8]
+
+
 async def test_requests_contain_the_configured_fields(server: Server) -> None:
     client = at(server, headers={"X-Team": "games"}, extra_body={"top_p": 0.5, "seed": None})
     await client.start()

@@ -9,11 +9,14 @@ import pytest_asyncio
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from transformers import TopPLogitsWarper
 
+from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines.engine import EngineSettings, Sampling
+from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
+from agentrl.policies.engines.hf_decoding import nucleus, processed_logprobs
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.tiny import tiny_model
 from agentrl.types import Prompt, Reply
@@ -57,6 +60,32 @@ async def play_one_turn_each(
     for _ in order:
         engine.end_episode()
     return replies
+
+
+@pytest.mark.parametrize("top_p", [0.01, 0.3, 0.9, 0.999])
+def test_top_p_keeps_the_tokens_that_transformers_keeps(top_p: float) -> None:
+    logits = 3 * torch.randn(40, 300, generator=torch.Generator().manual_seed(1))
+    logprobs = processed_logprobs(logits, torch.full((40,), 0.7), [5])
+    found = nucleus(logprobs, torch.full((40,), top_p, dtype=torch.float64))
+    expected = TopPLogitsWarper(top_p)(None, logprobs).log_softmax(-1)
+    assert torch.equal(found.isinf(), expected.isinf())
+    torch.testing.assert_close(found, expected)
+
+
+def test_an_engine_that_knows_no_top_p_refuses_it() -> None:
+    with pytest.raises(ConfigError, match=r"top_p=0\.5: rollout.engine=mine cannot"):
+        TokenEngine.check(RolloutConfig(engine="mine", top_p=0.5))
+
+
+async def test_the_engine_samples_within_top_p(engine: HFEngine, encoder: ChatEncoder) -> None:
+    (prompt,) = prompts(encoder, 1)
+    found = []
+    for sampling in ({"temperature": 0.0}, {"top_p": 1e-6}, {}):
+        engine.begin_episode()
+        found.append(await engine.generate(prompt, Sampling(max_new_tokens=12, **sampling)))
+        engine.end_episode()
+    greedy, cut, free = (reply.token_ids for reply in found)
+    assert greedy == cut != free
 
 
 async def test_replies_do_not_depend_on_the_order_of_arrival(

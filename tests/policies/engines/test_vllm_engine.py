@@ -171,6 +171,18 @@ async def test_image_tokens_are_never_sampled_at_any_temperature(
 
 @pytest.mark.vllm
 @in_the_engines_loop
+async def test_the_smallest_top_p_leaves_only_the_most_probable_token(
+    engine: VLLMEngine, encoder: ChatEncoder
+) -> None:
+    asked = prompts(encoder)[1:2]
+    (greedy,) = await ask(engine, asked, temperature=0.0, max_new_tokens=20)
+    (cut,) = await ask(engine, asked, temperature=1.0, top_p=1e-6, max_new_tokens=20)
+    (free,) = await ask(engine, asked, temperature=1.0, max_new_tokens=20)
+    assert cut.token_ids == greedy.token_ids != free.token_ids
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
 async def test_a_reply_includes_its_end_token(engine: VLLMEngine, encoder: ChatEncoder) -> None:
     replies = await ask(engine, prompts(encoder)[1:2] * 40, temperature=2.0, max_new_tokens=200)
     ended = [reply for reply in replies if len(reply.token_ids) < 200]
