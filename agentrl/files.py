@@ -25,6 +25,17 @@ _CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name a file or folder in an `OSError` without a name, as from a write to an open file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
     """Write to a temporary file beside `path`, which replaces `path` when the block succeeds.
 
@@ -33,7 +44,8 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     """
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:
-        yield partial
+        with naming(path):
+            yield partial
         move_into_place(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)

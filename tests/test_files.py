@@ -1,4 +1,6 @@
 import importlib
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,18 @@ with lock_folder(Path(sys.argv[1])):
     print("in", flush=True)
     sys.stdin.read()
 """
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/state\.json'"):
+            write_durably(tmp_path / "state.json", "x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_file_is_replaced_when_the_block_ends(tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def _print_plan(job: "OfflineJob", options: JobOptions) -> None:
 
     options.check_folder()
     found = job.check(configuration.load(options.config, options.settings), restored=False)
-    typer.echo(f"examples to learn from: {len(found.train_indices)}")
-    typer.echo(f"held out: {len(found.held_out_indices)}")
+    typer.echo(f"training examples: {len(found.train_indices)}")
+    typer.echo(f"held-out examples: {len(found.held_out_indices)}")
     name, run = job.command.removeprefix("agentrl "), options.run
     command = (name, run, "--resume") if run else (name, options.config, *options.settings)
     typer.echo("# All checks pass; the lengths of examples are checked when the job starts.")

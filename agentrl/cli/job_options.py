@@ -10,11 +10,15 @@ import typer
 from agentrl.errors import ConfigError
 
 CONFIG = Annotated[
-    str, typer.Argument(help="A YAML file, a packaged name, or with --resume a run folder.")
+    str,
+    typer.Argument(
+        help="A YAML file, the name of a packaged configuration, or a run's folder with --resume.",
+        metavar="CONFIG",
+    ),
 ]
 OVERRIDES = Annotated[
     list[str] | None,
-    typer.Argument(help="Overrides, such as train.steps=5.", metavar="KEY=VALUE"),
+    typer.Argument(help="Overrides, such as optim.lr=1e-5.", metavar="KEY=VALUE"),
 ]
 DRY_RUN = Annotated[
     bool,
@@ -25,11 +29,11 @@ DRY_RUN = Annotated[
 ]
 PRINT_CONFIG = Annotated[
     bool,
-    typer.Option("--print-config", help="Only print the whole configuration, as YAML."),
+    typer.Option("--print-config", help="Print the whole configuration as YAML, and exit."),
 ]
 RESUME = Annotated[
     bool,
-    typer.Option("--resume", help="Resume a run: the given folder, or the newest run of CONFIG."),
+    typer.Option("--resume", help="Resume the run in this folder, or the newest run of CONFIG."),
 ]
 
 
@@ -55,7 +59,7 @@ class JobOptions:
         others = [text for text in overrides or () if "=" not in text]
         if others and not (resume and len(others) == 1):
             raise ConfigError(
-                f"{others[0]!r}: overrides are written key=value, such as train.steps=5"
+                f"{others[0]!r}: overrides are written key=value, such as optim.lr=1e-5"
             )
         run = _run_to_resume(others[0] if others else config, settings) if resume else None
         source = config if run is None else str(run / "config.yaml")

@@ -143,7 +143,7 @@ class RewardAuditConfig:
     """What is true: `success`, another metric of the environment, `env_reward`, or `reward/NAME`.
     Episodes without it are not counted."""
     truth_at: float = 1.0
-    """The value from which an episode truly succeeded."""
+    """The lowest value of the truth that counts as a success."""
     max_false_accept: float | None = None
     """Allowed share of accepted episodes among those that truly failed. The job stops when the 95%
     interval of that share lies above it; None only logs the share."""

@@ -256,7 +256,7 @@ def _read(overrides: Sequence[str]) -> DictConfig:
         key, equals, _ = override.partition("=")
         if not equals or not key:
             raise ConfigError(
-                f"{override!r}: overrides are written key=value, such as train.steps=5"
+                f"{override!r}: overrides are written key=value, such as optim.lr=1e-5"
             )
         try:
             trees.append(_spelled_out(OmegaConf.from_dotlist([override])))

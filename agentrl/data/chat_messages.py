@@ -53,7 +53,7 @@ def read_messages(value: Any) -> Question:
     roles = [message.role for message in messages]
     if roles not in _ROLES:
         raise BadRow(
-            f"its messages have the roles {roles}; expected is one user message, optionally with "
+            f"its messages have the roles {roles}; expected one user message, optionally with "
             "a system message before it and the assistant's answer after it"
         )
     asked = [message for message in messages if message.role != "assistant"]

@@ -142,7 +142,7 @@ def read_chat(row: Row) -> ConversationRow:
     messages = read_conversation(_first(row, _MESSAGES))
     check_roles(messages)
     if all(message.role != "assistant" for message in messages):
-        raise BadRow("no message of the assistant to learn from")
+        raise BadRow("it has no assistant message to train on")
     return ConversationRow(**with_images(messages, _column_images(row)))
 
 
@@ -220,9 +220,11 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
     roles = [message.role for message in joined]
     if "system" in roles:
         raise BadRow("a system message must come first")
-    for role, following in pairwise(["assistant", *roles]):
+    if roles[:1] == ["assistant"]:
+        raise BadRow("it begins with an assistant message")
+    for role, following in pairwise(roles):
         if (role == "assistant") == (following == "assistant"):
-            raise BadRow(f"a message of {following} follows one of {role}; a reply must be between")
+            raise BadRow(f"a {following} message follows a {role} message")
     if any(message.images for message in joined if message.role == "assistant"):
         raise BadRow("a reply has images, which a model cannot write")
     return system, joined

@@ -36,17 +36,17 @@ def audit(
     truth: Annotated[
         str,
         typer.Option(
-            help="What is true: `success`, another metric of the environment, `env_reward`, or "
+            help="The ground truth: `success`, another metric of the environment, `env_reward`, or "
             "`reward/NAME`."
         ),
     ] = "success",
     truth_at: Annotated[
-        float, typer.Option(help="The value from which an episode truly succeeded.")
+        float, typer.Option(help="The lowest value of the truth that counts as a success.")
     ] = 1.0,
     accept_at: Annotated[
         float | None,
         typer.Option(
-            help="The reward from which an episode counts as accepted; by default the middle of a "
+            help="The lowest reward that counts as accepted; by default the middle of a "
             "judge's scores, else 0.5."
         ),
     ] = None,
@@ -58,12 +58,13 @@ def audit(
         int, typer.Option(help="How many episodes are scored at a time.", min=1)
     ] = 8,
     deadline_s: Annotated[
-        float, typer.Option(help="For the score of one episode, in seconds.", min=0.001)
+        float, typer.Option(help="Seconds for scoring one episode.", min=0.001)
     ] = 60.0,
     name: Annotated[
         str | None,
         typer.Option(
-            help="Of the report in RUN/audits, which it replaces; by default a new one by --judge."
+            help="Name of the report in RUN/audits; an existing one is replaced. By default that "
+            "of the judge, numbered if it is taken."
         ),
     ] = None,
     html: Annotated[

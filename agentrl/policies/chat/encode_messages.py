@@ -33,7 +33,7 @@ def encode_messages(
     if IMAGE in system:
         raise BadRow("the system message has an image, which models cannot read there")
     if len(said) < 2:
-        raise BadRow("there is no reply of the assistant")
+        raise BadRow("it has no assistant message")
     if any(encodable(message.text) != message.text for message in messages):
         raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
     conversation, left = Conversation(encoder, system), iter(images)

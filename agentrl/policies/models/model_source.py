@@ -13,7 +13,7 @@ from agentrl.config import ModelConfig
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CHAT, MODEL
-from agentrl.files import move_into_place
+from agentrl.files import move_into_place, naming
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import SCORE, adapter_for, check_weights, family_of
 from agentrl.policies.models.stored_weights import open_files
@@ -141,7 +141,8 @@ def _build_tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
     if not folder.is_dir():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
         try:
-            move_into_place(tiny_model.build(partial, seed, **model.tiny), folder)
+            with naming(folder):
+                move_into_place(tiny_model.build(partial, seed, **model.tiny), folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return folder

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.files import sync, write_durably
+from agentrl.files import naming, sync, write_durably
 from agentrl.weight_sync import weight_files
 
 _BEST = "best"
@@ -96,7 +96,8 @@ def learner_state_of(folder: Path) -> Path:
 def removed_if_failed(folder: Path) -> Iterator[None]:
     """Remove an incomplete checkpoint if it cannot be written, to free space on a full disk."""
     try:
-        yield
+        with naming(folder):
+            yield
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -93,7 +93,7 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
     ):
         whole = encode_messages((*row.prompt, *answer), (*row.images, *images), encoder, index)
         if asked not in whole.turns:
-            raise BadRow("an answer has no reply of the assistant")
+            raise BadRow("an answer has no assistant message")
         first = whole.turns.index(asked)
         found.append(_with_sampled(whole, whole.sampled_positions[first:], whole.turns[first:]))
     if found[0].token_ids == found[1].token_ids:
@@ -217,5 +217,5 @@ class OfflineDataset:
         report_bad_rows(title, bad, count, settings.on_bad, f"{section}.on_bad")
         report_bad_rows(title, long, count, settings.on_long, f"{section}.on_long")
         if count and not usable:
-            raise ConfigError(f"data={title}: no example is left to use")
+            raise ConfigError(f"data={title}: no usable example is left")
         self._indices = [index for index in self._indices if index in usable]

@@ -86,8 +86,8 @@ class OfflineJob(ABC):
         kept = math.ceil(settings.hold_out * len(rows))
         if kept >= len(rows):
             raise ConfigError(
-                f"{section}.hold_out={settings.hold_out}: none of {len(rows)} examples is left to "
-                "learn from"
+                f"{section}.hold_out={settings.hold_out}: leaves none of the {len(rows)} examples "
+                "for training"
             )
         if settings.eval is None:
             held_out, indices = rows, sorted(order[:kept])
@@ -102,8 +102,8 @@ class OfflineJob(ABC):
         settings: FinetuningConfig | None = getattr(config, self.section)
         if settings is None:
             raise ConfigError(
-                f"{self.section}: this section is missing; {self.section}.train.data names what to "
-                "learn"
+                f"{self.section}: the configuration has no such section; set "
+                f"{self.section}.train.data to the data set to train on"
             )
         return settings
 

@@ -260,5 +260,5 @@ def test_a_dry_run_counts_the_pairs(folder, capsys):
     config, overrides = arguments(folder, "dpo", "dry")
     assert cli.run(["dpo", str(config), *overrides, "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "examples to learn from: 18" in shown
-    assert "held out: 6" in shown
+    assert "training examples: 18" in shown
+    assert "held-out examples: 6" in shown

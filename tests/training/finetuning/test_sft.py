@@ -273,7 +273,7 @@ def test_adapters_are_trained(job):
         ("sft.hold_out=1", r"sft\.hold_out=1.*below 1"),
         ("sft.patience=2", r"sft\.patience=2: needs evaluations"),
         ("sft.max_tokens=4", r"above sft\.max_tokens=4"),
-        ("sft=null", r"sft: this section is missing"),
+        ("sft=null", r"sft: the configuration has no such section"),
     ],
 )
 def test_bad_settings_are_refused(job, setting, said):
@@ -293,5 +293,5 @@ def test_a_dry_run_counts_the_conversations(job, capsys):
     path, overrides = job("sft.hold_out=0.25")
     assert cli.run(["sft", str(path), *overrides, "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "examples to learn from: 18" in shown
-    assert "held out: 6" in shown
+    assert "training examples: 18" in shown
+    assert "held-out examples: 6" in shown

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from agentrl.files import write_durably
+from agentrl.files import naming, write_durably
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
@@ -35,8 +35,9 @@ class FileLogger(Logger):
         """Write one line; values that are not finite become null, as JSON cannot express them."""
         numbers = {key: v if math.isfinite(v) else None for key, v in metrics.items()}
         entry = {"stage": stage, "step": step, "time": round(time.time(), 3), **numbers}
-        self._file.write(json.dumps(entry) + "\n")
-        self._file.flush()
+        with naming(self._path):
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
