@@ -85,7 +85,11 @@ def test_preferences_may_be_text_with_an_image(tmp_path):
     [
         (read_chat, {"messages": MS_SWIFT["messages"]}, "1 <image> placeholders for 0 images"),
         (read_chat, MS_SWIFT | {"images": ["b.png"]}, r"b\.png: no such file"),
-        (read_chat, {"messages": MS_SWIFT["messages"][:1], "images": ["a.png"]}, "to learn from"),
+        (
+            read_chat,
+            {"messages": MS_SWIFT["messages"][:1], "images": ["a.png"]},
+            "no assistant message to train on",
+        ),
         (read_chat, {"messages": [{"role": "bot", "content": "hi"}]}, "the role 'bot'"),
         (read_preference, ANSWERS | {"rejected": ANSWERS["chosen"]}, "two different answers"),
         (read_preference, ANSWERS | {"chosen": None}, "not a list of messages"),
