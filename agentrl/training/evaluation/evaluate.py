@@ -344,7 +344,8 @@ def evaluate(
     )
     player = None if policy == "model" else policy
     job = check_evaluation(config, run, target, player, greedy, checkpoint, demos)
-    job.warn_if_untrained()
+    if not any(text.startswith("model.path=") for text in overrides):
+        job.warn_if_untrained()
     return play_evaluations([(job, {})])[0]
 
 

@@ -90,6 +90,8 @@ class HealthChecks:
         entropy = self._windows("learner/entropy")
         if entropy is None or entropy[1] >= _COLLAPSED * entropy[0]:
             return None
+        if self._windows("train/reward") is None:
+            return None  # fine-tuning is meant to lower it
         if self._rise("train/reward") > 0:
             return None  # the policy has become confident, and better
         return (

@@ -34,6 +34,12 @@ def test_a_healthy_training_raises_no_warning():
     assert after({"learner/entropy": 0.01, "train/reward": 5.0, "train/success": 1.0})[0] == set()
 
 
+def test_fine_tuning_may_lower_the_entropy():
+    checks = HealthChecks()
+    for step in range(60):
+        assert checks.check_step({"learner/entropy": 6.0 / (1 + step)})[1] == []
+
+
 @pytest.mark.parametrize(
     ("name", "later", "words"),
     [
