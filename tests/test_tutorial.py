@@ -48,7 +48,7 @@ def rows(file):
 
 @pytest.mark.slow
 @pytest.mark.adb
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_commands_of_the_tutorial_run_in_order(tmp_path, monkeypatch, adb_server):
     for code in SHORT:
         assert any(code in one for kind in ("", "yaml") for one in blocks(PAGE, kind)), code
