@@ -56,6 +56,8 @@ check: setup
 	cd tests && ../$(BIN)/codespell --dictionary ../.codespell-house-words
 
 test: setup programs
+	@# Once, not in each process at the same time.
+	@$(BIN)/python -m compileall -q -j 0 agentrl
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 # What takes long; CI runs it too where its time allows.

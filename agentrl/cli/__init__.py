@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -179,6 +180,11 @@ def _root(
     terminal.set_up_logging(verbose)
 
 
+@cache
+def _command() -> Any:
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line and exit."""
     sys.exit(run(sys.argv[1:]))
@@ -192,7 +198,7 @@ def run(arguments: list[str]) -> int:
     """
     try:
         check_links()
-        app(arguments, prog_name="agentrl")
+        _command()(arguments, prog_name="agentrl")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except AgentRLError as error:

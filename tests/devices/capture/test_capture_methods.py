@@ -107,8 +107,10 @@ def test_several_clients_of_a_phone_that_sends_changes_see_the_same(
 
 def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone) -> None:
     phone.use(capture="stream")
+    assert isinstance(phone.capture, h264_stream.StreamCapture)
+    phone.capture.lag_s = 1.0  # of a virtual phone on a busy machine
     before = phone.screenshot()
-    for _ in range(4):
+    for _ in range(3):
         phone.tap(0.5, 0.25)
         after = phone.screenshot()
         assert not images_match(before, after), "the touch came before the call"
