@@ -4,7 +4,6 @@ import dataclasses
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
@@ -188,9 +187,7 @@ def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
         algorithm_selection.select(own, overrides), select_sampler(own, overrides)
     )
     algorithm_selection.without_kl(own, overrides)
-    # It copies nothing, which takes longest: only the defaults are used again.
-    merged = OmegaConf.unsafe_merge(deepcopy(defaults), OmegaConf.create(own), given)
-    return cast(DictConfig, merged)
+    return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
 
 
 _DEFAULTS: dict[tuple[object, ...], DictConfig] = {}
