@@ -192,12 +192,11 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
             "`agentrl eval` or `agentrl play`; warm_start.recorded trains a model of your own on "
             "what it played"
         )
-    warm = config.warm_start
-    demonstrator = None if warm is None else warm.player
+    players, warm = baseline_players(config), config.warm_start
+    if warm is not None and warm.player is not None:
+        players = [*players, warm.player]
     with_engines = engine.needs_model and config.rollout.launcher == "ray"
-    count = check_env_setup(
-        config, baseline_players(config), demonstrator=demonstrator, phones=not with_engines
-    )
+    count = check_env_setup(config, players, phones=not with_engines)
     check_packages(config.rollout)
     check_engine(config.rollout)
     if not engine.needs_model:
@@ -346,7 +345,6 @@ def check_env_setup(
     config: Config,
     players: Sequence[str] = (),
     *,
-    demonstrator: str | None = None,
     phones: bool = True,
 ) -> dict[str, int | None]:
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
@@ -354,7 +352,6 @@ def check_env_setup(
     Args:
         config: the job.
         players: scripted players.
-        demonstrator: another one.
         phones: whether to check the phones, too, of a job without engines of its own.
 
     Returns:
@@ -366,7 +363,6 @@ def check_env_setup(
     """
     config.validate()
     jobs = config.environments()
-    players = [*players, *([] if demonstrator is None else [demonstrator])]
     counts = _check_environment(config, [] if config.mixture else players)
     if config.mixture:
         check_mixture_pool(config.env, {name: job.env for name, job in jobs.items()})
