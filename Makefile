@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # Four at a time on two cores, as most of them wait; a file in one process, the longest first.
 # They drive real processes against deadlines, which a machine that others use as well may miss:
 # a test that fails is tried twice again, and the summary names it (RERUN).
-PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
 	--durations=25
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOG := $(VENV)/setup.log
