@@ -49,7 +49,7 @@ from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
-from agentrl.config.targets import model_target, target_of
+from agentrl.config.targets import model_config, model_target, target_of, trained_model_config
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
@@ -105,6 +105,7 @@ __all__ = [
     "load",
     "load_merged",
     "load_rewards",
+    "model_config",
     "model_target",
     "parse_history",
     "parse_loggers",
@@ -112,5 +113,6 @@ __all__ = [
     "sampler_defaults",
     "target_of",
     "to_yaml",
+    "trained_model_config",
     "unreadable",
 ]

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agentrl.config.env_settings import EnvConfig
-from agentrl.config.loading import is_packaged
+from agentrl.config.loading import is_packaged, load
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.sections import Config
@@ -40,7 +40,8 @@ def target_of(name: str) -> Config | str:
 def model_target(name: str) -> Config | None:
     """The configuration that plays with a model, if that is a model's folder or an id of the hub.
 
-    Replies may have up to 1024 tokens. The engine is vLLM where it is installed, without Ray.
+    Images have the size that a run's model was trained with. Replies may have up to 1024 tokens.
+    The engine is vLLM where it is installed, without Ray.
 
     Returns:
         None if the name is that of something else.
@@ -53,8 +54,29 @@ def model_target(name: str) -> Config | None:
         return None
     engine = "hf" if find_spec("vllm") is None else "vllm"
     return Config(
-        model=ModelConfig(path=name),
+        model=model_config(name),
         rollout=RolloutConfig(
             engine=engine, launcher="local", max_new_tokens=1024, max_context=8192
         ),
     )
+
+
+def model_config(path: str) -> ModelConfig:
+    """The settings of a model, whose images have the size that a run trained it with.
+
+    Raises:
+        ConfigError: the run's configuration cannot be read.
+    """
+    trained = trained_model_config(path) or ModelConfig()
+    return ModelConfig(path=path, image_size=trained.image_size, max_pixels=trained.max_pixels)
+
+
+def trained_model_config(path: str) -> ModelConfig | None:
+    """The settings of the run that trained a model; None of one that is not a run's `model`.
+
+    Raises:
+        ConfigError: as `model_config`.
+    """
+    folder = Path(path).expanduser().absolute()
+    file = folder.with_name("config.yaml")
+    return load(file).model if folder.name == "model" and file.is_file() else None

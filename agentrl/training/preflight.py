@@ -1,5 +1,6 @@
 """Check a job before any work starts: every name resolves and every dependency is installed."""
 
+import json
 import logging
 import os
 import shutil
@@ -26,6 +27,7 @@ from agentrl.config import (
     RolloutConfig,
     TrainConfig,
     changed_settings,
+    trained_model_config,
 )
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
@@ -264,6 +266,19 @@ def check_inference(config: Config) -> None:
     plan_job(config, learns=False)
 
 
+def _compare_image_sizes(model: ModelConfig) -> None:
+    """Warn of a run's model that was trained with images of another size."""
+    if (trained := trained_model_config(model.path)) is None:
+        return
+    for name in ("image_size", "max_pixels"):
+        now, before = getattr(model, name), getattr(trained, name)
+        if now != before:
+            log.warning(
+                "model.%s=%s: %s was trained with %s",
+                name, json.dumps(now), model.path, json.dumps(before),
+            )  # fmt: skip
+
+
 def _check_model_settings(
     model: ModelConfig,
     train: TrainConfig,
@@ -273,6 +288,7 @@ def _check_model_settings(
     learns: bool,
 ) -> None:
     """Check that the model can be divided, adapted and compiled as configured."""
+    _compare_image_sizes(model)
     if train.sequence_parallel > 1 and (heads := attention_heads(model)):
         from agentrl.training.learner.parallel import sequence_parallel
 

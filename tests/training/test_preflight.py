@@ -1,7 +1,9 @@
 """What is looked at before a job starts."""
 
+import shutil
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
+from agentrl.config import Config, ModelConfig, model_config
 from agentrl.errors import ConfigError
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training import preflight
@@ -191,3 +194,19 @@ def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
     ]
     planned = preflight.resolve(job("rollout.launcher=local", "warm_start=null"))
     assert "custom classes" not in planned["resolved"]
+
+
+def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path, tiny_vlm, caplog):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_vlm, run / "model")
+    trained = Config(model=ModelConfig(path="tiny", image_size=[84, 140]))
+    (run / "config.yaml").write_text(configuration.to_yaml(trained))
+    assert model_config(f"{run}/model").image_size == [84, 140]
+    assert model_config(str(tiny_vlm)).image_size is None
+    local = ["rollout.engine=hf", "rollout.launcher=local"]
+    config = configuration.resolve(Config(), [f"model.path={run}/model", *local])
+    preflight.check_learner(config)
+    assert f"model.image_size=null: {run}/model was trained with [84, 140]" in caplog.text
+    caplog.clear()
+    preflight.check_learner(replace(config, model=model_config(f"{run}/model")))
+    assert not caplog.text

@@ -135,7 +135,7 @@ def _config_of(model: str) -> Config:
     rollout = RolloutConfig(max_new_tokens=_MAX_NEW_TOKENS)
     if model.startswith(_SERVERS):
         return Config(rollout=replace(rollout, engine="remote", endpoint=EndpointConfig(url=model)))
-    return Config(model=ModelConfig(path=model), rollout=rollout)
+    return Config(model=configuration.model_config(model), rollout=rollout)
 
 
 def _in_own_precision(model: ModelConfig) -> ModelConfig:
