@@ -13,8 +13,8 @@ from tests.test_docs import blocks, name_of
 
 PAGE = "tutorial.md"
 SHORT = {
-    "steps: 190, batch: 32": "steps: 60, batch: 16",
-    "train: {steps: 12}": "train: {steps: 1}",
+    "steps: 300, batch: 32": "steps: 60, batch: 16",
+    "train: {steps: 16}": "train: {steps: 1}",
     "eval: {every: 0, episodes: 60}": "eval: {every: 0, episodes: 4}",
     "episodes: 100": "episodes: 4",
     "--episodes 400": "--episodes 96",
