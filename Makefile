@@ -10,7 +10,7 @@ VISION := torchvision==0.28.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
-# Four at a time on two cores, as most of them wait; a file in one process, the longest first.
+# Three at a time on two cores, as most of them wait; a file in one process, the longest first.
 # They drive real processes against deadlines, which a machine that others use as well may miss:
 # a test that fails is tried twice again, and the summary names it (RERUN).
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \

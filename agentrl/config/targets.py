@@ -62,21 +62,18 @@ def model_target(name: str) -> Config | None:
 
 
 def model_config(path: str) -> ModelConfig:
-    """The settings of a model, whose images have the size that a run trained it with.
-
-    Raises:
-        ConfigError: the run's configuration cannot be read.
-    """
+    """The settings of a model, whose images have the size that a run trained it with."""
     trained = trained_model_config(path) or ModelConfig()
     return ModelConfig(path=path, image_size=trained.image_size, max_pixels=trained.max_pixels)
 
 
 def trained_model_config(path: str) -> ModelConfig | None:
-    """The settings of the run that trained a model; None of one that is not a run's `model`.
-
-    Raises:
-        ConfigError: as `model_config`.
-    """
+    """The settings of the run that trained a model; None of one that is not a run's `model`."""
     folder = Path(path).expanduser().absolute()
     file = folder.with_name("config.yaml")
-    return load(file).model if folder.name == "model" and file.is_file() else None
+    if folder.name != "model" or not file.is_file():
+        return None
+    try:
+        return load(file).model
+    except ConfigError:  # the file of another program, or of another version of agentrl
+        return None

@@ -162,12 +162,12 @@ class StagedRun:
 
     def _data(self, name: str, data: Any) -> Any:
         """`data` of a stage with the overrides of its keys; null removes one."""
-        if not isinstance(data, dict):
+        if not isinstance(data, dict | None):
             return data
         for text in self._overrides:
             if text.startswith(own := f"{name}.data."):
                 key, _, value = text.removeprefix(own).partition("=")
-                others = {k: v for k, v in data.items() if k != key}
+                others = {k: v for k, v in (data or {}).items() if k != key}
                 parsed = _parsed(text, value)
                 data = others if parsed is None else {**others, key: parsed}
         return data
@@ -186,12 +186,13 @@ class StagedRun:
     def _config(self, stage: Stage, given: Mapping[str, Any]) -> Config:
         """The configuration of a stage, with these settings in place of those in the file."""
         names = {other.name for other in self.stages}
+        made = ("model.path=",) if "model" in given else ()  # by the stage before
         own = []
         for text in self._overrides:
             first, dot, rest = text.partition(".")
             if first == stage.name and dot:
                 own += [] if rest.startswith("data.") else [rest]
-            elif first not in names:
+            elif first not in names and not text.startswith(made):
                 own.append(text)
         if "run" in given:  # the stage's own folder, below that of the pipeline
             own = [text for text in own if not text.startswith(("run.name=", "run.dir="))]

@@ -66,7 +66,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def played(file):
-    return run_pipeline(file, overrides=["copy.sft.steps=2", "run.name=other"])
+    return run_pipeline(file, overrides=["copy.sft.steps=2", "run.name=other", "model.path=tiny"])
 
 
 def test_each_stage_starts_from_the_model_of_the_one_before(played):
@@ -225,6 +225,13 @@ def test_what_later_stages_name_is_checked_before_the_first_starts(file, tmp_pat
 def test_a_mistyped_stage_of_an_override_is_named(file):
     with pytest.raises(ConfigError, match=r"distill: .* \(did you mean 'distil'\?\)"):
         check_pipeline(file, ["distill.sft.steps=3"])
+
+
+def test_data_settings_of_a_stage_without_data_are_refused(file):
+    with pytest.raises(ConfigError, match="copy: data: must name an earlier stage"):
+        check_pipeline(file, ["copy.data.success=true"])
+    with pytest.raises(ConfigError, match="rl: data: a job that plays takes none"):
+        check_pipeline(file, ["rl.data.success=true"])
 
 
 def test_a_dry_run_names_the_stages(file, capsys):

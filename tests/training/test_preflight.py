@@ -203,6 +203,9 @@ def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path,
     (run / "config.yaml").write_text(configuration.to_yaml(trained))
     assert model_config(f"{run}/model").image_size == [84, 140]
     assert model_config(str(tiny_vlm)).image_size is None
+    shutil.copytree(tiny_vlm, tmp_path / "other" / "model")
+    (tmp_path / "other" / "config.yaml").write_text("learning_rate: 1e-5\n")  # another program's
+    assert model_config(f"{tmp_path}/other/model").image_size is None
     local = ["rollout.engine=hf", "rollout.launcher=local"]
     config = configuration.resolve(Config(), [f"model.path={run}/model", *local])
     preflight.check_learner(config)

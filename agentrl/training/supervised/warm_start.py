@@ -52,6 +52,7 @@ def cache_folder(
     warm: WarmStartConfig,
     model: ModelConfig,
     environments: Sequence[EnvConfig],
+    mixture: Mapping[str, float],
     devices: DevicesConfig,
     run_seed: int,
     recorded: Sequence[SelectedEpisode] = (),
@@ -65,6 +66,7 @@ def cache_folder(
         warm: the warm start.
         model: the model that it trains.
         environments: where its demonstrations are played.
+        mixture: how much of them is played in each (`Config.mixture_weights`).
         devices: the phones that they are played on.
         run_seed: seed of the whole run.
         recorded: its recorded demonstrations.
@@ -75,6 +77,7 @@ def cache_folder(
         "seed": run_seed,
         "model": asdict(model),
         "env": [asdict(one) for one in environments],
+        "mixture": mixture,
         "warm_start": asdict(warm),
         "version": __version__,
         "devices": [*devices.effect_delay_ms, *devices.size],

@@ -223,7 +223,7 @@ class Trainer:
             )
             return
         cached = warm_start.cache_folder(
-            warm, config.model, [*envs.values()], config.devices, config.seed, recorded
+            warm, config.model, [*envs.values()], mixture, config.devices, config.seed, recorded
         )
         if cached is not None and cached.is_dir():
             log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)

@@ -427,8 +427,9 @@ async def test_images_must_have_been_recorded_completely(tmp_path):
 async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = recorded_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
+        episodes, mixture = selected(job).episodes, job.mixture_weights()
         return warm_start.cache_folder(
-            job.warm_start, job.model, [job.env], job.devices, job.seed, selected(job).episodes
+            job.warm_start, job.model, [job.env], mixture, job.devices, job.seed, episodes
         )
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)

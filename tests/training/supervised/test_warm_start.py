@@ -14,8 +14,10 @@ def settings(*overrides):
 
 
 def cached(config):
+    envs = [job.env for job in config.environments().values()]
+    mixture = config.mixture_weights()
     return warm_start.cache_folder(
-        config.warm_start, config.model, [config.env], config.devices, config.seed
+        config.warm_start, config.model, envs, mixture, config.devices, config.seed
     )
 
 
@@ -42,6 +44,14 @@ def test_learning_rate_rises_then_falls_to_its_final_share():
 )
 def test_cache_depends_on_what_affects_the_warm_start(override):
     assert cached(settings()) != cached(settings(override))
+
+
+def test_cache_depends_on_the_weights_of_a_mixture():
+    def folder(weight):
+        levels = f"{{name: one}}, {{name: two, weight: {weight}, env: {{kwargs: {{rounds: 2}}}}}}"
+        return cached(settings(f"mixture=[{levels}]"))
+
+    assert folder(1) == folder(1.0) != folder(2)
 
 
 def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
