@@ -267,7 +267,7 @@ def check_inference(config: Config) -> None:
 
 
 def _compare_image_sizes(model: ModelConfig) -> None:
-    """Warn of a run's model that was trained with images of another size."""
+    """Warn if a run's model was trained with images of another size."""
     if (trained := trained_model_config(model.path)) is None:
         return
     for name in ("image_size", "max_pixels"):

@@ -341,10 +341,11 @@ def check_names_env(config: Config, target: Config | str | Path, overrides: Sequ
     is_given = any(override.startswith("env.id=") for override in overrides)
     if config.only_learns_from is not None and not is_given:
         name = "the configuration" if isinstance(target, Config) else target
+        run = name if Path(name).is_dir() else "RUN"
         raise ConfigError(
             f"{name} learns from a data set (section {config.only_learns_from}) and names "
-            "no environment to play; add env.id=..., name a configuration and its model "
-            f"(CONFIG model.path={name}/model), or choose a suite (agentrl eval --suite)"
+            "no environment to play; add env.id=..., name a configuration and the run's model "
+            f"(CONFIG model.path={run}/model), or choose a suite (agentrl eval --suite)"
         )
 
 

@@ -41,7 +41,7 @@ class Stopping:
             return
         self.signal = number
         what = _WORDS.get(number, signal.Signals(number).name)
-        log.warning("%s: stopping, which may take a while (again: stop at once)", what)
+        log.warning("%s: stopping, which may take a while (a second signal stops at once)", what)
         assert self._loop is not None, "without a task, there is no handler"
         self._loop.call_soon_threadsafe(self._begin)
 

@@ -107,9 +107,10 @@ def devices(run: Run) -> list[dict[str, Any]]:
 
 
 def audits(run: Run) -> list[dict[str, Any]]:
-    """The reports of `agentrl audit` and of a job's running audit, by name."""
-    files = sorted(audit_file(run.path, "*").parent.glob("*.json"))[:_MAX_AUDITS]
-    named = ((file.stem, _parsed(_read(file))) for file in files)
+    """The latest reports of `agentrl audit` and of a job's running audit, by name."""
+    files = audit_file(run.path, "*").parent.glob("[!.]*.json")
+    latest = sorted(files, key=lambda file: file.stat().st_mtime)[-_MAX_AUDITS:]
+    named = ((file.stem, _parsed(_read(file))) for file in sorted(latest))
     return [{**report, "name": name} for name, report in named if _is_audit(report)]
 
 

@@ -1,10 +1,12 @@
-"""The curves of a run."""
+"""The curves and audits of a run."""
+
+import os
 
 import pytest
 
 from agentrl import replay
 from agentrl.viewer.export.run_report import report
-from agentrl.viewer.run_overview import MetricCurves
+from agentrl.viewer.run_overview import MetricCurves, audits
 from tests.viewer import runs
 
 
@@ -43,3 +45,13 @@ def test_a_report_draws_the_same_curves(run):
     for name in points(run):
         assert page.count(f">{name}</span>") >= 1
     assert page.count('dashed" points') == 2
+
+
+def test_the_latest_audits_are_shown(tmp_path):
+    (tmp_path / "audits").mkdir()
+    for number in range(1, 31):
+        report = tmp_path / "audits" / f"judge-{number}.json"
+        report.write_text('{"cases": []}')
+        os.utime(report, (number, number))
+    names = {report["name"] for report in audits(replay.Run(tmp_path))}
+    assert names == {f"judge-{number}" for number in range(11, 31)}

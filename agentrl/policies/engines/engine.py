@@ -78,7 +78,7 @@ class EngineCapabilities:
     max_temperature: float | None = None
     """None if there is no maximum."""
     samples_top_p: bool = False
-    """Whether it heeds `Sampling.top_p`."""
+    """Whether it supports `Sampling.top_p`."""
     uses_attention: bool = False
     """Whether it computes with `model.attention`."""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class Engine(ABC):
             )
         if rollout.top_p < 1 and not cls.capabilities.samples_top_p:
             raise ConfigError(
-                f"rollout.top_p={rollout.top_p}: rollout.engine={rollout.engine} cannot do that; "
+                f"rollout.top_p={rollout.top_p}: not supported by rollout.engine={rollout.engine}; "
                 "set rollout.top_p=1"
             )
         known = cls.known_kwargs() if rollout.engine_kwargs else None
