@@ -111,6 +111,8 @@ def _handled_by(stopping: Stopping, numbers: Sequence[signal.Signals]) -> Iterat
     previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
+        if stopping.signal is not None:  # too late to cancel anything; a next job must not start
+            raise asyncio.CancelledError
     except (asyncio.CancelledError, Exception) as error:
         if stopping.signal is None:
             raise

@@ -77,6 +77,16 @@ def test_ctrl_c_stops_after_the_block_in_progress():
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_signal_after_the_last_wait_is_not_lost():
+    async def export():
+        with acknowledge_stop_signals():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(export())
+    assert ended.value.code == 143
+
+
 TWICE = """
 import asyncio, os, signal, sys
 from agentrl.training.stop_signals import acknowledge_stop_signals
