@@ -118,6 +118,9 @@ class OfflineTrainer:
             is_best = await self._evaluate("before")
             if is_best and self._schedule.patience is not None:  # training may only hurt
                 await self._save(best=True)
+            step = self.state.step
+            if step and self._evaluation_is_due and f"step {step}" not in self.state.results:
+                await self._end_step()  # the run was stopped before it
             while self.state.step < self._schedule.steps and not self._is_stale:
                 await self._step(self.state.step + 1)
             await self._finish(about)
@@ -143,10 +146,20 @@ class OfflineTrainer:
                 logged = {f"learner/{name}": value for name, value in metrics.items()}
                 self._reporter.log(step, logged | {"epoch": step * batch / len(self._train)})
         self._reporter.progress(step, steps, "")
-        is_best = False
-        if self._schedule.eval_every and step % self._schedule.eval_every == 0:
+        await self._end_step()
+
+    @property
+    def _evaluation_is_due(self) -> bool:
+        every = self._schedule.eval_every
+        return bool(every) and self.state.step % every == 0
+
+    async def _end_step(self) -> None:
+        """Evaluate and save when due."""
+        step, is_best = self.state.step, False
+        if self._evaluation_is_due:
             is_best = await self._evaluate(f"step {step}")
-        if is_best or step == steps or step % self._every == 0 or self._is_stale:
+        is_last = step == self._schedule.steps
+        if is_best or is_last or step % self._every == 0 or self._is_stale:
             await self._save(best=is_best)
 
     def _update(self, step: int, lr: float) -> dict[str, float]:
