@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import safe_open
+from transformers import TopPLogitsWarper
 
 from agentrl.policies.models import adapter_for, load_model
 
@@ -31,6 +32,7 @@ class SamplingParams(Strict):
     # A list in JSON, which SGLang takes as a set.
     stop_token_ids: list[int] | None = None
     temperature: float = 1.0
+    top_p: float = 1.0
     skip_special_tokens: bool = True
     logit_bias: dict[str, float] | None = None
     sampling_seed: int | None = None
@@ -113,7 +115,8 @@ class Twin:
             for token, bias in (how.logit_bias or {}).items():
                 logits[int(token)] += bias
             table = torch.log_softmax(logits / (how.temperature or 1.0), dim=-1)
-            drawn = rng.choice(len(table), p=torch.softmax(table.double(), -1).numpy())
+            kept = TopPLogitsWarper(how.top_p)(ids, table[None].double())[0]
+            drawn = rng.choice(len(table), p=torch.softmax(kept, -1).numpy())
             chosen = int(table.argmax()) if how.temperature == 0 else int(drawn)
             tokens.append(chosen)
             logprobs.append(float(table[chosen]))

@@ -70,6 +70,20 @@ async def test_the_adapter_says_what_the_server_expands(server: Server, tiny_vlm
     await engine.close()
 
 
+async def test_a_tiny_top_p_leaves_the_most_probable_token(server: Server, tiny_vlm: Path) -> None:
+    engine = SGLangEngine(EngineSettings(folder=tiny_vlm), url=server[0])
+    await engine.start()
+    prompt = Prompt(token_ids=engine._encoder.opening())
+    try:
+        replies = [
+            await engine.generate(prompt, Sampling(max_new_tokens=6, seed=seed, **how))
+            for seed, how in enumerate([{"temperature": 0.0}, {"top_p": 1e-6}, {"top_p": 1e-6}])
+        ]
+    finally:
+        await engine.close()
+    assert len({reply.token_ids for reply in replies}) == 1
+
+
 async def test_weights_travel_under_their_names_on_the_hub(
     server: Server, tiny_vlm: Path, tmp_path: Path
 ) -> None:
