@@ -167,11 +167,12 @@ class OfflineTrainer:
         examples = self._train.sequences((step - 1) * batch, step * batch)
         return self._learner.offline_step(examples, lr)
 
-    def _measure(self) -> dict[str, float]:
+    async def _measure(self) -> dict[str, float]:
         """Metrics over all held-out examples."""
         sums = dict[str, float]()
         for examples in self._held_out.batches(self._schedule.batch):
-            found = self._learner.offline_loss(examples)
+            async with self._stopping.completed_first():  # or a checkpoint is saved meanwhile
+                found = await asyncio.to_thread(self._learner.offline_loss, examples)
             count = found.pop("count")
             for name, value in (found | {"count": 1.0}).items():
                 sums[name] = sums.get(name, 0.0) + value * count
@@ -188,7 +189,7 @@ class OfflineTrainer:
         if not len(self._held_out) or name in self.state.results:
             return False
         with self._stage(f"evaluation {name}"):
-            found = await asyncio.to_thread(self._measure)
+            found = await self._measure()
         self.state.results[name] = found
         self._reporter.evaluation(self.state.step, found)
         best = self.state.best
