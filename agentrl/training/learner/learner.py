@@ -72,7 +72,11 @@ class Learner:
         train = config.train
         parallelism = Parallelism.of(train)
         self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
-        self._models = LearnerModels(config, folder, self._rank, wrap=wrap)
+        try:
+            self._models = LearnerModels(config, folder, self._rank, wrap=wrap)
+        except BaseException:
+            self._rank.leave()
+            raise
         self._policy, self._batcher = self._models.policy, self._models.batcher
         self._algorithm = self._models.algorithm
         self._skips_in_a_row = 0

@@ -236,7 +236,7 @@ def test_replies_that_follow_each_other_in_a_prompt_are_not_learned(tiny_vlm):
     same = replace(row, rejected=row.chosen)
     with pytest.raises(BadRow, match="the same tokens"):
         encode_pair(same, encoder, 0)
-    with pytest.raises(BadRow, match="no reply"):
+    with pytest.raises(BadRow, match="no assistant message"):
         encode_pair(replace(row, chosen=row.prompt[:1]), encoder, 0)
 
 

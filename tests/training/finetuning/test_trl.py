@@ -252,3 +252,4 @@ def test_transformers_loads_a_reward_model_that_was_trained_here(tmp_path, text_
     again.close()
     with pytest.raises(ConfigError, match="is a reward model, which cannot write replies"):
         Learner(configuration.Config(), tmp_path / "model")
+    assert not torch.distributed.is_initialized()
