@@ -73,7 +73,7 @@ def test_top_p_keeps_the_tokens_that_transformers_keeps(top_p: float) -> None:
 
 
 def test_an_engine_that_knows_no_top_p_refuses_it() -> None:
-    with pytest.raises(ConfigError, match="top_p=0.5: not supported by rollout.engine=mine"):
+    with pytest.raises(ConfigError, match=r"top_p=0\.5: not supported by rollout.engine=mine"):
         TokenEngine.check(RolloutConfig(engine="mine", top_p=0.5))
 
 
