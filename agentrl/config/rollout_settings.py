@@ -47,7 +47,7 @@ class EndpointConfig:
     headers: dict[str, str] = field(default_factory=dict)
     """Sent with every request; not for secrets."""
     extra_body: dict[str, Any] = field(default_factory=dict)
-    """Extra fields of every request, such as `{top_p: 0.9}`; null removes a field that would be
+    """Extra fields of every request, such as `{min_p: 0.05}`; null removes a field that would be
     sent, such as `{seed: null}`."""
 
     def validate(self) -> None:

@@ -52,7 +52,7 @@ def file(tmp_path_factory):
                 "train": {"steps": 1},
             },
             {
-                "name": "distil",
+                "name": "distill",
                 "job": "sft",
                 "data": {"from": "rl", "success": False},
                 "sft": {"steps": 1, "batch": 2},
@@ -71,18 +71,18 @@ def played(file):
 
 def test_each_stage_starts_from_the_model_of_the_one_before(played):
     assert played.name == "other"
-    runs = [played / name for name in ("1-copy", "2-rl", "3-distil")]
+    runs = [played / name for name in ("1-copy", "2-rl", "3-distill")]
     configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in runs]
     assert [config["model"]["path"] for config in configs] == [
         "tiny", *(str(run / "model") for run in runs[:2])
     ]  # fmt: skip
     assert configs[0]["sft"]["steps"] == 2
-    data = [json.loads(line) for line in (played / "3-distil-data.jsonl").read_text().splitlines()]
+    data = [json.loads(line) for line in (played / "3-distill-data.jsonl").read_text().splitlines()]
     assert {row["split"] for row in data} == {"train"}
     assert all(row["messages"][-1]["role"] == "assistant" for row in data)
     report = stored_pipeline(played).report(played)
     assert [(row["stage"], row["job"], row["steps"]) for row in report] == [
-        ("copy", "sft", 2), ("rl", "train", 1), ("distil", "sft", 1)
+        ("copy", "sft", 2), ("rl", "train", 1), ("distill", "sft", 1)
     ]  # fmt: skip
     assert "reward" in report[1]["after"]
     assert json.loads((played / "pipeline.json").read_text()) == report
@@ -90,17 +90,17 @@ def test_each_stage_starts_from_the_model_of_the_one_before(played):
 
 def test_a_pipeline_continues_with_the_stage_that_is_not_finished(played, capsys):
     times = {run: run.stat().st_mtime for run in played.glob("[12]-*/summary.json")}
-    shutil.rmtree(played / "3-distil")
-    with pytest.raises(ConfigError, match=r"have not started .*: distil$"):
+    shutil.rmtree(played / "3-distill")
+    with pytest.raises(ConfigError, match=r"have not started .*: distill$"):
         run_pipeline("", overrides=["rl.train.steps=2"], resume=played)
-    settings = ["distil.optim.lr=2e-3", "distil.data.success=null"]
+    settings = ["distill.optim.lr=2e-3", "distill.data.success=null"]
     assert cli.run(["pipeline", str(played), "--resume", *settings]) == 0
     shown = capsys.readouterr().out
-    assert "stage distil: agentrl sft" in shown
+    assert "stage distill: agentrl sft" in shown
     assert "stage rl: agentrl" not in shown
     assert {run: run.stat().st_mtime for run in times} == times
-    assert checkpoint_store.latest(played / "3-distil") is not None
-    distilled = yaml.safe_load((played / "3-distil" / "config.yaml").read_text())
+    assert checkpoint_store.latest(played / "3-distill") is not None
+    distilled = yaml.safe_load((played / "3-distill" / "config.yaml").read_text())
     assert distilled["optim"]["lr"] == 2e-3
     assert "report.html" in shown
     with pytest.raises(ConfigError, match="there are none"):
@@ -155,16 +155,16 @@ def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_con
 ):
     folder = tmp_path / "copy"
     shutil.copytree(played, folder)
-    shutil.rmtree(folder / "3-distil")
-    with pytest.raises(ConfigError, match="stage distil: no data of rl"):
-        run_pipeline("", overrides=["distil.data.min_reward=5"], resume=folder)
+    shutil.rmtree(folder / "3-distill")
+    with pytest.raises(ConfigError, match="stage distill: no data of rl"):
+        run_pipeline("", overrides=["distill.data.min_reward=5"], resume=folder)
 
     async def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SupervisedFinetuning, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline("", overrides=["distil.data.min_reward=0"], resume=folder)
+        run_pipeline("", overrides=["distill.data.min_reward=0"], resume=folder)
     hints = [line for line in caplog.messages if "--resume" in line]
     assert hints == [f"stopped; continue with: agentrl pipeline --resume {folder}"] * 2
 
@@ -214,7 +214,7 @@ def test_what_later_stages_name_is_checked_before_the_first_starts(file, tmp_pat
     tree["stages"][2]["model"] = {"path": str(tmp_path / "none")}
     path = tmp_path / "stages.yaml"
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(ConfigError, match=r"stage distil: model\.path=.*none: no such folder"):
+    with pytest.raises(ConfigError, match=r"stage distill: model\.path=.*none: no such folder"):
         check_pipeline(path)
     tree["rewards"] = [{"function": "${stage:copy}"}]
     path.write_text(yaml.safe_dump(tree))
@@ -223,8 +223,8 @@ def test_what_later_stages_name_is_checked_before_the_first_starts(file, tmp_pat
 
 
 def test_a_mistyped_stage_of_an_override_is_named(file):
-    with pytest.raises(ConfigError, match=r"distill: .* \(did you mean 'distil'\?\)"):
-        check_pipeline(file, ["distill.sft.steps=3"])
+    with pytest.raises(ConfigError, match=r"distil: .* \(did you mean 'distill'\?\)"):
+        check_pipeline(file, ["distil.sft.steps=3"])
 
 
 def test_data_settings_of_a_stage_without_data_are_refused(file):
@@ -235,9 +235,9 @@ def test_data_settings_of_a_stage_without_data_are_refused(file):
 
 
 def test_a_dry_run_names_the_stages(file, capsys):
-    assert check_pipeline(file) == ["copy", "rl", "distil"]
+    assert check_pipeline(file) == ["copy", "rl", "distill"]
     assert cli.run(["pipeline", str(file), "--dry-run"]) == 0
-    assert "stage distil" in capsys.readouterr().out
+    assert "stage distill" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", ["", "[]", "file: 3", "{file: {}, where: null}"])
@@ -249,7 +249,7 @@ def test_a_damaged_pipeline_is_not_continued(tmp_path, content):
         run_pipeline("", resume=tmp_path / "none")
 
 
-@pytest.mark.parametrize("name", ["text_to_figures", "sft_dpo_rl", "rl_distil_rl"])
+@pytest.mark.parametrize("name", ["text_to_figures", "sft_dpo_rl", "rl_distill_rl"])
 def test_pipelines_that_come_along_are_run_by_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(check_pipeline(name)) == 3
