@@ -49,6 +49,11 @@ class PacketClient:
     def raw(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def raw_bytes(self) -> bytes:
+        """What has arrived, as it is."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.read(1 << 16)
+
     async def next(self) -> Packet:
         """The next packet; EOFError when the phone has closed the connection."""
         while not self._packets:

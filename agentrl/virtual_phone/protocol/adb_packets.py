@@ -8,6 +8,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from agentrl.virtual_phone.system.pipe import Buffer
+
 CNXN = 0x4E584E43
 AUTH = 0x48545541
 OPEN = 0x4E45504F
@@ -20,6 +24,7 @@ AUTH_TOKEN, AUTH_SIGNATURE, AUTH_PUBLIC_KEY = 1, 2, 3
 
 VERSION = 0x01000001
 """Since this version, checksums are zero and are not verified."""
+OLDEST_VERSION = 0x01000000
 MAX_PAYLOAD = 0x100000
 HEADER = struct.Struct("<6I")
 
@@ -40,9 +45,14 @@ class Packet:
     payload: bytes = b""
 
 
-def header(command: int, arg0: int, arg1: int, length: int) -> bytes:
-    """The 24-byte header of a payload of `length` bytes; its checksum is 0."""
-    return HEADER.pack(command, arg0, arg1, length, 0, command ^ 0xFFFFFFFF)
+def header(command: int, arg0: int, arg1: int, length: int, checksum: int = 0) -> bytes:
+    """The 24-byte header of a payload of `length` bytes."""
+    return HEADER.pack(command, arg0, arg1, length, checksum, command ^ 0xFFFFFFFF)
+
+
+def checksum(*payload: Buffer) -> int:
+    """The sum of all bytes, which peers older than `VERSION` verify."""
+    return sum(int(np.frombuffer(p, np.uint8).sum(dtype=np.uint32)) for p in payload) & 0xFFFFFFFF
 
 
 def encode(packet: Packet) -> bytes:

@@ -1,6 +1,7 @@
 """The services that a client can open on a phone, in a table: one function per service."""
 
 import asyncio
+import math
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 
@@ -24,6 +25,7 @@ _CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")
 """Commands that control the virtual phone itself are never affected by faults."""
 _FRAMEBUFFER = struct.Struct("<14I")
 _ANDROID_14 = 2
+_EXEC_OUTLIVES_S = 10.0
 
 
 def banner(phone: VirtualPhone) -> str:
@@ -67,6 +69,8 @@ def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: st
 
 
 def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    # `adb exec-in` closes when it has sent everything.
+    stream.outlives_client_s = _EXEC_OUTLIVES_S
     return shell_protocols.serve_v1(phone, stream, rest)
 
 
@@ -81,16 +85,14 @@ async def _reverse(
 
     A request is `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or `list-forward`. The
     stream acknowledges the opening of the service; what is written here is the second answer:
-    `OKAY`, or `FAIL` and a reason.
+    `OKAY`, or `FAIL` and a reason. As in adbd, all connections share these ports: a phone that is
+    connected twice has one list, and the last connection to reverse a port gets it.
     """
     network = phone.network
     verb, _, rest = request.partition(":")
     try:
         if verb == "list-forward":
-            lines = (
-                f"host-0 {address} {goal}\n"
-                for address, goal in network.reversed(stream.connection)
-            )
+            lines = (f"host-0 {address} {goal}\n" for address, goal in network.reversed())
             _say(stream, b"", "".join(lines))
         elif verb == "forward":
             port = _forward(network, stream.connection, rest)
@@ -98,7 +100,7 @@ async def _reverse(
             if port:
                 _say(stream, b"", port)
         elif verb in ("killforward", "killforward-all"):
-            _kill(network, stream.connection, rest if verb == "killforward" else None)
+            _kill(network, rest if verb == "killforward" else None)
             stream.write(b"OKAY")
         else:
             raise OSError(22, f"unknown request: {verb[:100]}")
@@ -113,7 +115,7 @@ def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> 
     if not (here and semicolon and goal):
         raise OSError(22, f"bad forward: {rest[:100]}")
     known = network.find(here)
-    if known is not None and known.owner is connection:
+    if known is not None and known.goal:
         if no_rebind:
             raise OSError(98, f"cannot rebind existing socket {here}")
         network.close(here)
@@ -125,15 +127,13 @@ def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> 
     return found.removeprefix("tcp:") if here == "tcp:0" else ""
 
 
-def _kill(network: PhoneNetwork, connection: StreamConnection, here: str | None) -> None:
+def _kill(network: PhoneNetwork, here: str | None) -> None:
     """Stop listening at one address, or at all of them."""
-    if here is None:
-        network.close_all(connection)
-        return
-    known = network.find(here)
-    if known is None or known.owner is not connection:
+    known = [address for address, _ in network.reversed() if here in (None, address)]
+    if here is not None and not known:
         raise OSError(2, f"listener '{here[:100]}' not found")
-    network.close(here)
+    for address in known:
+        network.close(address)
 
 
 def _say(stream: Stream, status: bytes, text: str) -> None:
@@ -163,7 +163,7 @@ def _socket(kind: str) -> Service:
         channel = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
         if channel is None:
             return None
-        stream.ends_with_client = False
+        stream.outlives_client_s = math.inf
         return relay(stream, channel)
 
     return service

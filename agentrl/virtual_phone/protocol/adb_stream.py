@@ -1,6 +1,7 @@
 """One open service of an ADB connection, as a pair of byte streams."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -57,8 +58,8 @@ class Stream:
         self.remote = remote
         self.closed = False
         self.task: asyncio.Task[None] | None = None
-        self.ends_with_client = True
-        """Whether the client closing cancels the task; if not, it may read what is buffered."""
+        self.outlives_client_s = 0.0
+        """Seconds that the task has, after the client has closed, to use what is buffered."""
         self.gather_s = 0.0
         """Output that follows within these seconds goes into one packet, unless the service ends
         or waits for input meanwhile."""
@@ -140,7 +141,9 @@ class Stream:
 
     def on_close(self) -> None:
         """The client closed the stream or is gone."""
-        self._drop(cancel=self.ends_with_client and not self._finishing)
+        self._drop(cancel=not self.outlives_client_s and not self._finishing)
+        if self.task is not None and 0 < self.outlives_client_s < math.inf:
+            self.connection.later(self.outlives_client_s, self.task.cancel)
 
     def _drop(self, *, cancel: bool) -> None:
         """Drop queued output and wake everything that waits on the stream."""

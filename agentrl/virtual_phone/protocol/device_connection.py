@@ -7,7 +7,9 @@ not accept at once, which is most of a frame.
 import asyncio
 import contextlib
 import logging
+import math
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import islice
@@ -32,12 +34,33 @@ log = logging.getLogger(__name__)
 Open = Callable[[Stream, str], Coroutine[None, None, None] | None]
 """Returns the coroutine that serves a stream, or None if the service does not exist."""
 _HANDSHAKE_S = 10.0
+_LOG_INTERVAL_S = 60.0
 _MAX_STREAMS = 1024
 _MAX_HELD = 128 << 20
 """Bytes buffered on one connection, both directions: enough for eight of the largest frames."""
 _MAX_UNSENT_PIECES = 512
 """Stop reading from a client that leaves more pieces than this unsent."""
 _MIN_PAYLOAD = 4096
+
+
+class _LimitedLog:
+    """Logs one warning per minute, and how many were left out since."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+        self._num_skipped = 0
+
+    def warn(self, message: str) -> None:
+        if (now := time.monotonic()) < self._next_s:
+            self._num_skipped += 1
+            return
+        more = f" ({self._num_skipped} more since the last warning)" if self._num_skipped else ""
+        log.warning("%s%s", message, more)
+        self._next_s, self._num_skipped = now + _LOG_INTERVAL_S, 0
+
+
+_junk = _LimitedLog()
+"""One per process: port scanners reach all of its phones."""
 
 
 class SendQueue:
@@ -140,6 +163,7 @@ class DeviceConnection:
             authenticator: authenticates the client; None accepts every client.
         """
         self.max_payload = adb_packets.MAX_PAYLOAD
+        self._peer_version = adb_packets.OLDEST_VERSION
         self.held = 0
         """Bytes buffered in both directions."""
         self.is_online = False
@@ -186,7 +210,9 @@ class DeviceConnection:
             return
         length = sum(map(len, payload))
         self.held += adb_packets.HEADER.size + length
-        self._out.put(adb_packets.header(command, arg0, arg1, length), *payload)
+        is_old = self._peer_version < adb_packets.VERSION
+        checksum = adb_packets.checksum(*payload) if is_old else 0
+        self._out.put(adb_packets.header(command, arg0, arg1, length, checksum), *payload)
         if len(self._out) > _MAX_UNSENT_PIECES and self._is_reading:
             self._loop.remove_reader(self._sock)
             self._is_reading = False
@@ -201,7 +227,7 @@ class DeviceConnection:
     def open(self, service: str) -> Stream:
         """Open a service on the client's side, such as a reversed port."""
         stream = self._new_stream(0)
-        stream.ends_with_client = False
+        stream.outlives_client_s = math.inf
         self.send(OPEN, stream.local, 0, service.encode("utf-8", "surrogateescape") + b"\0")
         return stream
 
@@ -240,7 +266,7 @@ class DeviceConnection:
                 if self._sock.fileno() >= 0:
                     self._on_packet(packet)
         except ProtocolError as error:
-            log.warning("connection dropped: %s", error)
+            _junk.warn(f"connection dropped: {error}")
             self.close()
 
     def _on_packet(self, packet: Packet) -> None:
@@ -259,6 +285,7 @@ class DeviceConnection:
             stream.on_close()
         self._streams.clear()
         self.is_online = False
+        self._peer_version = packet.arg0
         self.max_payload = max(_MIN_PAYLOAD, min(adb_packets.MAX_PAYLOAD, packet.arg1))
         self._handshake_timer.cancel()
         self._answer_handshake(

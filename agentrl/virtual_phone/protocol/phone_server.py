@@ -13,7 +13,7 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
 """The adb server adopts whatever listens here as an emulator: the phone would appear twice."""
-_MAX_CONNECTIONS = 8
+_MAX_CONNECTIONS = 64
 _RETRY_S = 0.2
 
 
@@ -59,8 +59,13 @@ class PhoneServer:
         except OSError:  # the client has already left, or this process is out of file descriptors
             return
         if len(self._connections) >= _MAX_CONNECTIONS:
-            # Drop a client that never completed the handshake, or else the oldest one.
-            min(self._connections, key=lambda connection: connection.is_online).close()
+            # Make room at the expense of a client that never completed the handshake, but never of
+            # one that did: the oldest is the adb server.
+            silent = next((c for c in self._connections if not c.is_online), None)
+            if silent is None:
+                sock.close()
+                return
+            silent.close()
         connection = DeviceConnection(
             sock,
             adb_services.banner(self.phone),

@@ -1,5 +1,6 @@
 """The two protocols in which a client talks to a shell."""
 
+import contextlib
 import struct
 
 from agentrl.virtual_phone.commands import COMMANDS
@@ -19,8 +20,15 @@ _SMALL = 4096
 
 async def serve_v1(phone: VirtualPhone, stream: Stream, script: str) -> None:
     """Raw output: stdout and stderr are mixed, and the exit code is not sent."""
-    io = CommandIO(out=stream.write, err=stream.write, read=stream.read, drain=stream.drain)
-    await _run(ShellInterpreter(phone=phone, commands=COMMANDS, io=io), script)
+
+    def write(data: bytes | memoryview) -> None:
+        if stream.closed:
+            raise BrokenPipeError(32, "Broken pipe")
+        stream.write(data)
+
+    io = CommandIO(out=write, err=write, read=stream.read, drain=stream.drain)
+    with contextlib.suppress(BrokenPipeError):
+        await _run(ShellInterpreter(phone=phone, commands=COMMANDS, io=io), script)
 
 
 async def serve_v2(phone: VirtualPhone, stream: Stream, script: str) -> None:

@@ -71,13 +71,9 @@ class PhoneNetwork:
         for address in [a for a, listener in self._listeners.items() if listener.owner is owner]:
             del self._listeners[address]
 
-    def reversed(self, owner: object) -> list[tuple[str, str]]:
-        """The reversed ports of an owner and where they lead."""
-        return [
-            (address, listener.goal)
-            for address, listener in sorted(self._listeners.items())
-            if listener.owner is owner and listener.goal
-        ]
+    def reversed(self) -> list[tuple[str, str]]:
+        """The reversed ports and where they lead."""
+        return sorted((address, one.goal) for address, one in self._listeners.items() if one.goal)
 
     def connect(self, address: str) -> Channel | None:
         """The client's end of a new connection; None if nothing listens."""

@@ -3,7 +3,12 @@ import struct
 
 import pytest
 
-from agentrl.virtual_phone.protocol import adb_packets, device_connection, phone_server
+from agentrl.virtual_phone.protocol import (
+    adb_packets,
+    adb_services,
+    device_connection,
+    phone_server,
+)
 from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
 from tests.virtual_phone.packet_client import PATIENCE_S, PacketClient, serving
 
@@ -206,3 +211,94 @@ async def test_a_phone_that_goes_offline_during_a_reboot_has_rebooted_when_it_re
             while phone._listener.fileno() < 0:
                 await asyncio.sleep(0.01)
         assert not phone.phone.tasks.running
+
+
+async def test_packets_carry_checksums_until_the_client_announces_that_it_ignores_them() -> None:
+    async with serving() as phone:
+        for version, is_summed in ((0x01000000, True), (adb_packets.VERSION, False)):
+            wire = await PacketClient.to(phone.port, greet=False)
+            wire.send(CNXN, version, adb_packets.MAX_PAYLOAD, b"host::")
+            wire.send(OPEN, 5, 0, b"exec:echo hello\0")
+            received = b""
+            while b"hello\n" not in received:
+                received += await wire.raw_bytes()
+            while received:
+                length, checksum = struct.unpack_from("<2I", received, 12)
+                payload, received = received[24 : 24 + length], received[24 + length :]
+                assert checksum == (sum(payload) if is_summed else 0)
+
+
+async def test_exec_stores_what_was_sent_by_a_client_that_then_closes() -> None:
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"exec:cat > /sdcard/x; sleep 0.05; cp /sdcard/x /sdcard/y\0")
+        remote = (await wire.next()).arg0
+        for part in (b"a" * 5000, b"b" * 5000):
+            wire.send(WRTE, 5, remote, part)
+            assert (await wire.next()).command == OKAY
+        wire.send(CLSE, 5, remote)
+        assert (await wire.next()).command == CLSE
+        async with asyncio.timeout(PATIENCE_S):
+            while phone.phone.files.find("/sdcard/y") is None:
+                await asyncio.sleep(0.01)
+        assert phone.phone.files.read("/sdcard/y") == b"a" * 5000 + b"b" * 5000
+
+
+async def test_exec_ends_when_it_writes_to_a_client_that_is_gone_or_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adb_services, "_EXEC_OUTLIVES_S", 0.3)
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        (connection,) = phone._connections
+        tasks = []
+        for number, command in enumerate((b"yes", b"sleep 1000"), 5):
+            wire.send(OPEN, number, 0, b"exec:" + command + b"\0")
+            while (packet := await wire.next()).command != OKAY or packet.arg1 != number:
+                pass
+            tasks.append(connection._streams[packet.arg0].task)
+            wire.send(CLSE, number, packet.arg0)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait(tasks)
+        assert [task.cancelled() for task in tasks] == [False, True]
+
+
+async def test_more_connections_than_there_is_room_for_do_not_displace_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(phone_server, "_MAX_CONNECTIONS", 10)
+    async with serving() as phone:
+        clients = [await PacketClient.to(phone.port) for _ in range(10)]
+        refused = await PacketClient.to(phone.port, greet=False)
+        assert await refused.is_closed()
+        for client in clients:
+            assert await client.ask("shell:echo in") == b"in\n"
+
+
+async def test_a_port_that_another_connection_reversed_is_reversed_again() -> None:
+    async with serving() as phone:
+        first, second = [await PacketClient.to(phone.port) for _ in range(2)]
+        assert await first.ask("reverse:forward:tcp:80;tcp:1") == b"OKAY"
+        refused = await second.ask("reverse:forward:norebind:tcp:80;tcp:2")
+        assert b"cannot rebind existing socket" in refused
+        assert await second.ask("reverse:forward:tcp:80;tcp:2") == b"OKAY"
+        assert b"tcp:80 tcp:2\n" in await first.ask("reverse:list-forward")
+        await first.closed()
+        assert b"tcp:80 tcp:2\n" in await second.ask("reverse:list-forward")
+
+
+async def test_junk_connections_are_logged_once_and_then_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    junk = device_connection._LimitedLog()
+    monkeypatch.setattr(device_connection, "_junk", junk)
+    async with serving() as phone:
+        for number in range(5):
+            if number == 3:
+                junk._next_s = 0.0  # a minute later
+            wire = await PacketClient.to(phone.port, greet=False)
+            wire.raw(b"GET / HTTP/1.1\r\nHost: phone\r\n\r\n")
+            assert await wire.is_closed()
+    first, later = caplog.messages
+    assert first.startswith("connection dropped: not an ADB packet")
+    assert later == f"{first} (2 more since the last warning)"
