@@ -103,6 +103,15 @@ def test_interactive_shell_and_commands_read_standard_input(
     assert adb(phones, "shell", "cat", input=b"a\nb") == b"a\nb"
 
 
+def test_exec_in_stores_what_was_sent(phones: VirtualPhones) -> None:
+    sent = os.urandom(300_000)
+    adb(phones, "exec-in", "cat > /sdcard/sent", input=sent)
+    end = time.monotonic() + 20
+    while (stored := adb(phones, "exec-out", "cat /sdcard/sent")) != sent:
+        assert time.monotonic() < end, len(stored)
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize(
     ("command", "answer"),
     [

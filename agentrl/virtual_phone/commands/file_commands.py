@@ -1,5 +1,6 @@
 """Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, md5sum, df."""
 
+import asyncio
 import hashlib
 import stat
 import time
@@ -160,13 +161,23 @@ async def md5sum(ctx: CommandContext) -> int:
     name = ctx.name.removesuffix("sum")
     paths = split_options(ctx, "")[1]
 
-    def show(content: bytes, path: str) -> None:
-        ctx.print(f"{hashlib.new(name, content, usedforsecurity=False).hexdigest()}  {path}")
-
     if not paths:
-        show(await ctx.read_all(), "-")
+        ctx.print(f"{await _digest(name, await ctx.read_all())}  -")
+    contents: list[tuple[str, bytes]] = []
     read = ctx.phone.files.read
-    return each(ctx, paths, lambda path: show(read(path), path))
+    code = each(ctx, paths, lambda path: contents.append((path, read(path))))
+    for path, content in contents:
+        ctx.print(f"{await _digest(name, content)}  {path}")
+    return code
+
+
+async def _digest(name: str, content: bytes) -> str:
+    """The digest of a file; while a long one is computed, other phones have their turn."""
+    digest = hashlib.new(name, usedforsecurity=False)
+    for start in range(0, len(content), _CHUNK):
+        digest.update(memoryview(content)[start : start + _CHUNK])
+        await asyncio.sleep(0)
+    return digest.hexdigest()
 
 
 @command("df")

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.text_commands import split_options
+from agentrl.virtual_phone.commands.text_commands import sliced_lines, split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _SWAPPED = frozenset("+?|(){}")
@@ -116,7 +116,7 @@ async def grep(ctx: CommandContext) -> int:
         await search.stream()
     for path in words[1:]:
         try:
-            search.content(ctx.phone.files.read(ctx.path(path)), path if words[2:] else "")
+            await search.content(ctx.phone.files.read(ctx.path(path)), path if words[2:] else "")
         except OSError as error:
             ctx.fail(f"grep: {path}: {error.strerror}")
     if "c" in options:
@@ -142,25 +142,23 @@ class _Search:
         """Search standard input."""
         pending = b""
         while not self._is_done() and (chunk := await self._ctx.io.read()):
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                self._line(line, "")
-            await self._ctx.io.drain()
-        if pending:
-            self._line(pending, "")
+            whole, newline, pending = (pending + chunk).rpartition(b"\n")
+            await self.content(whole + newline, "", self._number)
+        await self.content(pending, "", self._number)
 
-    def content(self, content: bytes, path: str) -> None:
-        """Search a file."""
-        self._number = 0
-        for line in content.removesuffix(b"\n").split(b"\n"):
-            self._line(line, path)
+    async def content(self, content: bytes, path: str, num_before: int = 0) -> None:
+        """Search a file, or a part of one that has lines before it."""
+        self._number = num_before
+        async for lines in sliced_lines(content):
+            for line in lines:
+                self._line(line, path)
+            await self._ctx.io.drain()
 
     def _is_done(self) -> bool:
         return self._most is not None and self.num_found >= self._most
 
-    def _line(self, raw: bytes, path: str) -> None:
+    def _line(self, line: str, path: str) -> None:
         self._number += 1
-        line = raw.decode("utf-8", "surrogateescape")
         found = self._pattern.search(line)
         if self._is_done() or (found is None) != ("v" in self._options):
             return

@@ -1,27 +1,44 @@
 """Text filters: head, tail, wc, cut, sort."""
 
+import asyncio
+import heapq
 import re
 from collections import Counter
+from collections.abc import AsyncIterator
+from itertools import groupby, islice
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.shell.interpreter import MAX_IN_MEMORY, CommandContext
 
 _MAX_FIELDS = 10_000
+_SLICE_BYTES = 1 << 18
+_SLICE_LINES = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
 
 
-async def read_lines(ctx: CommandContext, paths: list[str]) -> list[str]:
-    """The lines of files, or of standard input if there are none.
+async def read_lines(ctx: CommandContext, paths: list[str]) -> AsyncIterator[list[str]]:
+    """The lines of files, or of standard input if there are none, as `sliced_lines`.
 
     Raises:
-        OSError: a file cannot be read.
+        OSError: a file cannot be read, or there is too much to hold in memory.
     """
-    if paths:
-        content = b"".join(ctx.phone.files.read(ctx.path(path)) for path in paths)
-    else:
-        content = await ctx.read_all()
-    text = content.decode("utf-8", "surrogateescape")
-    return text.removesuffix("\n").split("\n") if text else []
+    contents = [ctx.phone.files.read(ctx.path(path)) for path in paths]
+    if sum(map(len, contents)) > MAX_IN_MEMORY:
+        raise OSError(12, "Cannot allocate memory")
+    for content in contents if paths else [await ctx.read_all()]:
+        async for lines in sliced_lines(content):
+            yield lines
+
+
+async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
+    """Lines, some thousands at a time; the other phones of the process have their turn between."""
+    start = 0
+    while start < len(content):
+        end = content.find(b"\n", start + _SLICE_BYTES) + 1 or len(content)
+        text = content[start:end].decode("utf-8", "surrogateescape")
+        yield text.removesuffix("\n").split("\n")
+        start = end
+        await asyncio.sleep(0)
 
 
 def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
@@ -76,10 +93,12 @@ async def tail(ctx: CommandContext) -> int:
     options, files = split_options(ctx, "nc")
     if "c" in options:
         count = _count(options["c"])
-        content = "\n".join(await read_lines(ctx, files)).encode("utf-8", "surrogateescape")
+        lines = [line async for some in read_lines(ctx, files) for line in some]
+        content = "\n".join(lines).encode("utf-8", "surrogateescape")
         ctx.out(content[len(content) - min(count, len(content)) :])
         return 0
-    lines, start = await read_lines(ctx, files), options.get("n", "10")
+    lines = [line async for some in read_lines(ctx, files) for line in some]
+    start = options.get("n", "10")
     first = _count(start[1:]) - 1 if start.startswith("+") else max(0, len(lines) - _count(start))
     for line in lines[max(0, first) :]:
         ctx.print(line)
@@ -93,7 +112,10 @@ async def wc(ctx: CommandContext) -> int:
     columns = [letter for letter in "lwc" if letter in options] or list("lwc")
     contents = [(ctx.phone.files.read(ctx.path(file)), f" {file}") for file in files]
     for content, name in contents or [(await ctx.read_all(), "")]:
-        counts = {"l": content.count(b"\n"), "w": len(content.split()), "c": len(content)}
+        counts = {"l": content.count(b"\n"), "c": len(content)}
+        if "w" in columns:
+            slices = sliced_lines(content)
+            counts["w"] = sum([len(line.split()) async for lines in slices for line in lines])
         numbers = [str(counts[letter]) for letter in columns]
         ctx.print(" ".join(numbers if len(columns) == 1 else (f"{n:>7}" for n in numbers)) + name)
     return 0
@@ -107,12 +129,16 @@ async def cut(ctx: CommandContext) -> int:
     if not indices:
         return ctx.fail("cut: needs one of -f, -c or -b")
     separator = options.get("d", "\t")[:1] if "f" in options else ""
-    for line in await read_lines(ctx, files):
+
+    def cut_line(line: str) -> str:
         if separator and separator not in line:
-            ctx.print(line)
-            continue
+            return line
         pieces = line.split(separator) if separator else list(line)
-        ctx.print(separator.join(pieces[i] for i in indices if i < len(pieces)))
+        return separator.join(pieces[i] for i in indices if i < len(pieces))
+
+    async for lines in read_lines(ctx, files):
+        ctx.print("\n".join(map(cut_line, lines)))
+        await ctx.io.drain()
     return 0
 
 
@@ -120,12 +146,15 @@ async def cut(ctx: CommandContext) -> int:
 async def sort(ctx: CommandContext) -> int:
     """`sort [-n] [-r] [-u] [files]`."""
     options, files = split_options(ctx, "kt")
-    lines = await read_lines(ctx, files)
+    key, reverse = _leading_number if "n" in options else None, "r" in options
+    runs = [sorted(lines, key=key, reverse=reverse) async for lines in read_lines(ctx, files)]
+    ordered = iter(runs[0]) if len(runs) == 1 else heapq.merge(*runs, key=key, reverse=reverse)
     if "u" in options:
-        lines = list(dict.fromkeys(lines))
-    ordered = sorted(lines, key=_leading_number) if "n" in options else sorted(lines)
-    for line in reversed(ordered) if "r" in options else ordered:
-        ctx.print(line)
+        ordered = (line for line, _ in groupby(ordered))
+    while lines := list(islice(ordered, _SLICE_LINES)):
+        ctx.print("\n".join(lines))
+        await ctx.io.drain()
+        await asyncio.sleep(0)
     return 0
 
 

@@ -32,7 +32,7 @@ class StreamConnection(Protocol):
     def send(self, command: int, arg0: int, arg1: int, *payload: Buffer) -> None:
         """Send one packet; the payload may be given in several pieces."""
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Schedule a callback; 0 seconds are the next iteration of the event loop."""
 
     def open(self, service: str) -> "Stream":

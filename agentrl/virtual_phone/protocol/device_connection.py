@@ -217,7 +217,7 @@ class DeviceConnection:
             self._loop.remove_reader(self._sock)
             self._is_reading = False
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Schedule a callback; 0 seconds are the next iteration of the event loop."""
         if seconds:
             self._loop.call_later(seconds, act)

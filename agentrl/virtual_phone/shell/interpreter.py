@@ -40,8 +40,8 @@ _COMMANDS_PER_TURN = 32
 """Commands after which other phones get their turn."""
 
 
-_MAX_KEPT = 64 << 20
-"""Largest standard input, in bytes, that a command may hold in memory."""
+MAX_IN_MEMORY = 64 << 20
+"""Largest input, in bytes, that a command may hold in memory."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +104,7 @@ async def read_to_end(read: Read) -> bytes:
     while chunk := await read():
         chunks.append(chunk)
         length += len(chunk)
-        if length > _MAX_KEPT:
+        if length > MAX_IN_MEMORY:
             raise OSError(12, "Cannot allocate memory")
     return b"".join(chunks)
 

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import random
 import shlex
 import time
 
@@ -279,3 +280,28 @@ def test_logcat_rejects_unknown_options() -> None:
 )
 def test_commands_answer_as_on_a_real_phone(script: str, output: str) -> None:
     assert run(script).out == output
+
+
+@pytest.mark.parametrize("script", ["sort", "cut -d 7 -f 1,2", "wc", "grep -c 77", "md5sum"])
+async def test_heavy_work_on_one_phone_lets_the_others_take_turns(script: str) -> None:
+    phone, line = probe_phone(), random.Random(0).randbytes
+    phone.files.write("/sdcard/big", b"\n".join(line(8).hex().encode() for _ in range(150_000)))
+    heavy = asyncio.create_task(run_later(f"{script} /sdcard/big", phone))
+    num_turns = 0
+    while not heavy.done():
+        await asyncio.sleep(0)
+        num_turns += 1
+    assert (await heavy).code == 0
+    assert num_turns > 6
+
+
+async def test_lines_are_sorted_as_by_another_sort() -> None:
+    phone, choice = probe_phone(), random.Random(0).choice
+    words = ["".join(choice("abc") for _ in range(4)) for _ in range(30_000)]
+    phone.files.write("/sdcard/words", "\n".join(words).encode())
+    assert (await run_later("sort /sdcard/words", phone)).out.splitlines() == sorted(words)
+    unique = sorted(set(words), reverse=True)
+    assert (await run_later("sort -ru /sdcard/words", phone)).out.splitlines() == unique
+    assert (await run_later("sort -n /sdcard/words /sdcard/words | wc -l", phone)).out == "60000\n"
+    phone.files.write("/sdcard/huge", bytes(65 << 20))
+    assert "Cannot allocate memory" in (await run_later("sort /sdcard/huge", phone)).err
