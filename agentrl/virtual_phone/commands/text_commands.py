@@ -37,8 +37,8 @@ async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
         end = content.find(b"\n", start + _SLICE_BYTES) + 1 or len(content)
         text = content[start:end].decode("utf-8", "surrogateescape")
         yield text.removesuffix("\n").split("\n")
-        start = end
-        await asyncio.sleep(0)
+        if (start := end) < len(content):
+            await asyncio.sleep(0)
 
 
 def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
