@@ -1,5 +1,6 @@
 """`agentrl pipeline`: several jobs after each other."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentrl.training.pipeline import Stage
+
+log = logging.getLogger(__name__)
 
 
 def pipeline(
@@ -56,18 +59,20 @@ def pipeline(
 
     def begun(stage: "Stage", run: Path) -> None:
         typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}")
-        export.write_pipeline_report(run.parent)
+        try:
+            export.write_pipeline_report(run.parent)
+        except ConfigError as error:  # the training matters more
+            log.warning("%s", error)
 
     folder = stages.run_pipeline(
         source, overrides=settings, resume=source if resume else None, begun=begun
     )
-    page = export.write_pipeline_report(folder)
     table = Table("stage", "job", "steps", "time", "results")
     for row in rows_of(stages.stored_pipeline(folder).report(folder)):
         table.add_row(*map(escape, row))
     Console(emoji=False).print(table)
     typer.echo(f"pipeline: {folder}")
-    typer.echo(f"report: {page}")
+    typer.echo(f"report: {export.write_pipeline_report(folder)}")
     models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))
     played = [model.parent for model in models if (model.parent / "episodes").is_dir()]
     suggest(*(("view", run) for run in played[-1:]), ("infer", models[-1], "DATA", "--out", "FILE"))

@@ -49,7 +49,15 @@ from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
-from agentrl.config.targets import model_config, model_target, target_of, trained_model_config
+from agentrl.config.targets import (
+    extend_record,
+    model_config,
+    model_record,
+    model_target,
+    record_image_sizes,
+    target_of,
+    trained_image_sizes,
+)
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
@@ -99,6 +107,7 @@ __all__ = [
     "arguments",
     "changed_settings",
     "estimator_of",
+    "extend_record",
     "find",
     "from_dict",
     "is_packaged",
@@ -106,13 +115,15 @@ __all__ = [
     "load_merged",
     "load_rewards",
     "model_config",
+    "model_record",
     "model_target",
     "parse_history",
     "parse_loggers",
+    "record_image_sizes",
     "resolve",
     "sampler_defaults",
     "target_of",
     "to_yaml",
-    "trained_model_config",
+    "trained_image_sizes",
     "unreadable",
 ]

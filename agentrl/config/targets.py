@@ -1,19 +1,27 @@
 """What commands accept besides a configuration: an environment, or a model."""
 
+import json
 import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from agentrl.config.env_settings import EnvConfig
-from agentrl.config.loading import is_packaged, load
+from agentrl.config.loading import is_packaged
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.sections import Config
 from agentrl.errors import ConfigError
+from agentrl.files import write_durably
 from agentrl.text import did_you_mean
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _ENV_VERSION = re.compile(r"-v\d+")
+_RECORD = "agentrl.json"
+"""A file in a model's folder. It survives exports, which copy everything but the weights;
+transformers and vLLM ignore it."""
+_IMAGES, _SIZES = "images", ("image_size", "max_pixels")
 
 
 def target_of(name: str) -> Config | str:
@@ -62,18 +70,46 @@ def model_target(name: str) -> Config | None:
 
 
 def model_config(path: str) -> ModelConfig:
-    """The settings of a model, whose images have the size that a run trained it with."""
-    trained = trained_model_config(path) or ModelConfig()
-    return ModelConfig(path=path, image_size=trained.image_size, max_pixels=trained.max_pixels)
+    """The settings of a model, whose images have the size that it was trained with, if known."""
+    return ModelConfig(path=path, **trained_image_sizes(path))
 
 
-def trained_model_config(path: str) -> ModelConfig | None:
-    """The settings of the run that trained a model; None of one that is not a run's `model`."""
-    folder = Path(path).expanduser().absolute()
-    file = folder.with_name("config.yaml")
-    if folder.name != "model" or not file.is_file():
-        return None
+def trained_image_sizes(path: str) -> dict[str, Any]:
+    """The `image_size` and `max_pixels` that a model was trained with; empty if unknown.
+
+    Raises:
+        ConfigError: the record in the model's folder is damaged.
+    """
+    return dict(model_record(Path(path).expanduser()).get(_IMAGES, {}))
+
+
+def record_image_sizes(folder: Path, model: ModelConfig) -> None:
+    """Record the size of a model's images in its folder."""
+    extend_record(folder, {_IMAGES: {name: getattr(model, name) for name in _SIZES}})
+
+
+def extend_record(folder: Path, entries: Mapping[str, Any]) -> None:
+    """Add to the record in a model's folder; an entry replaces the one of its name."""
+    tree = {**model_record(folder), **entries}
+    write_durably(folder / _RECORD, json.dumps(tree, indent=1) + "\n")
+
+
+def model_record(folder: Path) -> dict[str, Any]:
+    """What only agentrl knows of a model, by name; empty if its folder has no record.
+
+    Raises:
+        ConfigError: the record is damaged.
+    """
+    file = folder / _RECORD
+    if not file.is_file():
+        return {}
     try:
-        return load(file).model
-    except ConfigError:  # the file of another program, or of another version of agentrl
-        return None
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if all(isinstance(entry, dict) for entry in record.values()):
+            return dict(record)
+        raise ValueError("its entries must be objects")
+    except (AttributeError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"{file}: cannot be read: {error}. Restore it, or delete it: the model then counts as "
+            "one without a warm start, and the size of its images as unknown."
+        ) from error

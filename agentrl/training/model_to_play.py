@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentrl import event_loop
-from agentrl.config import ModelConfig, RolloutConfig
+from agentrl.config import ModelConfig, RolloutConfig, record_image_sizes
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
@@ -151,6 +151,7 @@ def export_checkpoint(
             else:
                 dtype = dtype or config.model.dtype
                 checkpoint_store.export(kept, start, out, dtype, config.model.lora)
+                record_image_sizes(out, config.model)
     except OSError as error:
         raise ConfigError(f"{out}: cannot be written: {error}") from error
     return checkpoint_store.step_of(kept)

@@ -166,10 +166,8 @@ class StagedRun:
             return data
         for text in self._overrides:
             if text.startswith(own := f"{name}.data."):
-                key, _, value = text.removeprefix(own).partition("=")
-                others = {k: v for k, v in (data or {}).items() if k != key}
-                parsed = _parsed(text, value)
-                data = others if parsed is None else {**others, key: parsed}
+                given = (data or {}) | configuration.arguments([text.removeprefix(own)])
+                data = {key: value for key, value in given.items() if value is not None}
         return data
 
     def _beside(self, base: str | None) -> str | None:
@@ -383,13 +381,6 @@ def stored_pipeline(folder: Path) -> StagedRun:
 
 def _as_text(tree: Any) -> str:
     return json.dumps(tree, default=str, ensure_ascii=False)
-
-
-def _parsed(text: str, value: str) -> Any:
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{text!r}: is not a value in YAML") from error
 
 
 def _found(source: str | Path) -> Path:

@@ -27,7 +27,7 @@ from agentrl.config import (
     RolloutConfig,
     TrainConfig,
     changed_settings,
-    trained_model_config,
+    trained_image_sizes,
 )
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
@@ -267,11 +267,9 @@ def check_inference(config: Config) -> None:
 
 
 def _compare_image_sizes(model: ModelConfig) -> None:
-    """Warn if a run's model was trained with images of another size."""
-    if (trained := trained_model_config(model.path)) is None:
-        return
-    for name in ("image_size", "max_pixels"):
-        now, before = getattr(model, name), getattr(trained, name)
+    """Warn if a model was trained with images of another size."""
+    for name, before in trained_image_sizes(model.path).items():
+        now = getattr(model, name)
         if now != before:
             log.warning(
                 "model.%s=%s: %s was trained with %s",

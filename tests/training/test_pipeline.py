@@ -157,7 +157,7 @@ def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_con
     shutil.copytree(played, folder)
     shutil.rmtree(folder / "3-distill")
     with pytest.raises(ConfigError, match="stage distill: no data of rl"):
-        run_pipeline("", overrides=["distill.data.min_reward=5"], resume=folder)
+        run_pipeline("", overrides=["distill.data.min_reward=5e0"], resume=folder)
 
     async def interrupted(*args, **kwargs):
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
-from agentrl.config import Config, ModelConfig, model_config
+from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training import preflight
@@ -197,19 +197,14 @@ def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
 
 
 def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path, tiny_vlm, caplog):
-    run = tmp_path / "run"
-    shutil.copytree(tiny_vlm, run / "model")
-    trained = Config(model=ModelConfig(path="tiny", image_size=[84, 140]))
-    (run / "config.yaml").write_text(configuration.to_yaml(trained))
-    assert model_config(f"{run}/model").image_size == [84, 140]
-    assert model_config(str(tiny_vlm)).image_size is None
-    shutil.copytree(tiny_vlm, tmp_path / "other" / "model")
-    (tmp_path / "other" / "config.yaml").write_text("learning_rate: 1e-5\n")  # another program's
-    assert model_config(f"{tmp_path}/other/model").image_size is None
+    model = shutil.copytree(tiny_vlm, tmp_path / "merged")
+    assert model_config(str(model)).image_size is None
+    record_image_sizes(model, ModelConfig(path="tiny", image_size=[84, 140]))
+    assert model_config(str(model)).image_size == [84, 140]
     local = ["rollout.engine=hf", "rollout.launcher=local"]
-    config = configuration.resolve(Config(), [f"model.path={run}/model", *local])
+    config = configuration.resolve(Config(), [f"model.path={model}", *local])
     preflight.check_learner(config)
-    assert f"model.image_size=null: {run}/model was trained with [84, 140]" in caplog.text
+    assert f"model.image_size=null: {model} was trained with [84, 140]" in caplog.text
     caplog.clear()
-    preflight.check_learner(replace(config, model=model_config(f"{run}/model")))
+    preflight.check_learner(replace(config, model=model_config(str(model))))
     assert not caplog.text

@@ -170,7 +170,8 @@ class OfflineTrainer:
     async def _measure(self) -> dict[str, float]:
         """Metrics over all held-out examples."""
         sums = dict[str, float]()
-        for examples in self._held_out.batches(self._schedule.batch):
+        batches = self._held_out.batches(self._schedule.batch)
+        while examples := await asyncio.to_thread(next, batches, None):
             async with self._stopping.completed_first():  # or a checkpoint is saved meanwhile
                 found = await asyncio.to_thread(self._learner.offline_loss, examples)
             count = found.pop("count")

@@ -17,7 +17,7 @@ from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.cluster.node_report import host_memory
-from agentrl.config import Config, FinetuningConfig, WarmStartConfig
+from agentrl.config import Config, FinetuningConfig, WarmStartConfig, record_image_sizes
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
 from agentrl.training.batching.collate import token_targets
@@ -433,6 +433,8 @@ class Learner:
     def export(self, folder: Path) -> None:
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
         self._policy.export(folder)
+        if self._rank.number == 0:
+            record_image_sizes(folder, self._config.model)
 
     def save_state(self, folder: Path) -> None:
         """Write the complete state; a collective call, each rank writes its shards.

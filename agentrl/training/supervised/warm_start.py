@@ -19,10 +19,16 @@ import numpy as np
 
 from agentrl import env, registry
 from agentrl._version import __version__
-from agentrl.config import DevicesConfig, EnvConfig, ModelConfig, WarmStartConfig
-from agentrl.errors import AgentRLError, ConfigError, EnvError
+from agentrl.config import (
+    DevicesConfig,
+    EnvConfig,
+    ModelConfig,
+    WarmStartConfig,
+    extend_record,
+    model_record,
+)
+from agentrl.errors import AgentRLError, EnvError
 from agentrl.extension_points import DIALECT
-from agentrl.files import write_durably
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
 from agentrl.rollout.make_env import env_registration, environment_class
@@ -37,10 +43,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _LARGE = 10_000_000
-_MARKER = "agentrl.json"
-"""A file that names the warm starts that the weights in a model's folder have had. It survives
-exports, which copy everything but the weights; transformers and vLLM ignore it."""
 _KEY = "warm_starts"
+"""In the record of a model: the warm starts that its weights have had, by environment."""
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +245,7 @@ def has_warm_start(folder: Path, warm: WarmStartConfig, env_id: str) -> bool:
     Raises:
         ConfigError: the folder's marker is damaged.
     """
-    return not warm.repeat and _registered_id(env_id) in _read_marker(folder)
+    return not warm.repeat and _registered_id(env_id) in model_record(folder).get(_KEY, {})
 
 
 def write_marker(folder: Path, warm: WarmStartConfig, env_ids: Iterable[str]) -> None:
@@ -251,24 +255,10 @@ def write_marker(folder: Path, warm: WarmStartConfig, env_ids: Iterable[str]) ->
         record["recorded"] = warm.recorded
     ids = [one for one in env_ids if not has_warm_start(folder, warm, one)]
     if ids:
-        tree = {_KEY: _read_marker(folder) | {_registered_id(one): record for one in ids}}
-        write_durably(folder / _MARKER, json.dumps(tree, indent=1) + "\n")
+        own = {_registered_id(one): record for one in ids}
+        extend_record(folder, {_KEY: model_record(folder).get(_KEY, {}) | own})
 
 
 def _registered_id(env_id: str) -> str:
     """The environment's registered id, however the configuration names it."""
     return env.find_env(env_id).id
-
-
-def _read_marker(folder: Path) -> dict[str, Any]:
-    """Warm starts by environment."""
-    file = folder / _MARKER
-    if not file.is_file():
-        return {}
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8"))[_KEY])
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{file}: cannot be read: {error}. Restore it, or delete it: the model then counts as "
-            "one without a warm start."
-        ) from error

@@ -345,7 +345,10 @@ def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm,
             config, folder, tiny_vlm, RunState(), None, learner, reporter, None, None, Stopping()
         ).finish()
     assert (folder.model / "model.safetensors").is_file()
-    assert (folder.model / "agentrl.json").is_file() == (config.warm_start is not None)
+    record = json.loads((folder.model / "agentrl.json").read_text())
+    sizes = {"image_size": config.model.image_size, "max_pixels": config.model.max_pixels}
+    assert record.pop("images") == sizes
+    assert record.keys() == (set() if config.warm_start is None else {"warm_starts"})
 
 
 def test_run_plays_with_its_own_model(taught_run):
