@@ -154,6 +154,7 @@ async def main() -> int:
     with spawn(
         options.phones,
         ["agentrl.envs.number_game.app:NumberGameApp"],
+        tempo="quick",
         effect_delay_ms=(0, 50),
         seed=options.seed,
         faults=options.faults,

@@ -140,7 +140,7 @@ def settle_seconds(device: Device, rounds: int) -> list[float]:
 
 async def frames_per_second(num_phones: int, seconds: float) -> float:
     """Frames per second of all phones together, each read by its own thread."""
-    with open_source(f"virtual:{num_phones}", apps=[PROBE], effect_delay_ms=(0, 0)) as pool:
+    with open_source(f"virtual:{num_phones}", apps=[PROBE], tempo="quick") as pool:
 
         def read(device: Device) -> int:
             count, end = 0, time.monotonic() + seconds
@@ -177,7 +177,7 @@ def main() -> None:
     stack = ("adbutils", "pure-python-adb", "numpy", "opencv-python-headless")
     console.print(conditions(*stack), highlight=False, soft_wrap=True)
     more = Table("measurement", "value", "limit", title="Limits")
-    device = open_device("virtual", apps=[PROBE], effect_delay_ms=(0, 0))
+    device = open_device("virtual", apps=[PROBE], tempo="quick")
     phones = by_both_drivers(device)
     device.launch(PACKAGE, ACTIVITY, {})
     known = ways(phones, AdbServer.from_environment())

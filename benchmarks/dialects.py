@@ -35,7 +35,7 @@ def main() -> None:
     server.ensure()
     cells: dict[str, list[str]] = {name: [] for name in names}
     for size in SCREENS:
-        with spawn(1, [PROBE], size=size, effect_delay_ms=(0, 0)) as phones:
+        with spawn(1, [PROBE], size=size, tempo="quick") as phones:
             (serial,) = phones.serials
             server.connect(serial)
             with closing(AdbPhone(server, serial)) as phone:

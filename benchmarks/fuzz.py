@@ -194,7 +194,7 @@ async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
     loop.set_exception_handler(
         lambda _, context: ledger.bugs.update([str(context.get("exception"))])
     )
-    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick")
     phone.tasks.launch(ProbeApp.package, {})
     start_s = time.monotonic()
     while ledger.packets < count and time.monotonic() < end_s:

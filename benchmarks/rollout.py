@@ -57,6 +57,7 @@ async def main() -> None:
             "rollout.launcher=local",
             f"rollout.concurrency={options.phones}",
             f"devices.source=virtual:{options.phones}",
+            "devices.tempo=quick",
             f"devices.effect_delay_ms=[{options.delay},{options.delay}]",
             "warm_start.player=expert",
             f"warm_start.steps={options.steps}",

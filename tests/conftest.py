@@ -80,7 +80,7 @@ def unused_serials() -> Iterator[Iterator[str]]:
 
         def serials() -> Iterator[str]:
             while True:
-                yield from running.enter_context(spawn(10, [PROBE], effect_delay_ms=(0, 0))).serials
+                yield from running.enter_context(spawn(10, [PROBE], tempo="quick")).serials
 
         yield serials()
 

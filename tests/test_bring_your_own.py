@@ -177,7 +177,7 @@ env:
   max_turns: 4
 devices:
   source: virtual:2
-  effect_delay_ms: [0, 0]
+  tempo: quick
   driver: driver.py:PlainDriver
   capture: capture.py:PillowCapture
 rewards:

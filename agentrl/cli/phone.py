@@ -5,7 +5,7 @@ import signal
 import threading
 from pathlib import Path
 from shutil import which
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -32,9 +32,15 @@ def up(
         ),
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",
+    tempo: Annotated[
+        str, typer.Option(help="real: gestures take their time; quick: they take none.")
+    ] = "real",
     delay: Annotated[
-        str, typer.Option(help="LOW-HIGH delay until a touch shows an effect, in ms.")
-    ] = "50-300",
+        str | None,
+        typer.Option(
+            help="LOW-HIGH delay until a touch shows an effect, in ms; default: 50-300, quick: 0-0."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of clocks and delays.")] = 0,
     faults: Annotated[
         Path | None, typer.Option(help="YAML file of the faults to inject, and when.")
@@ -56,13 +62,13 @@ def up(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     width, height = _two("--size", size, "x")
-    low, high = _two("--delay", delay, "-")
     server = AdbServer.from_environment()
     with spawn(
         num_phones,
         list(dict.fromkeys((*(apps or env.apps()), PROBE))),
         size=(width, height),
-        effect_delay_ms=(low, high),
+        tempo=cast(Any, tempo),  # checked there
+        effect_delay_ms=None if delay is None else _two("--delay", delay, "-"),
         seed=seed,
         faults=faults,
         auth=auth,

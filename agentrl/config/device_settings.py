@@ -75,8 +75,13 @@ class DevicesConfig:
     policy still sees them, so training on recorded episodes sees less than the policy did."""
     size: list[int] = field(default_factory=lambda: [720, 1280])
     """[width, height] of virtual phones, in pixels."""
-    effect_delay_ms: list[int] = field(default_factory=lambda: [50, 300])
-    """[minimum, maximum] delay until a virtual phone shows the effect of a touch."""
+    tempo: Literal["real", "quick"] = "real"
+    """How fast virtual phones are: `real`, where a gesture takes its time and its effect is shown
+    later, or `quick`, where neither takes any. A policy trained on quick
+    phones has not met the tempo of real ones."""
+    effect_delay_ms: list[int] | None = None
+    """[minimum, maximum] delay until a virtual phone shows the effect of a touch; null for
+    [50, 300] on real phones, [0, 0] on quick ones."""
     quarantine_after: int = 3
     """Consecutive failed episodes after which a phone is quarantined, even if it responds."""
     quarantine_s: float = 30.0
@@ -106,9 +111,9 @@ class DevicesConfig:
             CAPTURE.check_name(self.capture)
         check_size("devices.size", self.size, 64, 4096)
         delay = self.effect_delay_ms
-        if len(delay) != 2 or not 0 <= delay[0] <= delay[1]:
+        if delay is not None and (len(delay) != 2 or not 0 <= delay[0] <= delay[1]):
             raise ConfigError(
-                f"devices.effect_delay_ms={delay}: must be [minimum, maximum], both >= 0"
+                f"devices.effect_delay_ms={delay}: must be [minimum, maximum], both >= 0, or null"
             )
         self._check_source("devices.source", self.source)
         _check_port("devices.adb_port", self.adb_port)

@@ -265,8 +265,8 @@ class AdbPhone(ConnectedPhone):
         self.capture.close()
         super().close()
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self.deadlines.command_s)
+    def _deadline(self, more_s: float = 0.0) -> Deadline:
+        return Deadline(self.deadlines.command_s + more_s)
 
     def _commands(self, action: Touch | Key | Type, deadline: Deadline) -> list[Command]:
         if isinstance(action, Type):
@@ -274,7 +274,7 @@ class AdbPhone(ConnectedPhone):
         return [input_command(action, self._size.now(deadline))]
 
     def _run_input(self, action: Touch | Key, duration_s: float | None = None) -> None:
-        deadline = self._deadline()
+        deadline = self._deadline(duration_s or 0.0)
         self._own(deadline, *input_command(action, self._size.now(deadline), duration_s))
 
     def _own(self, deadline: Deadline, *command: str) -> str:

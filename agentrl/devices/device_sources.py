@@ -13,6 +13,7 @@ from agentrl.devices.pool.connection_routes import group_by_phone
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolManager, PoolOptions
 from agentrl.errors import ConfigError, DeviceError
+from agentrl.virtual_phone.phones_spec import Tempo
 from agentrl.virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
@@ -26,7 +27,8 @@ def open_device(
     *,
     apps: Sequence[AppLike] = (),
     size: tuple[int, int] = (720, 1280),
-    effect_delay_ms: tuple[float, float] = (50, 300),
+    tempo: Tempo = "real",
+    effect_delay_ms: tuple[float, float] | None = None,
     seed: int = 0,
     **opening: Unpack[OpenSettings],
 ) -> Device:
@@ -37,7 +39,9 @@ def open_device(
             or `virtual`, which starts a virtual phone that ends when it is closed.
         apps: installed on a virtual phone.
         size: width and height of a virtual phone's screen, in pixels.
-        effect_delay_ms: shortest and longest delay of effects on a virtual phone.
+        tempo: of a virtual phone: gestures take their time (`real`) or none (`quick`).
+        effect_delay_ms: shortest and longest delay of effects on a virtual phone; None for that of
+            the tempo.
         seed: of a virtual phone.
         **opening: see `OpenSettings`.
 
@@ -55,7 +59,13 @@ def open_device(
         return opener.open(spec)
     start_s = opener.deadlines.start_s
     phones = spawn(
-        1, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed, deadline_s=start_s
+        1,
+        apps,
+        size=size,
+        tempo=tempo,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        deadline_s=start_s,
     )
     try:
         return opener.open(phones.serials[0], _ending(phones, opener.server), known=True)
@@ -69,7 +79,8 @@ def open_source(
     *,
     apps: Sequence[AppLike] = (),
     size: tuple[int, int] = (720, 1280),
-    effect_delay_ms: tuple[float, float] = (50, 300),
+    tempo: Tempo = "real",
+    effect_delay_ms: tuple[float, float] | None = None,
     seed: int = 0,
     options: PoolOptions | None = None,
     wrap: DeviceWrapper = lambda phone: phone,
@@ -85,6 +96,7 @@ def open_source(
             lists as ready, including ones that connect later.
         apps: installed on virtual phones.
         size: width and height of virtual phones' screens, in pixels.
+        tempo: of virtual phones; see `open_device`.
         effect_delay_ms: shortest and longest delay of effects on virtual phones.
         seed: of virtual phones.
         options: quarantine, lease and reboot settings of the pool.
@@ -100,7 +112,13 @@ def open_source(
         return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)
     start_s = opener.deadlines.start_s
     phones = spawn(
-        count, apps, size=size, effect_delay_ms=effect_delay_ms, seed=seed, deadline_s=start_s
+        count,
+        apps,
+        size=size,
+        tempo=tempo,
+        effect_delay_ms=effect_delay_ms,
+        seed=seed,
+        deadline_s=start_s,
     )
     return _pool_of_virtual_phones(opener, phones, options)
 

@@ -23,6 +23,7 @@ from agentrl.policies.open_model import engine_class
 from agentrl.rollout.make_env import baseline_players
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
+from agentrl.virtual_phone.phones_spec import EFFECT_DELAY_MS
 
 _SCRIPTED_TURNS_PER_S = 110.0
 """300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""
@@ -113,7 +114,7 @@ def _turns_per_second(
 ) -> tuple[float, float]:
     """Turns per second of scripted players and of the model, as limited by the phones."""
     at_once = min(_num_virtual(devices) or 1, rollout.concurrency)
-    turn_s = _PHONE_S + sum(devices.effect_delay_ms) / 2000
+    turn_s = _PHONE_S + sum(devices.effect_delay_ms or EFFECT_DELAY_MS[devices.tempo]) / 2000
     return (
         min(_SCRIPTED_TURNS_PER_S, at_once / turn_s),
         min(measured, at_once / (turn_s + _ANSWER_S)),

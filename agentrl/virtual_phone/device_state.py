@@ -7,6 +7,7 @@ from agentrl.virtual_phone.apps.app_tasks import AppTasks
 from agentrl.virtual_phone.apps.dialogs import Dialog, Kind, Outcome
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER
 from agentrl.virtual_phone.faults.faults import Faults
+from agentrl.virtual_phone.phones_spec import Tempo
 from agentrl.virtual_phone.system import phone_settings
 from agentrl.virtual_phone.system.file_system import FileSystem
 from agentrl.virtual_phone.system.phone_settings import PhoneSettings
@@ -20,7 +21,13 @@ class DeviceState:
     """What the display of a phone draws, and what its input and commands change."""
 
     def __init__(
-        self, apps: Sequence[App], size: tuple[int, int], seed: int, serialno: str, faults: Faults
+        self,
+        apps: Sequence[App],
+        size: tuple[int, int],
+        seed: int,
+        tempo: Tempo,
+        serialno: str,
+        faults: Faults,
     ) -> None:
         """Create the state of a phone that is awake and shows its home screen.
 
@@ -28,10 +35,12 @@ class DeviceState:
             apps: installed apps.
             size: width and height of the screen, in pixels.
             seed: seed of its clock.
+            tempo: whether gestures take their time.
             serialno: value of `ro.serialno`.
             faults: faults of the phone.
         """
         self.seed = seed
+        self.tempo = tempo
         self.serialno = serialno
         self.faults = faults
         self.files = FileSystem()

@@ -55,6 +55,7 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
     phone = VirtualPhone(
         make_apps(spec.apps),
         size=spec.size,
+        tempo=spec.tempo,
         effect_delay_ms=spec.effect_delay_ms,
         seed=spec.seed,
         number=number,

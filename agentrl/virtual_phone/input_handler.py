@@ -5,6 +5,7 @@ ADBKeyboard is an input method that listens to broadcasts: https://github.com/se
 
 import base64
 import binascii
+import time
 from collections.abc import Mapping
 
 from agentrl.virtual_phone.device_state import DeviceState
@@ -15,6 +16,8 @@ from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 _MAX_CHARACTERS = 100_000
 _SLOP = 8.0
 """Pixels that a finger may move during a tap."""
+_LONG_PRESS_MS = 400
+"""A finger that rests this long does not tap."""
 _KEYS = {
     3: "HOME", 4: "BACK", 5: "CALL", 6: "ENDCALL", 19: "DPAD_UP", 20: "DPAD_DOWN",
     21: "DPAD_LEFT", 22: "DPAD_RIGHT", 23: "DPAD_CENTER", 24: "VOLUME_UP", 25: "VOLUME_DOWN",
@@ -41,7 +44,8 @@ class InputHandler:
         """
         self._phone = phone
         self._display = display
-        self._down: tuple[float, float] | None = None
+        self._down: tuple[float, float, float] | None = None
+        """Where a finger touched the screen, and when."""
 
     def touch(self, px: float, py: float) -> None:
         """Tap a pixel of the screen."""
@@ -74,23 +78,19 @@ class InputHandler:
             self._feed("swipe", x1, y1, x2, y2, ms)
 
     def move(self, what: str, px: float, py: float) -> None:
-        """One motion event: `DOWN`, `MOVE`, `UP` or `CANCEL`.
-
-        Raises:
-            ValueError: it is not one of them.
-        """
+        """One motion event: `DOWN`, `MOVE`, `UP` or `CANCEL`."""
         if what == "DOWN":
-            self._down = (px, py)
+            self._down = px, py, time.monotonic()
         elif what == "UP" and self._down is not None:
-            (start_x, start_y), self._down = self._down, None
-            if abs(px - start_x) + abs(py - start_y) <= _SLOP:
+            (start_x, start_y, start_s), self._down = self._down, None
+            is_real = self._phone.tempo == "real"
+            ms = round((time.monotonic() - start_s) * 1000) if is_real else 0
+            if abs(px - start_x) + abs(py - start_y) <= _SLOP and ms < _LONG_PRESS_MS:
                 self.touch(start_x, start_y)
             else:
-                self.swipe((start_x, start_y), (px, py), 0)
+                self.swipe((start_x, start_y), (px, py), ms)
         elif what == "CANCEL":
             self._down = None
-        elif what not in ("MOVE", "UP"):
-            raise ValueError(f"Unknown motion event: {what}")
 
     def key(self, code: str) -> None:
         """Press a key such as `KEYCODE_BACK`; the phone handles keys that the app ignores."""

@@ -3,11 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from agentrl import registry
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.virtual_phone.apps.app import App
+
+Tempo = Literal["real", "quick"]
+"""Whether gestures take their time, as on a real phone, or none."""
+EFFECT_DELAY_MS: Mapping[Tempo, tuple[float, float]] = {"real": (50, 300), "quick": (0, 0)}
+"""Shortest and longest delay between a touch and its visible effect."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -27,7 +32,9 @@ class PhonesSpec:
     num_phones: int
     apps: tuple[AppSpec, ...] = ()
     size: tuple[int, int] = (720, 1280)
-    effect_delay_ms: tuple[float, float] = (50, 300)
+    tempo: Tempo = "real"
+    effect_delay_ms: tuple[float, float] | None = None
+    """None for the default of the tempo."""
     seed: int = 0
     faults: Mapping[str, Any] = field(default_factory=dict)
     """A fault plan for `agentrl.virtual_phone.faults.fault_plan.read`."""

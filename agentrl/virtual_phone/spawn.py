@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
 from agentrl.virtual_phone.faults import fault_plan
 from agentrl.virtual_phone.faults.fault_plan import FaultPlan
-from agentrl.virtual_phone.phones_spec import AppSpec, PhonesSpec
+from agentrl.virtual_phone.phones_spec import EFFECT_DELAY_MS, AppSpec, PhonesSpec, Tempo
 
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
 """`module:Class`, optionally with keyword arguments for its constructor."""
@@ -59,7 +59,8 @@ def spawn(
     apps: Sequence[AppLike] = (),
     *,
     size: tuple[int, int] = (720, 1280),
-    effect_delay_ms: tuple[float, float] = (50, 300),
+    tempo: Tempo = "real",
+    effect_delay_ms: tuple[float, float] | None = None,
     seed: int = 0,
     faults: FaultsLike | None = None,
     auth: bool = False,
@@ -72,7 +73,9 @@ def spawn(
         num_phones: number of phones, all in one process.
         apps: apps to install on each phone.
         size: width and height of the screens, in pixels.
-        effect_delay_ms: shortest and longest delay of the visible effect of a touch.
+        tempo: `real`, where gestures take their time, or `quick`, where they take none.
+        effect_delay_ms: shortest and longest delay of the visible effect of a touch; None for that
+            of the tempo, 50 to 300 ms or none.
         seed: seed of the clocks and delays.
         faults: what goes wrong and when (`agentrl.virtual_phone.faults.fault_plan`).
         auth: whether the phones require ADB authentication.
@@ -85,11 +88,12 @@ def spawn(
         DeviceTimeout: the phones were not ready in time.
         DeviceError: their process ended during the start.
     """
-    _check_values(num_phones, size, effect_delay_ms)
+    _check_values(num_phones, size, tempo, effect_delay_ms)
     spec = PhonesSpec(
         num_phones=num_phones,
         apps=tuple(_app_spec(app) for app in apps),
         size=size,
+        tempo=tempo,
         effect_delay_ms=effect_delay_ms,
         seed=seed,
         faults=_plan(faults).to_dict(),
@@ -102,9 +106,14 @@ def spawn(
 
 
 def _check_values(
-    num_phones: int, size: tuple[int, int], effect_delay_ms: tuple[float, float]
+    num_phones: int,
+    size: tuple[int, int],
+    tempo: Tempo,
+    effect_delay_ms: tuple[float, float] | None,
 ) -> None:
-    low, high = effect_delay_ms
+    if tempo not in EFFECT_DELAY_MS:
+        raise ConfigError(f"tempo={tempo!r}: virtual phones are {' or '.join(EFFECT_DELAY_MS)}")
+    low, high = effect_delay_ms or (0, 0)
     least, most = _SIDES
     are_sides = least <= min(size) <= max(size) <= most
     if not 1 <= num_phones <= _MAX_PHONES or not are_sides or not 0 <= low <= high:

@@ -11,6 +11,7 @@ from agentrl.virtual_phone.device_state import DeviceState
 from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.input_handler import InputHandler
 from agentrl.virtual_phone.phone_display import PhoneDisplay, VisibleState
+from agentrl.virtual_phone.phones_spec import EFFECT_DELAY_MS, Tempo
 from agentrl.virtual_phone.system.device_log import CommandHistory
 from agentrl.virtual_phone.system.network import PhoneNetwork
 from agentrl.virtual_phone.system.screen_frame import ScreenFrame
@@ -26,7 +27,8 @@ class VirtualPhone(DeviceState):
         apps: Sequence[App] = (),
         *,
         size: tuple[int, int] = (720, 1280),
-        effect_delay_ms: tuple[float, float] = (50, 300),
+        tempo: Tempo = "real",
+        effect_delay_ms: tuple[float, float] | None = None,
         seed: int = 0,
         number: int = 0,
         serialno: str | None = None,
@@ -36,8 +38,9 @@ class VirtualPhone(DeviceState):
         Args:
             apps: installed apps.
             size: width and height of the screen, in pixels.
+            tempo: whether gestures take their time (`real`) or none (`quick`).
             effect_delay_ms: shortest and longest delay between a touch and its visible effect;
-                (0, 0) shows the effect before the command ends.
+                (0, 0) shows the effect before the command ends. None for that of the tempo.
             seed: seed of its clock; the same seed and the same touches give the same frames.
             number: index of this phone among others of that seed, which differ only in their
                 delays and faults.
@@ -47,11 +50,13 @@ class VirtualPhone(DeviceState):
             apps,
             size,
             seed,
+            tempo,
             serialno or f"VIRTUAL{seed:04d}{number:03d}",
             Faults(random.Random(f"faults/{seed}/{number}"), self._apply_fault),
         )
         self.network = PhoneNetwork()
-        self.display = PhoneDisplay(self, effect_delay_ms, random.Random(f"{seed}/{number}"))
+        delay_ms = EFFECT_DELAY_MS[tempo] if effect_delay_ms is None else effect_delay_ms
+        self.display = PhoneDisplay(self, delay_ms, random.Random(f"{seed}/{number}"))
         self.show_now = self.display.show_now
         self.input = InputHandler(self, self.display)
         self.display.on_show = Ticker(self).wake

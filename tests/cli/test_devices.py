@@ -19,9 +19,7 @@ pytestmark = pytest.mark.adb
 
 @pytest.fixture(scope="module")
 def serial(adb_server: AdbServer) -> Iterator[str]:
-    with spawn(
-        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
-    ) as phones:
+    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
         adb_server.connect(phones.serials[0])
         yield phones.serials[0]
     adb_server.disconnect(phones.serials[0])

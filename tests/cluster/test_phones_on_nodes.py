@@ -51,7 +51,7 @@ def number_game(actors, **devices):
     config = Config(
         env=EnvConfig(id="NumberGame-v0", max_turns=2),
         rollout=RolloutConfig(actors=actors, engine="hf", max_new_tokens=8),
-        devices=DevicesConfig(effect_delay_ms=[0, 0], **devices),
+        devices=DevicesConfig(tempo="quick", **devices),
     )
     config.model.image_size = [84, 140]
     return config

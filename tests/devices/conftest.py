@@ -46,7 +46,7 @@ def watched_phone() -> Iterator[WatchedPhone]:
     ready, loop = threading.Event(), asyncio.new_event_loop()
 
     async def start() -> PhoneServer:
-        phone = VirtualPhone([ProbeApp()], effect_delay_ms=(0, 0))
+        phone = VirtualPhone([ProbeApp()], tempo="quick")
         server = PhoneServer(phone)
         found.append(WatchedPhone(phone=phone, serial=f"127.0.0.1:{server.port}"))
         return server

@@ -168,11 +168,22 @@ def test_a_hung_command_ends_at_its_deadline(unused_serial: str, driver: str) ->
     phone.close()
 
 
+def test_a_gesture_may_take_longer_than_the_deadline_of_a_command(adb_server: AdbServer) -> None:
+    with spawn(1) as phones:
+        deadlines = Deadlines(command_s=0.5)
+        phone = AdbPhone(AdbServer(port=adb_server.port), phones.serials[0], deadlines=deadlines)
+        start = time.monotonic()
+        phone.swipe(0.5, 0.8, 0.5, 0.2, duration_s=0.8)
+        assert 0.8 <= time.monotonic() - start < 1.3
+        phone.close()
+    adb_server.disconnect(phones.serials[0])
+
+
 @pytest.mark.parametrize("driver", DRIVER.names())
 def test_a_phone_that_goes_away_is_offline_within_the_deadline(
     adb_server: AdbServer, driver: str
 ) -> None:
-    with spawn(1, effect_delay_ms=(0, 0)) as phones:
+    with spawn(1, tempo="quick") as phones:
         phone = AdbPhone(AdbServer(port=adb_server.port, driver=driver), phones.serials[0])
         hung: list[Exception] = []
 

@@ -21,7 +21,7 @@ def test_a_game_is_won_through_them(adb_server, tmp_path) -> None:
         f"devices.driver={DRIVER}",
         f"devices.capture={CAPTURE}",
         "devices.source=virtual:1",
-        "devices.effect_delay_ms=[0, 0]",
+        "devices.tempo=quick",
         f"run.dir={tmp_path}",
         "logging=[]",
     ]

@@ -156,7 +156,7 @@ class BrowsingPhone(VirtualPhone):
     """A phone that opens web pages in Chromium, below its status bar and the browser's own bar."""
 
     def __init__(self, start: Callable[..., Any], loopback: str, **options: Any) -> None:
-        super().__init__(effect_delay_ms=(0, 0), **options)
+        super().__init__(tempo="quick", **options)
         self.network = BridgedNetwork(loopback)
         self.opened: list[str] = []
         """What was asked for, in order."""

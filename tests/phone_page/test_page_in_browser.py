@@ -118,7 +118,7 @@ def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(
     host = PagedApp(NumberGameApp())
     tab = open_page(host, width // 2, height // 2, 2)
     app = "agentrl.envs.number_game.app:NumberGameApp"
-    phone = open_device("virtual", apps=[app], size=(width, height + bar), effect_delay_ms=(0, 0))
+    phone = open_device("virtual", apps=[app], size=(width, height + bar), tempo="quick")
     chance = random.Random(memory)
     for seed in ("5", "11"):
         extras = {"seed": seed, "rounds": "2", "memory": memory}

@@ -53,7 +53,7 @@ def play(
     """What `agentrl eval` says of games of the expert."""
     code = cli.run([
         "eval", config, "--policy=expert", f"--episodes={episodes}", "--json",
-        "rollout.launcher=local", "logging=[file]", "devices.effect_delay_ms=[0, 0]",
+        "rollout.launcher=local", "logging=[file]", "devices.tempo=quick",
         f"run.dir={folder}", *settings,
     ])  # fmt: skip
     said = capsys.readouterr()

@@ -28,7 +28,7 @@ def number_game(source, rounds=5):
     config.model.image_size = [84, 140]
     config.devices = DevicesConfig(
         source=source,
-        effect_delay_ms=[0, 0],
+        tempo="quick",
         deadlines=DeadlinesConfig(connect_s=1.0, settle_s=1.0),
         patience_s=0,
     )
@@ -109,8 +109,8 @@ async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_p
 ):
     apps = ["agentrl.envs.number_game.app:NumberGameApp"]
     with (
-        spawn(1, apps, effect_delay_ms=(0, 0)) as one,
-        spawn(1, apps, effect_delay_ms=(0, 0)) as other,
+        spawn(1, apps, tempo="quick") as one,
+        spawn(1, apps, tempo="quick") as other,
     ):
         config = number_game([*one.serials, *other.serials], rounds=10)
         broken = partial(breaking, lambda serial: os.kill(one.pid, signal.SIGKILL))
@@ -131,7 +131,7 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
 
 @pytest.mark.adb
 async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm, tmp_path):
-    with spawn(2, ["agentrl.envs.number_game.app:NumberGameApp"], effect_delay_ms=(0, 0)) as phones:
+    with spawn(2, ["agentrl.envs.number_game.app:NumberGameApp"], tempo="quick") as phones:
         first, second = phones.serials
         for another in adb_server.devices():  # such as one of a test that failed
             adb_server.disconnect(another)

@@ -57,7 +57,7 @@ def number_game():
     config = Config(
         devices=DevicesConfig(
             source="virtual:2",
-            effect_delay_ms=[0, 0],
+            tempo="quick",
             lease_s=6,  # until the phone of an actor that has died is free again
             deadlines=DeadlinesConfig(command_s=5),
         )

@@ -52,7 +52,7 @@ async def shared(adb_server):
         rollout=RolloutConfig(actors=2, start_deadline_s=PATIENCE_S),
         devices=DevicesConfig(
             source="virtual:2",
-            effect_delay_ms=[0, 0],
+            tempo="quick",
             lease_s=LEASE_S,
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
         ),

@@ -34,8 +34,8 @@ def test_stages_without_work_are_left_out():
 
 def test_fewer_and_slower_phones_take_longer():
     quick, few, slow = (
-        minutes(stages(f"devices={{source: 'virtual:{n}', effect_delay_ms: [{d}, {d}]}}")["total"])
-        for n, d in ((32, 0), (2, 0), (2, 300))
+        minutes(stages(f"devices={{source: 'virtual:{n}', tempo: {tempo}}}")["total"])
+        for n, tempo in ((32, "quick"), (2, "quick"), (2, "real"))
     )
     assert quick < few < slow
 

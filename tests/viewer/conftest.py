@@ -130,7 +130,7 @@ def open_page(chromium: Browser, shared_page: Page) -> Iterator[Open]:
 
 @pytest.fixture(scope="module")
 def pool(adb_server) -> Iterator[DevicePool]:
-    opened = open_source("virtual:2", apps=[PROBE], effect_delay_ms=(0, 0))
+    opened = open_source("virtual:2", apps=[PROBE], tempo="quick")
     for serial in opened.serials:
         phone = open_device(serial)
         phone.launch("org.agentrl.probe", ".Main", {})

@@ -103,7 +103,7 @@ class PacketClient:
 @contextlib.asynccontextmanager
 async def serving(**options: object) -> AsyncIterator[PhoneServer]:
     """A listening phone with the probe app."""
-    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick")
     server = PhoneServer(phone, **options)  # type: ignore[arg-type]
     try:
         yield server

@@ -25,7 +25,7 @@ class Done:
 
 def probe_phone() -> VirtualPhone:
     """A small phone whose touches take effect at once."""
-    return VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    return VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick")
 
 
 async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes = b"") -> Done:

@@ -27,7 +27,7 @@ STATE = "/data/local/tmp/agentrl/org.agentrl.probe.json"
 
 @pytest.fixture(scope="module")
 def phones(adb_server: AdbServer) -> Iterator[VirtualPhones]:
-    with spawn(2, [PROBE], effect_delay_ms=(0, 0)) as running:
+    with spawn(2, [PROBE], tempo="quick") as running:
         for serial in running.serials:
             adb_server.connect(serial)
         yield running
@@ -155,7 +155,7 @@ def test_faults_can_be_set_by_a_plan_and_over_adb(adb_server: AdbServer) -> None
         "all": {"always": {"input": "lost"}},
         "phones": {1: {"schedule": [{"fault": "capture", "value": "header"}]}},
     }
-    with spawn(2, [PROBE], effect_delay_ms=(0, 0), faults=plan) as running:
+    with spawn(2, [PROBE], tempo="quick", faults=plan) as running:
         for serial in running.serials:
             adb_server.connect(serial)
         first, second = running.serials

@@ -40,7 +40,7 @@ APP = "com.example.app"
 
 @pytest.fixture(scope="module")
 def phones() -> Iterator[VirtualPhones]:
-    with spawn(2, [PROBE], effect_delay_ms=(0, 0)) as running:
+    with spawn(2, [PROBE], tempo="quick") as running:
         yield running
 
 

@@ -41,7 +41,7 @@ def test_a_restored_phone_behaves_like_the_saved_one(
 ) -> None:
     phone, other = (
         probe_phone(),
-        VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0), number=5),
+        VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick", number=5),
     )
     phone.tasks.launch(PACKAGE, {"level": "3"})
     play(phone, before)

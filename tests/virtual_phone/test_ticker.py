@@ -10,7 +10,7 @@ PACKAGE = ToyApp.game.package
 
 
 def toy_phone(number: int = 0) -> VirtualPhone:
-    return VirtualPhone([ToyApp()], size=(72, 128), effect_delay_ms=(0, 0), number=number)
+    return VirtualPhone([ToyApp()], size=(72, 128), tempo="quick", number=number)
 
 
 def state(phone: VirtualPhone) -> dict[str, int]:
@@ -83,7 +83,7 @@ def test_an_app_that_raises_in_a_tick_disappears_and_the_phone_keeps_running() -
             raise RuntimeError("out of time")
 
     async def play() -> None:
-        phone = VirtualPhone([Broken()], size=(72, 128), effect_delay_ms=(0, 0))
+        phone = VirtualPhone([Broken()], size=(72, 128), tempo="quick")
         start(phone)
         await until(lambda: phone.shown.front is None)
         assert PACKAGE in phone.tasks.crashed

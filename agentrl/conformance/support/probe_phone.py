@@ -25,7 +25,7 @@ def probe_phone(*, driver: str = "adbutils", capture: str = "raw") -> Iterator[A
         capture=capture,
         input="shell",
         deadlines=Deadlines(command_s=10, frame_s=10),
-        effect_delay_ms=(0, 0),
+        tempo="quick",
     )
     assert isinstance(phone, AdbPhone)
     try:

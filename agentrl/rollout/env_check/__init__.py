@@ -87,7 +87,7 @@ def _phone_for(config: EnvConfig) -> Iterator[str | None]:
         return
     try:
         # Touches take effect quickly: otherwise most of the time would be spent waiting for them.
-        device = open_device("virtual", apps=[app], effect_delay_ms=(10, 30))
+        device = open_device("virtual", apps=[app], tempo="quick", effect_delay_ms=(10, 30))
     except DeviceError:  # each check tries again, and reports it
         yield None
         return

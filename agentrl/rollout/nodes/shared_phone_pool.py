@@ -51,12 +51,13 @@ def open_phone_pool(
         ConfigError: a phone cannot be reached.
     """
     assert not settings.hosts, "each host opens its own"
-    app = env.find_env(env_id).app
+    app, delay = env.find_env(env_id).app, settings.effect_delay_ms
     return devices.open_source(
         settings.source,
         apps=[] if app is None else [app],
         size=(settings.size[0], settings.size[1]),
-        effect_delay_ms=(settings.effect_delay_ms[0], settings.effect_delay_ms[1]),
+        tempo=settings.tempo,
+        effect_delay_ms=None if delay is None else (delay[0], delay[1]),
         seed=run_seed,
         options=devices.PoolOptions(
             quarantine_after=settings.quarantine_after,

@@ -84,7 +84,7 @@ def cache_folder(
         "mixture": mixture,
         "warm_start": asdict(warm),
         "version": __version__,
-        "devices": [*devices.effect_delay_ms, *devices.size],
+        "devices": [devices.tempo, devices.effect_delay_ms, devices.size],
         "code": [_code_digest(one, model, warm) for one in environments],
         "instructions": [_instructions(one) for one in environments],
         "recorded": demonstrations_digest(recorded),

@@ -1,6 +1,8 @@
 """Commands for input: input, ime."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.input_handler import key_code
@@ -14,11 +16,19 @@ _SOURCES = frozenset((
 ))  # fmt: skip
 _INPUT_METHODS = (LATIN_KEYBOARD, ADB_KEYBOARD)
 _MAX_MS = 600_000
+_LONG_PRESS_MS, _LONG_KEY_MS = 400, 500
+"""Android's `getLongPressTimeout()` and `getGlobalActionKeyTimeout()`."""
+
+Gesture = tuple[Callable[[], object], int]
+"""What the phone does, and the milliseconds that the gesture takes before it."""
 
 
 @command("input")
-def input_(ctx: CommandContext) -> int:
-    """`input [source] [-d DISPLAY] tap|swipe|draganddrop|motionevent|text|keyevent|...`."""
+def input_(ctx: CommandContext) -> int | Awaitable[int]:
+    """`input [source] [-d DISPLAY] tap|swipe|draganddrop|motionevent|text|keyevent|...`.
+
+    On phones of real tempo, gestures take their time.
+    """
     arguments = list(ctx.arguments)
     if arguments and arguments[0] in _SOURCES:
         del arguments[0]
@@ -28,49 +38,73 @@ def input_(ctx: CommandContext) -> int:
     phone, run = ctx.phone, _VERBS.get(verb)
     if run is None:
         return ctx.fail(f"Error: Unknown command: {verb}", 255)
+    try:
+        act, ms = run(phone, values)
+    except (ValueError, OverflowError) as error:
+        return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
     fault = phone.faults.get("input")
     if fault and fault != "lost":  # a system window took the input and has the focus now
         phone.faults.set("focus", fault)
-    if fault:
-        return 0
-    try:
-        run(phone, values)
-    except (ValueError, OverflowError) as error:
-        return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
+    if ms and phone.tempo == "real":
+        return _after(ms, (lambda: None) if fault else act)
+    if not fault:
+        act()
     return 0
 
 
-def _tap(phone: VirtualPhone, values: list[str]) -> None:
+async def _after(ms: int, act: Callable[[], object]) -> int:
+    await asyncio.sleep(ms / 1000)
+    act()
+    return 0
+
+
+def _tap(phone: VirtualPhone, values: list[str]) -> Gesture:
     x, y = _numbers(values)
-    phone.input.touch(x, y)
+    return partial(phone.input.touch, x, y), 0
 
 
-def _swipe(phone: VirtualPhone, values: list[str]) -> None:
-    x1, y1, x2, y2, *ms = _numbers(values)
-    if len(ms) > 1:
+def _swipe(phone: VirtualPhone, values: list[str]) -> Gesture:
+    x1, y1, x2, y2, *given = _numbers(values)
+    if len(given) > 1:
         raise ValueError("too many numbers")
-    phone.input.swipe((x1, y1), (x2, y2), min(int(ms[0]), _MAX_MS) if ms else 300)
+    ms = min(int(given[0]), _MAX_MS) if given and given[0] >= 0 else 300
+    return partial(phone.input.swipe, (x1, y1), (x2, y2), ms), ms
 
 
-def _motion(phone: VirtualPhone, values: list[str]) -> None:
+def _drag(phone: VirtualPhone, values: list[str]) -> Gesture:
+    act, ms = _swipe(phone, values)
+    return act, _LONG_PRESS_MS + ms
+
+
+def _motion(phone: VirtualPhone, values: list[str]) -> Gesture:
     what, *rest = values or [""]
+    if what.upper() not in ("DOWN", "MOVE", "UP", "CANCEL"):
+        raise ValueError(f"Unknown motion event: {what}")
     x, y = _numbers(rest) if rest or what.upper() != "CANCEL" else (0.0, 0.0)
-    phone.input.move(what.upper(), x, y)
+    return partial(phone.input.move, what.upper(), x, y), 0
 
 
-def _text(phone: VirtualPhone, values: list[str]) -> None:
+def _text(phone: VirtualPhone, values: list[str]) -> Gesture:
     """Type text; like the real command, it raises for characters without a key."""
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
-    phone.input.text(values[0].replace("%s", " "))
+    return partial(phone.input.text, values[0].replace("%s", " ")), 0
 
 
-def _keys(phone: VirtualPhone, values: list[str]) -> None:
+def _keys(phone: VirtualPhone, values: list[str]) -> Gesture:
+    """`keyevent [--longpress | --doubletap | --async] KEYS`, `keycombination [-t MS] KEYS`."""
+    ms = _LONG_KEY_MS if "--longpress" in values else 0
+    if values[:1] == ["-t"]:
+        ms, values = min(int(values[1][:9]), _MAX_MS), values[2:]
     codes = [key_code(value) for value in values if not value.startswith("--")]
     if not codes:
         raise ValueError('Argument expected after "keyevent"')
-    for code in codes:
-        phone.input.key(code)
+
+    def press() -> None:
+        for code in codes:
+            phone.input.key(code)
+
+    return press, ms
 
 
 def _numbers(values: list[str]) -> list[float]:
@@ -85,10 +119,10 @@ def _numbers(values: list[str]) -> list[float]:
     return numbers
 
 
-_VERBS: dict[str, Callable[[VirtualPhone, list[str]], None]] = {
+_VERBS: dict[str, Callable[[VirtualPhone, list[str]], Gesture]] = {
     "tap": _tap,
     "swipe": _swipe,
-    "draganddrop": _swipe,
+    "draganddrop": _drag,
     "motionevent": _motion,
     "text": _text,
     "keyevent": _keys,

@@ -143,9 +143,7 @@ def test_a_server_is_started_if_none_is_running(program: str, driver: str) -> No
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = AdbServer(port=port, adb=program, driver=driver)
-    with spawn(
-        1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
-    ) as phones:
+    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
         try:
             phone = AdbPhone(server, phones.serials[0])
             assert server.devices() == {phone.serial: "device"}

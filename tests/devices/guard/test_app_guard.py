@@ -50,7 +50,7 @@ class Interrupted:
 @pytest.fixture(scope="module")
 def opened(adb_server: AdbServer) -> Iterator[Device]:
     device = open_device(
-        "virtual", apps=["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
+        "virtual", apps=["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick"
     )
     device.deadlines = replace(device.deadlines, settle_s=1.0)
     yield device

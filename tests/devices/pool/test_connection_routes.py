@@ -44,9 +44,7 @@ def server() -> Iterator[AdbServer]:
 
 @pytest.fixture
 def phones(server: AdbServer) -> Iterator[VirtualPhones]:
-    with spawn(
-        2, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], effect_delay_ms=(0, 0)
-    ) as phones:
+    with spawn(2, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
         yield phones
     for serial in server.devices():
         server.disconnect(serial)

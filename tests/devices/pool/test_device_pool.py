@@ -242,7 +242,7 @@ async def test_an_adb_server_killed_by_another_tool_costs_no_episode() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = AdbServer(port=port)
-    with spawn(2, effect_delay_ms=(0, 0)) as phones:
+    with spawn(2, tempo="quick") as phones:
         try:
             devices = [AdbPhone(server, serial) for serial in phones.serials]
             with pool_with(*devices, quarantine_after=2) as pool:
@@ -304,7 +304,7 @@ async def test_a_canceled_episode_returns_its_phone() -> None:
 
 @pytest.mark.adb
 async def test_virtual_phones_and_their_serials_are_the_same_code(adb_server: AdbServer) -> None:
-    with open_source("virtual:2", effect_delay_ms=(0, 0)) as pool:
+    with open_source("virtual:2", tempo="quick") as pool:
         assert len(pool) == 2
         with open_source(pool.serials) as second:
             async with second.lease(5) as phone:

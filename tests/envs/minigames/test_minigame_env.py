@@ -26,7 +26,7 @@ MakeEnv = Callable[..., Any]
 def make_env() -> Iterator[MakeEnv]:
     """Environments that all play on one quick phone."""
     games = [app for app in apps() if ".minigames." in app]
-    phone = open_device("virtual", apps=games, effect_delay_ms=(0, 0))
+    phone = open_device("virtual", apps=games, tempo="quick")
     close = phone.close
 
     def make_env(id: str, **settings: Any) -> Any:

@@ -73,7 +73,7 @@ def test_a_tap_in_the_middle_of_a_card_picks_it_on_a_phone_of_any_size(
     seed: int, level: dict[str, Any], size: tuple[int, int]
 ) -> None:
     app = NumberGameApp()
-    phone = VirtualPhone([app], size=size, effect_delay_ms=(0, 0))
+    phone = VirtualPhone([app], size=size, tempo="quick")
 
     def tap(place: list[float]) -> None:
         phone.input.touch(int(to_pixel(place[0], size[0])), int(to_pixel(place[1], size[1])))

@@ -32,7 +32,7 @@ EVERYTHING = {
 def phone(adb_server: AdbServer) -> Iterator[str]:
     """The serial of a phone with the game on it."""
     deadlines = Deadlines(start_s=120.0)
-    device = open_device("virtual", apps=[APP], deadlines=deadlines, effect_delay_ms=(0, 0))
+    device = open_device("virtual", apps=[APP], deadlines=deadlines, tempo="quick")
     yield device.serial
     device.close()
 

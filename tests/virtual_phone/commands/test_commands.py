@@ -110,7 +110,7 @@ class AppWithViews(ProbeApp):
 def test_the_view_hierarchy_has_the_apps_views_with_bounds_in_pixels() -> None:
     from xml.etree import ElementTree
 
-    phone = VirtualPhone([AppWithViews()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([AppWithViews()], size=(72, 128), tempo="quick")
     phone.tasks.launch(AppWithViews.package, {})
     output = run("uiautomator dump && cat /sdcard/window_dump.xml", phone).out
     first, _, xml = output.partition("\n")

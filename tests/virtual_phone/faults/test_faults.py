@@ -22,7 +22,7 @@ TOP = (30, 20)
 
 @pytest.fixture
 def phone() -> VirtualPhone:
-    phone = VirtualPhone([ProbeApp()], size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(72, 128), tempo="quick")
     phone.tasks.launch(PACKAGE, {})
     return phone
 
@@ -284,6 +284,6 @@ def test_distributions_have_the_stated_range_and_median(text: str, low: float, h
 
 
 def test_a_dialog_can_cover_the_home_screen() -> None:
-    phone = VirtualPhone(size=(72, 128), effect_delay_ms=(0, 0))
+    phone = VirtualPhone(size=(72, 128), tempo="quick")
     setprop(phone, "dialog", "anr")
     assert f"Not Responding: {LAUNCHER}" in run("dumpsys window windows", phone).out

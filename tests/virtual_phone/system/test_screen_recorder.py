@@ -58,7 +58,7 @@ class Viewer:
 
 @pytest.fixture
 def phone() -> VirtualPhone:
-    phone = VirtualPhone([ProbeApp()], size=(144, 256), effect_delay_ms=(0, 0))
+    phone = VirtualPhone([ProbeApp()], size=(144, 256), tempo="quick")
     phone.tasks.launch(ProbeApp.package, {})
     return phone
 
