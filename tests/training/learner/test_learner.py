@@ -9,6 +9,7 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
+import xxhash
 from safetensors.torch import load_file
 
 from agentrl import cli
@@ -362,6 +363,7 @@ def test_a_state_of_another_job_and_a_broken_one_are_refused(make_learner, confi
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
     plain = json.loads((state / "plain.json").read_text())
+    (state / "plain.json.xxh3").unlink()
     for changed, said in (
         ({"job": plain["job"] | {"model.path": "elsewhere"}}, r"it has model\.path='elsewhere'"),
         ({"steps": {}}, "is incomplete: KeyError"),
@@ -417,6 +419,29 @@ def test_a_truncated_state_is_refused_and_nothing_is_changed(
         sharded_checkpoint.read(state, "policy/")
 
 
+@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp", "plain.json"])
+def test_a_single_flipped_bit_of_a_state_is_noticed(make_learner, config, tmp_path, file):
+    learner, state = make_learner(config), tmp_path / "state"
+    learner.save_state(state)
+    content = (state / file).read_bytes()
+    digest, name = (state / f"{file}.xxh3").read_text().split()
+    assert (digest, name) == (xxhash.xxh3_128_hexdigest(content), file)
+    for at in (0, len(content) // 3, len(content) * 2 // 3, len(content) - 1):
+        damaged = bytearray(content)
+        damaged[at] ^= 4
+        (state / file).write_bytes(damaged)
+        wrong = (
+            rf"state: .*{file} is damaged: its checksum is wrong\. Remove this checkpoint to use"
+        )
+        with pytest.raises(ConfigError, match=wrong):
+            learner.restore(state)
+    if file != "plain.json":
+        with pytest.raises(ConfigError, match=f"{file} is damaged"):
+            sharded_checkpoint.read(state, "policy/")
+    (state / file).write_bytes(content)
+    learner.restore(state)
+
+
 def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     class Harm:
         def __reduce__(self):
@@ -425,6 +450,7 @@ def test_loading_a_checkpoint_runs_no_code(make_learner, config, tmp_path):
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
     (state / ".metadata").write_bytes(pickle.dumps(Harm()))
+    (state / ".metadata.xxh3").unlink()
     for read in (learner.restore, lambda folder: sharded_checkpoint.read(folder, "policy/")):
         with pytest.raises(ConfigError, match="mkdir is not allowed in a checkpoint"):
             read(state)
@@ -439,6 +465,7 @@ def test_only_members_of_enums_are_looked_up_in_a_checkpoint(make_learner, confi
     learner, state = make_learner(config), tmp_path / "state"
     learner.save_state(state)
     (state / ".metadata").write_bytes(pickle.dumps(Looks()))
+    (state / ".metadata.xxh3").unlink()
     with pytest.raises(ConfigError, match="'__subclasses__' is not a member of an enum"):
         learner.restore(state)
 
@@ -554,6 +581,7 @@ def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, 
     (run / "start").symlink_to(learner._models._folder)
     folder = checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     (folder / "learner" / "plain.json").write_text("{}")
+    (folder / "learner" / "plain.json.xxh3").unlink()
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
     assert "is incomplete: KeyError('job')" in capsys.readouterr().err
 
@@ -603,7 +631,8 @@ def test_the_exported_folder_is_an_ordinary_model(
     learner.update([sample(model_adapter, 0)])
     for _ in range(2):
         learner.export(tmp_path / "out")
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {p.name for p in tiny_vlm.iterdir()}
+    names = {p.name for p in tiny_vlm.iterdir()} | {"agentrl.json"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == names
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     own = learner.weights()
     assert same(own, load_model(tmp_path / "out").state_dict())

@@ -1,30 +1,37 @@
 """Sharded tensors on disk: each rank writes and reads its own shards.
 
-The folder has the format of torch.distributed.checkpoint; any number of ranks can read it.
+The folder has the format of torch.distributed.checkpoint; any number of ranks can read it. Beside
+each file is its checksum, `FILE.xxh3`, which `xxhsum --check` verifies as well; a file without one,
+such as those of earlier versions, is not verified.
 """
 
+import hashlib
+import io
 import json
 import os
 import pickle
 import shutil
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadPlan
 
 from agentrl.errors import ConfigError
-from agentrl.files import move_into_place
+from agentrl.files import move_into_place, write_durably
 from agentrl.text import did_you_mean
 from agentrl.training.learner.parallel.sharding import local_shard, state_dtensor
 
@@ -70,17 +77,28 @@ def _is_dtype(name: str) -> bool:
 
 
 class _Reader(FileSystemReader):
-    """torch's reader with a restricted unpickler; `known` metadata are not read again."""
+    """torch's reader with a restricted unpickler; verifies what it reads.
 
-    def __init__(self, folder: Path, known: Metadata | None = None) -> None:
+    Args:
+        folder: to read.
+        known: its metadata, if they were read before.
+        verified: names of files that need not be verified again; is added to.
+    """
+
+    def __init__(
+        self, folder: Path, known: Metadata | None = None, verified: set[str] | None = None
+    ) -> None:
         super().__init__(folder)
         self._known = known
+        self._verified = set[str]() if verified is None else verified
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """The metadata of all ranks."""
         if self._known is not None:
             return self._known
-        with (Path(self.path) / ".metadata").open("rb") as file:
+        path = Path(self.path) / ".metadata"
+        _verify(path)
+        with path.open("rb") as file:
             found = _Unpickler(file).load()
         if not isinstance(found, Metadata):
             raise pickle.UnpicklingError(f"expected Metadata, not {type(found).__name__}")
@@ -88,13 +106,73 @@ class _Reader(FileSystemReader):
         found.storage_meta.load_id = self.load_id
         return found
 
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Verify the files that this rank reads; a failure reaches all ranks."""
+        needed = {self.storage_data[item.storage_index].relative_path for item in plan.items}
+        for name in sorted(needed - self._verified):
+            _verify(Path(self.path) / name)
+            self._verified.add(name)
+        return super().prepare_local_plan(plan)
+
 
 class _Files(FileSystem):
-    """torch's file system, without need for one that can rename."""
+    """torch's file system, without need for one that can rename; digests what it writes."""
+
+    def __init__(self) -> None:
+        self._digests = dict[Path, xxhash.xxh3_128]()
+
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+        """Open a file."""
+        if mode != "wb":
+            with super().create_stream(path, mode) as stream:
+                yield stream
+            return
+        with _DigestedFile(io.FileIO(path, mode)) as file:
+            yield file
+        self._digests[Path(path)] = file.digest
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         """Give a file its final name."""
         move_into_place(Path(path), Path(new_path))
+        self._digests[Path(new_path)] = self._digests.pop(Path(path))
+
+    def write_checksums(self) -> None:
+        """Write those of all files that were written."""
+        for path, digest in self._digests.items():
+            _write_checksum(path, digest.hexdigest())
+
+
+class _DigestedFile(io.BufferedWriter):
+    def __init__(self, raw: io.RawIOBase) -> None:
+        super().__init__(raw)
+        self.digest = xxhash.xxh3_128()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return super().write(data)
+
+
+def _checksum_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.xxh3")
+
+
+def _write_checksum(path: Path, digest: str) -> None:
+    write_durably(_checksum_of(path), f"{digest}  {path.name}\n")
+
+
+def _verify(path: Path) -> None:
+    """Compare a file with its checksum, if it has one.
+
+    Raises:
+        OSError: one of the two cannot be read.
+        ValueError: the file is damaged.
+    """
+    if (stored := _checksum_of(path)).is_file():
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
+        if stored.read_text().split()[:1] != [digest]:
+            raise ValueError(f"{path.name} is damaged: its checksum is wrong")
 
 
 class BackgroundWrite:
@@ -173,11 +251,14 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     if main:
-        (folder / _PLAIN).write_text(json.dumps(dict(plain), indent=1))
+        text = json.dumps(dict(plain), indent=1)
+        (folder / _PLAIN).write_text(text)
+        _write_checksum(folder / _PLAIN, xxhash.xxh3_128_hexdigest(text.encode()))
     writer = FileSystemWriter(folder, sync_files=True)
-    writer.fs = _Files()
+    writer.fs = files = _Files()
     try:
         state_dict_saver.save(dict(tensors), storage_writer=writer, process_group=group)
+        files.write_checksums()
     except CheckpointException as error:
         # torch reports a full disk as a malformed archive.
         full = shutil.disk_usage(folder).free < _LITTLE
@@ -192,6 +273,7 @@ def read_plain(folder: Path) -> dict[str, Any]:
         ConfigError: the folder was not written by `write`, or is broken.
     """
     try:
+        _verify(folder / _PLAIN)
         found = json.loads((folder / _PLAIN).read_text())
     except (OSError, ValueError) as error:
         raise _broken(folder, error) from error
@@ -252,7 +334,7 @@ class TensorReader:
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
-        self._metadata = _metadata(folder)
+        self._metadata, self._verified = _metadata(folder), set[str]()
         self.layout = {
             name.removeprefix(prefix): torch.empty(shape, dtype=dtype, device="meta")
             for name, (shape, dtype) in _types(self._metadata).items()
@@ -270,7 +352,7 @@ class TensorReader:
             f"{self._prefix}{name}": torch.empty_like(self.layout[name], device="cpu")
             for name in names
         }
-        reader = _Reader(self._folder, self._metadata)
+        reader = _Reader(self._folder, self._metadata, self._verified)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that no process group is initialized
