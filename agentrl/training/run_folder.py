@@ -21,7 +21,7 @@ from agentrl.config.loading import RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.training.monitoring.metrics_file import read_metrics
+from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
 
 log = logging.getLogger(__name__)
 
@@ -258,8 +258,10 @@ class RunFolder:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a stage of this run has been finished."""
-        return (self.path / "state.json").is_file()
+        """Whether a stage of this run has been finished, or a step been logged."""
+        logged = self.path / METRICS_FILE
+        is_logged = logged.is_file() and logged.stat().st_size > 0
+        return is_logged or (self.path / "state.json").is_file()
 
     def save_state(self, state: RunState) -> None:
         """Write the state to `state.json`, atomically."""

@@ -47,7 +47,7 @@ class Logger(ABC):
         """Progress of the current stage or step: `done` of `total`."""
 
     def rewind(self, step: int) -> None:
-        """A resumed job repeats what came after this training step."""
+        """A resumed job repeats what came after this training step; -1: also its warm start."""
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """The job is complete; `results` of all players and stages, also passed to `log`."""

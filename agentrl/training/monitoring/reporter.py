@@ -45,8 +45,8 @@ class Reporter:
             logger.stage(name)
 
     def rewind(self, step: int) -> None:
-        """A resumed job continues after this training step and repeats what came later."""
-        self._step = step
+        """A resumed job repeats what came after this training step; -1: also its warm start."""
+        self._step = max(0, step)
         for logger in self._loggers:
             logger.rewind(step)
         self._health = HealthChecks()

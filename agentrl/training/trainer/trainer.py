@@ -128,7 +128,7 @@ class Trainer:
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
             if self._folder.has_begun:
-                self._rewind(0)
+                self._rewind(-1)
             self.state.step, self.state.warm = 0, False
             self.state.results.pop("before", None)
             self._sampler.restore({})
@@ -145,7 +145,7 @@ class Trainer:
     def _rewind(self, step: int) -> None:
         """Drop what was reported about steps that will be repeated."""
         self._reporter.rewind(step)
-        self._folder.rewind(step)
+        self._folder.rewind(max(0, step))
 
     # --- stages ---------------------------------------------------------------------------
 

@@ -91,6 +91,11 @@ def test_a_resumed_job_drops_repeated_steps(tmp_path: Path) -> None:
     steps = [e["step"] for e in metrics(tmp_path) if e["stage"] == "reinforcement"]
     assert steps == [1, 2]
     assert any(e["stage"] == "warm start" for e in metrics(tmp_path))
+    with Reporter(tmp_path, ["file"], PlannedWork(steps=3)) as reporter:
+        reporter.rewind(-1)
+        reporter.stage("warm start")
+        reporter.warm_start(1, {"loss": 3.0})
+    assert [(e["stage"], e["loss"]) for e in metrics(tmp_path)] == [("warm start", 3.0)]
 
 
 @pytest.mark.parametrize(("name", "advice"), [("consol", "did you mean 'console'"), ("x", "Known")])

@@ -69,8 +69,8 @@ class ConsoleDisplay(Logger):
 
     def rewind(self, step: int) -> None:
         """Training continues after this step."""
-        self._eta.step = step
-        self._say(f"resumed after step {step}")
+        self._eta.step = max(0, step)
+        self._say("resumed" if step < 0 else f"resumed after step {step}")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of a step."""

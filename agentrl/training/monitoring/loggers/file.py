@@ -45,4 +45,4 @@ class FileLogger(Logger):
 
 
 def _is_before(entry: Mapping[str, Any], step: int) -> bool:
-    return entry["stage"] not in _COUNTED or entry["step"] <= step
+    return entry["step"] <= step if entry["stage"] in _COUNTED else step >= 0
