@@ -81,8 +81,10 @@ def findings_in_process(
         yield wrong(f"after {last}", what, "it must release Python's GIL while it waits")
     except EOFError:
         child.join()
-        what = f"it ended its process with exit code {child.exitcode}"
-        yield wrong(f"after {last}", what, "it must not exit")
+        code = child.exitcode or 0
+        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
+        yield wrong(f"after {last}", f"it ended its process with {how}", fix)
     finally:
         child.kill()
         child.join()

@@ -1,5 +1,6 @@
 """The registry of environments, and the translators and scripted players that belong to them."""
 
+import importlib.util
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -167,6 +168,11 @@ def find_env(id: str) -> EnvRegistration:
             raise
         known = [n for n, member in vars(loaded).items() if isinstance(member, type)]
         problem = "is not a gymnasium.Env" if kind is not None else "does not exist"
+        if any(base.__module__.startswith("gym.") for base in getattr(kind, "__mro__", ())):
+            problem += (
+                ", but one of the old gym package: derive it from gymnasium.Env, or wrap it in "
+                "GymV21CompatibilityV0 of the package shimmy"
+            )
         raise ConfigError(f"env.id={id}: {name!r} {problem}{did_you_mean(name, known)}") from None
 
 
@@ -256,7 +262,8 @@ def _gymnasium_env(name: str) -> EnvRegistration:
     except gymnasium.error.Error as error:
         known = [*_ENVS, *gymnasium.registry]
         raise ConfigError(
-            f"env.id: no environment {name!r} is registered{did_you_mean(name, known)}. "
+            f"env.id: no environment {name!r} is registered{did_you_mean(name, known)}."
+            f"{_module_hint(name)} "
             f"agentrl has: {', '.join(sorted(_ENVS)) or 'none'}. `agentrl envs list --all` also "
             "lists those of Gymnasium and of installed packages. For your own environment, call "
             "agentrl.register(...) in its module, or name its class as module:Class."
@@ -264,6 +271,21 @@ def _gymnasium_env(name: str) -> EnvRegistration:
     if spec.entry_point is None:
         raise ConfigError(f"env.id: {name} can only be made as a vector environment")
     return EnvRegistration(id=spec.id, entry_point=spec.entry_point, players=_RANDOM)
+
+
+def _module_hint(name: str) -> str:
+    """For an id that a package registers on import: to name its module, too."""
+    space, _, rest = name.rpartition("/")
+    module = {"ALE": "ale_py"}.get(space, space) or rest.partition("-")[0].lower()
+    if not module.isidentifier():
+        return ""
+    try:
+        is_installed = importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return ""
+    if not is_installed:
+        return f" If a package registers it, name that: MODULE:{name}." if "-v" in name else ""
+    return f" If the installed {module} registers it: {module}:{name}."
 
 
 def apps() -> list[str]:

@@ -5,9 +5,9 @@ import contextvars
 import logging
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from agentrl.errors import DeviceError, in_event_loop
@@ -15,6 +15,42 @@ from agentrl.errors import DeviceError, in_event_loop
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_deadline: contextvars.ContextVar[asyncio.Timeout | None] = contextvars.ContextVar(
+    "deadline", default=None
+)
+
+
+@asynccontextmanager
+async def own_deadline(seconds: float) -> AsyncIterator[None]:
+    """A timeout that does not count what `off_the_clock` surrounds.
+
+    Raises:
+        TimeoutError: after that many seconds.
+    """
+    async with asyncio.timeout(seconds) as timeout:
+        token = _deadline.set(timeout)
+        try:
+            yield
+        finally:
+            _deadline.reset(token)
+
+
+@contextmanager
+def off_the_clock() -> Iterator[None]:
+    """Stop the clock of the `own_deadline` around, if there is one: this task waits for others."""
+    timeout = _deadline.get()
+    end = None if timeout is None else timeout.when()
+    if timeout is None or end is None or timeout.expired():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    left = end - loop.time()
+    timeout.reschedule(None)
+    try:
+        yield
+    finally:
+        timeout.reschedule(loop.time() + left)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -51,7 +51,8 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a function and return its result, or raise its exception.
@@ -86,6 +87,11 @@ class Worker:
         if last is not None:
             self._calls.put(last)
         self._calls.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait until the thread has ended; False if it has not in time."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -78,6 +78,9 @@ class EnvConfig:
     processes: int = 0
     """Processes that run the environments of each rollout actor, in parallel and isolated from each
     other's crashes; 0 runs them in threads. Not for phones."""
+    patience_s: float = 30.0
+    """Seconds that the server of a remote environment may be away, such as for a restart. Only the
+    episodes that it was playing are void."""
     state_key: Literal["info", "observation", "screen"] = "info"
     """What identifies a state when siblings are compared: `info["state_key"]`; `observation`, where
     equal observations are the same state; or `screen`, which ignores the status bar and differences
@@ -102,7 +105,7 @@ class EnvConfig:
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive("env", self, "max_turns")
-        check_not_negative("env", self, "processes")
+        check_not_negative("env", self, "processes", "patience_s")
         if self.history is not None:
             parse_history(self.history)
         if self.dialect_kwargs and self.dialect is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Observation
@@ -13,8 +14,74 @@ _SIDES = (8, 32)
 """Range of the sides of sampled images, in pixels."""
 _LEAST_SIDE = 16
 """Minimum side of an image; a smaller array of bytes is a grid of cells, such as a board."""
+_ARRAYS = (np.ndarray, np.generic, list, tuple, bool, int, float)
+_NUMBERED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _MOST_NUMBERS = 1000
 """Maximum size of an array in text; more numbers would only fill the context."""
+
+
+def observation_problem(
+    space: "gymnasium.Space[Any]", value: Any, where: str = "the observation"
+) -> str | None:
+    """Why a value is no observation of a space; None if it is.
+
+    Bounds and alphabets are not compared (`is_within` does that), nor the sizes of images.
+
+    Args:
+        space: of the observations.
+        value: the observation.
+        where: names it in the message.
+    """
+    if isinstance(space, spaces.Dict) and isinstance(value, Mapping):
+        lacking = [key for key in space.spaces if key not in value]
+        if lacking:
+            return f"{where} lacks {lacking[0]!r}"
+        named = ((part, value[key], f"{where}[{key!r}]") for key, part in space.spaces.items())
+        return next((p for one in named if (p := observation_problem(*one))), None)
+    if isinstance(space, spaces.Tuple) and isinstance(value, tuple | list):
+        if len(value) != len(space.spaces):
+            return f"{where} has {len(value)} parts, not {len(space.spaces)}"
+        parts = zip(space.spaces, value, strict=True)
+        numbered = ((part, own, f"{where}[{at}]") for at, (part, own) in enumerate(parts))
+        return next((p for one in numbered if (p := observation_problem(*one))), None)
+    if isinstance(space, spaces.Box):
+        return _array_problem(space, value, where)
+    if isinstance(space, spaces.Text):
+        fits = isinstance(value, str)
+    elif isinstance(space, _NUMBERED):
+        fits = space.contains(value)
+    else:  # a space of another kind may be slow to ask
+        fits = value is not None or space.contains(value)
+    return None if fits else f"{where} is {_brief(value)}, which is not in {space}"
+
+
+def _array_problem(space: spaces.Box, value: Any, where: str) -> str | None:
+    array = np.asarray(value) if isinstance(value, _ARRAYS) else np.array(value, dtype=object)
+    if array.dtype.kind not in "biuf":
+        return f"{where} is {_brief(value)}, not numbers"
+    if array.shape != space.shape and not (array.size and is_image(array)):
+        return f"{where} has the shape {array.shape}, not {space.shape}"
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        return f"{where} contains NaN"
+    return None
+
+
+def is_within(space: "gymnasium.Space[Any]", value: Any) -> bool:
+    """Whether a space contains an observation, in bounds; True for large arrays, unseen."""
+    if isinstance(space, spaces.Dict):
+        return all(is_within(part, value[key]) for key, part in space.spaces.items())
+    if isinstance(space, spaces.Tuple):
+        return all(map(is_within, space.spaces, value))
+    if not isinstance(space, spaces.Box) or np.size(value) > _MOST_NUMBERS:
+        return True
+    array = np.asarray(value, dtype=space.dtype)
+    return bool(np.all((array >= space.low) & (array <= space.high)))
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"{value!r:.60} ({type(value).__name__})"
 
 
 def describe_observation(observation: Any) -> Observation:
@@ -25,7 +92,7 @@ def describe_observation(observation: Any) -> Observation:
             rows and columns.
 
     Raises:
-        ConfigError: an array is not an image, and too large for text.
+        ConfigError: an array is not an image, and too large for text; or a value has no text.
     """
     images: list[Image] = []
     text = _as_text(observation, images)
@@ -41,6 +108,12 @@ def _as_text(value: Any, images: list[Image]) -> str:
         return ", ".join(text for part in value if (text := _as_text(part, images)))
     if isinstance(value, np.ndarray) and value.ndim:
         return _array(value, images)
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+        raise ConfigError(
+            f"the observation contains a {kind.__name__}, which has no text: convert it in "
+            "a wrapper (env.wrappers) or in your own translator"
+        )
     return str(value)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -14,8 +15,16 @@ from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.env_server import CLOSE_S
 from agentrl.rollout.load_translator_and_players import ResizeOf
-from agentrl.rollout.make_env import Split, env_config_for, env_registration, with_allowed_apps
+from agentrl.rollout.make_env import (
+    Split,
+    env_config_for,
+    env_registration,
+    make_env,
+    remote_kwargs,
+    with_allowed_apps,
+)
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.types import Episode, Image, Outcome
 from agentrl.virtual_phone.phones_spec import AppSpec
@@ -51,7 +60,34 @@ class EnvPool(Protocol):
         """
 
     def close(self) -> None:
-        """Close all environments, and the phones that were started."""
+        """Close all environments, within a bound, and the phones that were started."""
+
+
+class _Closing:
+    """Environments that are being closed in their threads."""
+
+    def __init__(self) -> None:
+        self._runners: list[EnvRunner] = []
+
+    def add(self, runner: EnvRunner) -> None:
+        """Close an environment, without waiting for that."""
+        runner.close()
+        self._runners = [*(r for r in self._runners if not r.is_closed(0.0)), runner]
+
+    def wait(self) -> None:
+        """Wait until they are closed, within a bound for all of them together."""
+        end = time.monotonic() + CLOSE_S
+        late = [r for r in self._runners if not r.is_closed(max(0.0, end - time.monotonic()))]
+        if late:
+            log.warning(
+                "%d of %d environments (%s) did not close within %g s and are abandoned, with all "
+                "that they have started; env.processes ends that too",
+                len(late),
+                len(self._runners),
+                late[0].id,
+                CLOSE_S,
+            )
+        self._runners.clear()
 
 
 class PhoneEnvPool:
@@ -92,6 +128,7 @@ class PhoneEnvPool:
         self._save_frame = save_frame
         self._lease_s = lease_s
         self._on_close = on_close
+        self._closing = _Closing()
 
     async def run_in_env(
         self, play: PlayEpisode, split: Split = "train", name: str = ""
@@ -123,7 +160,7 @@ class PhoneEnvPool:
                 try:
                     episode = await play(runner)
                 finally:
-                    runner.close()
+                    self._closing.add(runner)
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 if episode.outcome is Outcome.DEVICE_ERROR:
@@ -148,7 +185,8 @@ class PhoneEnvPool:
         return save_and_show
 
     def close(self) -> None:
-        """Close the pool, and the phones that were started."""
+        """Close the environments, the pool, and the phones that were started."""
+        self._closing.wait()
         self.pool.close()
         self._on_close()
 
@@ -161,7 +199,7 @@ class LocalEnvPool:
         save_frame: see EnvRunner.
         count: maximum number of concurrent episodes.
         processes: by name, worker processes of the environments that do not run in threads.
-        deadline_s: deadline of a call to an environment in another process.
+        deadline_s: deadline of a call to an environment in another process or on a server.
         resize_of: see EnvRunner.
     """
 
@@ -182,6 +220,7 @@ class LocalEnvPool:
         self._save_frame = save_frame
         self._free: dict[tuple[Split, str], list[EnvRunner]] = defaultdict(list)
         self._slots = asyncio.Semaphore(count)
+        self._closing = _Closing()
 
     async def run_in_env(
         self, play: PlayEpisode, split: Split = "train", name: str = ""
@@ -193,10 +232,10 @@ class LocalEnvPool:
             try:
                 episode = await play(runner)
             except BaseException:
-                runner.close()
+                self._closing.add(runner)
                 raise
             if episode.outcome.void:
-                runner.close()
+                self._closing.add(runner)
             else:
                 free.append(runner)
             return episode
@@ -204,15 +243,17 @@ class LocalEnvPool:
     def _open(self, split: Split, name: str) -> EnvRunner:
         config, processes = self._config_of(split, name), self._processes.get(name)
         if processes is None:
-            return EnvRunner(config, self._save_frame, resize_of=self._resize_of)
-        make = partial(processes.make, deadline_s=self._deadline_s)
+            make = partial(make_env, **remote_kwargs(config, self._deadline_s))
+        else:
+            make = partial(processes.make, deadline_s=self._deadline_s)
         return EnvRunner(config, self._save_frame, make=make, resize_of=self._resize_of)
 
     def close(self) -> None:
-        """Close all environments."""
+        """Close all environments, within a bound."""
         for free in self._free.values():
             while free:
-                free.pop().close()
+                self._closing.add(free.pop())
+        self._closing.wait()
         for processes in self._processes.values():
             processes.close()
 

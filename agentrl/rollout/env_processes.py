@@ -3,30 +3,46 @@
 Each process serves its environments over HTTP, like `agentrl serve-env`, to its parent only.
 """
 
+import faulthandler
+import http.client
 import itertools
 import json
+import logging
 import os
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.env_server import EnvServer, InvalidRequest
-from agentrl.rollout.make_env import env_kwargs, make_env
+from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
+from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
+from agentrl.text import pluralize
+
+log = logging.getLogger(__name__)
 
 _START_S = 60.0
 _ANSWER_S = 2.0
 """For a process to show that it does not hang."""
+_END_S = 5.0
+"""For a process to end once nothing keeps it."""
+_MEMORY_CHECK_S = 10.0
+"""How often the memory of a process is looked at."""
+_GROWTH_BYTES = 1 << 30
+"""Growth that is reported, if it also doubles the memory."""
 _PARENT_CHECK_S = 1.0
 """How often a process checks that its parent is alive."""
 
@@ -41,6 +57,10 @@ class EnvProcesses:
     def __init__(self, count: int) -> None:
         self._token = secrets.token_hex(16)
         self._processes: list[tuple[subprocess.Popen[bytes], str] | None] = [None] * count
+        self._calls: dict[str, int] = defaultdict(int)
+        """By URL of a process, the number of calls that it is executing."""
+        self._memory: dict[str, tuple[float, int]] = {}
+        """By URL of a process, when its memory was last looked at, and what it is compared with."""
         self._turns = itertools.cycle(range(count))
         self._lock = threading.Lock()
 
@@ -56,17 +76,65 @@ class EnvProcesses:
         with self._lock:
             url = self._url(next(self._turns), config)
         mode = {} if render_mode is None else {"render_mode": render_mode}
-        return EnvInProcess(self, url, {**mode, **env_kwargs(config)}, deadline_s, self._token)
+        kwargs = {**mode, **env_kwargs(config), **remote_kwargs(config, deadline_s)}
+        return EnvInProcess(self, config.id, url, kwargs, deadline_s, self._token)
+
+    @contextmanager
+    def calling(self, url: str) -> Iterator[None]:
+        """Count a call that a process executes."""
+        with self._lock:
+            self._calls[url] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls[url] -= 1
+
+    def how_it_ended(self, url: str) -> str | None:
+        """How a process ended, and how many of its calls were under way; None if it runs."""
+        process = self._process_at(url)
+        if process is None:
+            return "its process (env.processes) was ended, as another of its environments hung"
+        try:
+            code = process.wait(_END_S)  # its connections break before it has ended
+        except subprocess.TimeoutExpired:
+            return None
+        by = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        others = self._calls[url] - 1
+        also = f", while it also executed {pluralize(others, 'other call')}" if others > 0 else ""
+        return f"its process (env.processes) ended with {by}{also}"
+
+    def check_memory(self, url: str, id: str) -> None:
+        """Warn if a process, with all that it has started, has grown by much."""
+        checked_at, base = self._memory.get(url, (0.0, 0))
+        if time.monotonic() - checked_at < _MEMORY_CHECK_S or not (
+            process := self._process_at(url)
+        ):
+            return
+        now = sum(map(resident_bytes, _session(process.pid)))
+        grown = base and now > max(2 * base, base + _GROWTH_BYTES)
+        self._memory[url] = time.monotonic(), now if grown or not base else base
+        if grown:
+            log.warning(
+                "%s: the memory of one of its processes (env.processes) has grown from %.1f to "
+                "%.1f GB: it keeps what it should release on reset",
+                id,
+                base / 1e9,
+                now / 1e9,
+            )
+
+    def _process_at(self, url: str) -> "subprocess.Popen[bytes] | None":
+        with self._lock:
+            return next((p for p, at in filter(None, self._processes) if at == url), None)
 
     def kill_if_hung(self, url: str) -> None:
         """Kill a process that does not respond; one in which a single environment hangs goes on."""
         if is_responding(url, _ANSWER_S):
             return
-        with self._lock:
-            for running in self._processes:
-                if running is not None and running[1] == url:
-                    running[0].kill()
-                    running[0].wait()  # otherwise the next environment may be sent to it
+        process = self._process_at(url)
+        if process is not None:
+            process.kill()
+            process.wait()  # otherwise the next environment may be sent to it
 
     def _url(self, index: int, config: EnvConfig) -> str:
         running = self._processes[index]
@@ -101,12 +169,20 @@ class EnvProcesses:
         return process, url
 
     def close(self) -> None:
-        """Kill the processes, and all environments in them."""
+        """Close all environments, within a bound, and end everything that they have started."""
         with self._lock:
-            for index, running in enumerate(self._processes):
-                if running is not None:
-                    _kill(running[0])
-                    self._processes[index] = None
+            running = [process for process, _ in filter(None, self._processes)]
+            self._processes = [None] * len(self._processes)
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.close()  # asks it to close its environments and to end
+        end = time.monotonic() + CLOSE_S + _END_S
+        for process in running:
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.warning("an environment process did not end within %g s: killed", CLOSE_S)
+            _kill(process)
 
 
 def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
@@ -126,24 +202,82 @@ def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
 class EnvInProcess(RemoteEnv):
     """An environment in one of the processes, which is killed if it hangs altogether."""
 
-    def __init__(self, owner: EnvProcesses, url: str, *arguments: Any) -> None:
-        self._owner = owner
+    def __init__(self, owner: EnvProcesses, id: str, url: str, *arguments: Any) -> None:
+        self._owner, self._id = owner, id
         super().__init__(url, *arguments)
 
     def _answer(self, what: str, body: bytes) -> Any:
         try:
-            return super()._answer(what, body)
-        except TimeoutError:
-            self._owner.kill_if_hung(self._url)
-            raise
+            with self._owner.calling(self._url):
+                try:
+                    return super()._answer(what, body)
+                except TimeoutError:
+                    self._owner.kill_if_hung(self._url)
+                    raise
+                except (OSError, http.client.HTTPException) as error:
+                    ended = self._owner.how_it_ended(self._url)
+                    if ended is None:
+                        raise
+                    raise EnvError(f"{self._call_name(what)}: {ended}") from error
+        finally:
+            self._owner.check_memory(self._url, self._id)
+
+    def _call_name(self, what: str) -> str:
+        name = "its constructor" if what == "open" else f"{what}()"
+        seed = "" if self._seed is None else f" (seed {self._seed})"
+        return f"{self._id}: {name}{seed}"
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
+    """End a process and all that it has started, such as a browser."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    end_session(process.pid)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
+
+
+def end_session(leader: int) -> None:
+    """Kill the other processes of a session, also in process groups of their own, as browsers have.
+
+    Args:
+        leader: id of the process that began the session; it may have ended.
+    """
+    for _ in range(10):  # they may start others meanwhile
+        members = [pid for pid in _session(leader) if pid not in (leader, os.getpid())]
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not members:
+            return
+        time.sleep(0.01)
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session; empty where there is no /proc."""
+    pids = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if _session_of(pid) == leader]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        state, _, _, session = (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=4)[:4]
+        )
+    except OSError:
+        return None
+    return None if state == "Z" else int(session)
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory of a process; 0 if it has ended, or there is no /proc."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _serve(spec: dict[str, Any], url_pipe: int) -> None:
@@ -163,7 +297,10 @@ def _serve(spec: dict[str, Any], url_pipe: int) -> None:
     while os.getppid() == spec["parent"]:
         # Another child of the parent may keep the pipe open, so the parent's id is checked too.
         if select.select([0], [], [], _PARENT_CHECK_S)[0] and not os.read(0, 4096):
-            return
+            break
+    server.shutdown()
+    server.server_close()
+    end_session(os.getpid())
 
 
 def _parse_env_config(tree: dict[str, Any]) -> EnvConfig:
@@ -175,9 +312,11 @@ def main() -> None:
     """Serve the environment that the parent describes on standard input."""
     spec = json.loads(os.fdopen(os.dup(0), "rb", buffering=0).readline())
     # An environment's prints go to standard error: the parent reads exactly one line.
+    faulthandler.enable()  # a crash in native code names the line that led to it
     url_pipe = os.dup(1)
     os.dup2(2, 1)
     _serve(spec, url_pipe)
+    os._exit(0)  # do not wait for threads that hang
 
 
 if __name__ == "__main__":

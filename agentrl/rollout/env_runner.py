@@ -17,7 +17,9 @@ import PIL.Image
 
 from agentrl.actions.screen_actions import Done
 from agentrl.config import EnvConfig
-from agentrl.errors import ActionError, EnvError, boundary, describe_error
+from agentrl.data.observations import is_within, observation_problem
+from agentrl.errors import ActionError, ConfigError, EnvError, boundary, describe_error
+from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
     instructions_for,
@@ -26,7 +28,7 @@ from agentrl.rollout.load_translator_and_players import (
 )
 from agentrl.rollout.make_env import make_env
 from agentrl.rollout.reward_adapters import finite
-from agentrl.text import quoted
+from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker_threads import Worker
 
@@ -126,6 +128,10 @@ def _state_key(observation: Observation, coarsen: Callable[[Image], Image] | Non
 _STATUS_BAR = 0.05
 """Share of a screen's height taken by the status bar, whose clock and battery keep changing."""
 _CELLS, _LEVELS = 64, 8
+_MOST_TEXT = 1_000_000
+"""Most characters of an observation, which no context holds; to encode more would take long."""
+_warned: set[str] = set()
+"""Environments that were reported for observations out of bounds."""
 
 
 def coarse_screen(image: Image) -> Image:
@@ -170,12 +176,14 @@ class EnvRunner:
     ) -> None:
         self.translator = open_translator(config, resize_of)
         self.instructions = instructions_for(config, self.translator)
-        self.device, self.host = device, host
+        self.id, self.device, self.host = config.id, device, host
         self._device_kwargs = {} if lease is None else {"device": lease}
         self._make = make
         self._config = config
         self._save_frame = save_frame
         self._env: Any = None
+        self._turn = 0
+        """Steps of this episode."""
         self._shown: Observation | None = None
         """What the environment showed last."""
         self._composed: tuple[Observation, Message] | None = None
@@ -216,7 +224,8 @@ class EnvRunner:
                     attach_env(self._env)
             if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:
                 begin_episode()
-            observation, info = self._env.reset(seed=seed)
+            observation, info = reset_env(self._env, seed)
+            self._turn = 0
             return self._step_result(observation, info)
 
     def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
@@ -247,9 +256,10 @@ class EnvRunner:
 
         with boundary(EnvError, name):
             try:
-                observation, reward, terminated, truncated, info = self._env.step(action)
+                observation, reward, terminated, truncated, info = step_env(self._env, action)
             except ActionError as error:  # only a translator may raise it
                 raise EnvError(f"{name()}: {describe_error(error)}") from error
+            self._turn += 1
             number = finite("the reward", reward)
             if isinstance(action, Done):  # what the agent says of the outcome is for rewards
                 info = {"status": action.status, "message": action.message, **info}
@@ -263,7 +273,7 @@ class EnvRunner:
         terminated: bool = False,
         truncated: bool = False,
     ) -> StepResult:
-        translated = self._shown = self.translator.to_observation(observation, info)
+        translated = self._shown = self._translated(observation, info)
         checked = _check_info(info)
         if self._config.dialect is not None and translated.images:
             height, width = translated.images[-1].shape[:2]
@@ -284,6 +294,30 @@ class EnvRunner:
             truncated=truncated,
         )
 
+    def _translated(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        """What the model sees of an observation, which is checked first.
+
+        Raises:
+            EnvError: it cannot be shown.
+            ConfigError: the first one cannot.
+        """
+        where = f"{self.id}: the observation after {pluralize(self._turn, 'step')}"
+        space = self._env.observation_space
+        if problem := observation_problem(space, observation, where):
+            raise EnvError(problem)
+        if self.id not in _warned and not is_within(space, observation):
+            _warned.add(self.id)
+            log.warning("%s is out of the bounds of its space %s", where, space)
+        try:
+            found = self.translator.to_observation(observation, info)
+        except ConfigError as error:
+            if self._shown is None:  # of its first episode
+                raise
+            raise EnvError(f"{where}: {error}") from error
+        if len(found.text) > _MOST_TEXT:
+            raise EnvError(f"{where} has {len(found.text):,} characters; at most {_MOST_TEXT:,}")
+        return found
+
     async def message(self, observation: Observation) -> Message:
         """The message to the policy, composed by the translator.
 
@@ -303,10 +337,14 @@ class EnvRunner:
         """Close the environment as soon as its thread is free; does not wait for it."""
         self._worker.close(self._close_env)
 
+    def is_closed(self, wait_s: float) -> bool:
+        """Whether a closing environment is closed, after waiting at most this long."""
+        return self._worker.join(wait_s)
+
     def _close_env(self) -> None:
         if self._env is None:
             return
         try:
             self._env.close()
-        except Exception as error:  # the environment is abandoned either way
+        except BaseException as error:  # the environment is abandoned either way
             log.warning("closing %s on %s: %s", self._config.id, self.device, error)

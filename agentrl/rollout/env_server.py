@@ -19,6 +19,7 @@ import json
 import os
 import queue
 import re
+import signal
 import struct
 import sys
 import threading
@@ -34,13 +35,29 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+VERSION = 1
+"""Of the protocol; client and server must have the same."""
+CLOSE_S = 10.0
+"""How long the `close()` of an environment is waited for."""
 MAX_BYTES = 1 << 28
 """Maximum bytes of a message."""
+_GONE = 410
+"""HTTP status of requests for an environment that there is no more."""
 LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+_OLD_GYM = (
+    ", as environments of the old gym package do: adapt it to gymnasium.Env, or wrap it in "
+    "GymV21CompatibilityV0 of the package shimmy"
+)
 
 
 class InvalidRequest(ValueError):
     """An invalid request or message; the client's mistake."""
+
+
+class NoSuchEnv(InvalidRequest):
+    """The client's environment was closed, or the server was restarted."""
 
 
 def pack(value: Any) -> bytes:
@@ -178,6 +195,39 @@ def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
     return space if type(space) in kinds else OpaqueSpace(repr(space)[:200])
 
 
+def reset_env(
+    env: Any, seed: int | None, options: dict[str, Any] | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The observation and info of a reset.
+
+    Raises:
+        TypeError: the environment has another interface, such as that of old Gym.
+    """
+    given = {"seed": seed} if options is None else {"seed": seed, "options": options}
+    try:
+        found = env.reset(**given)
+    except TypeError as error:
+        if "unexpected keyword argument 'seed'" in str(error):
+            raise TypeError(f"reset() takes no seed{_OLD_GYM}") from error
+        raise
+    observation, info = _parts("reset()", found, "observation, info")
+    return observation, info
+
+
+def step_env(env: Any, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """The five parts of a step's result; raises as `reset_env`."""
+    names = "observation, reward, terminated, truncated, info"
+    observation, reward, terminated, truncated, info = _parts("step()", env.step(action), names)
+    return observation, reward, terminated, truncated, info
+
+
+def _parts(call: str, found: Any, names: str) -> tuple[Any, ...]:
+    if isinstance(found, tuple) and len(found) == names.count(",") + 1:
+        return found
+    what = f"{len(found)} values" if isinstance(found, tuple) else f"a {type(found).__name__}"
+    raise TypeError(f"{call} returned {what} instead of ({names}){_OLD_GYM}")
+
+
 class EnvThread:
     """One client's environment and the thread that runs it."""
 
@@ -187,7 +237,8 @@ class EnvThread:
         self._last: tuple[int, Future[Any]] = (-1, Future())
         self._make = make
         self._env: Any = None
-        threading.Thread(target=self._work, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
 
     def ask(self, number: int, what: str, arguments: dict[str, Any], deadline_s: float) -> Any:
         """Execute one call; a retry with the same number returns the first result."""
@@ -206,6 +257,11 @@ class EnvThread:
         """Close the environment as soon as its thread is free; does not wait."""
         self._calls.put((Future(), "close", {}))
         self._calls.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait until the environment is closed; False if it was not in time."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -226,11 +282,11 @@ class EnvThread:
         }
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
-        observation, info = self._env.reset(seed=seed, options=options)
+        observation, info = reset_env(self._env, seed, options)
         return {"observation": observation, "info": info}
 
     def _step(self, action: Any) -> dict[str, Any]:
-        observation, reward, terminated, truncated, info = self._env.step(action)
+        observation, reward, terminated, truncated, info = step_env(self._env, action)
         if isinstance(reward, str):  # float() would take it
             raise TypeError(f"the reward is {reward!r} (str), not a number")
         return {
@@ -315,27 +371,48 @@ class EnvServer(ThreadingHTTPServer):
             self.close(key)
             raise
 
-    def close(self, key: str) -> None:
-        """Close a client's environment."""
+    def close(self, key: str, wait_s: float = 0.0) -> None:
+        """Close a client's environment, and wait for that."""
         with self._lock:
             thread = self._env_threads.pop(key, None)
         if thread is not None:
             thread.close()
+            thread.join(wait_s)
+
+    def server_close(self) -> None:
+        """Stop listening, close all environments, and wait at most `CLOSE_S` for that."""
+        super().server_close()
+        with self._lock:
+            threads = list(self._env_threads.values())
+            self._env_threads.clear()
+        end = time.monotonic() + CLOSE_S
+        for thread in threads:
+            thread.close()
+        late = sum(not thread.join(end - time.monotonic()) for thread in threads)
+        if late:
+            sys.stderr.write(f"{late} environments did not close within {CLOSE_S:g} s\n")
 
     def env_thread(self, key: str) -> EnvThread:
         """Look up a client's environment."""
         with self._lock:
             if key not in self._env_threads:
-                raise InvalidRequest("no such environment: it was closed, or idle for too long")
+                raise NoSuchEnv(
+                    "no such environment: it was closed, idle for too long, or the server restarted"
+                )
             return self._env_threads[key]
 
     def answer(self, what: str, message: dict[str, Any]) -> Any:
         """Execute a client's request and return the content of the answer."""
         key = str(message.pop("key", ""))
         if what == "open":
-            return self.open(key, dict(message.get("kwargs", {})))
+            if message.get("version", VERSION) != VERSION:
+                raise InvalidRequest(
+                    f"the client speaks version {message['version']} of the protocol, this server "
+                    f"{VERSION}: use the same version of agentrl on both sides"
+                )
+            return {**self.open(key, dict(message.get("kwargs", {}))), "version": VERSION}
         if what == "close":
-            self.close(key)
+            self.close(key, CLOSE_S)
             return None
         if what not in ("reset", "step", "render"):
             raise InvalidRequest(f"unknown path /{what}")
@@ -363,10 +440,11 @@ class RequestHandler(BaseHTTPRequestHandler):
             status, answer = 200, self.server.answer(self.path.strip("/"), self._message())
             body = pack(answer)
         except InvalidRequest as error:
-            status, body = 400, pack({"error": str(error)})
+            status = _GONE if isinstance(error, NoSuchEnv) else 400
+            body = pack({"error": str(error)})
         except PermissionError as error:
             status, body = 403, pack({"error": str(error)})
-        except Exception as error:
+        except BaseException as error:  # an environment may also raise SystemExit
             frame = traceback.extract_tb(error.__traceback__)[-1]
             why = f"{type(error).__name__}: {error} ({os.path.basename(frame[0])}:{frame[1]})"
             status, body = 500, pack({"error": why[:2000]})
@@ -426,6 +504,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.path.insert(0, os.getcwd())
     make = env_factory(given.environment)
     server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # environments are closed then too
     port = server.server_address[1]
     sys.stdout.write(f"{given.environment} at http://{given.host}:{port}\n")
     sys.stdout.flush()

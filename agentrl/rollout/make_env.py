@@ -26,7 +26,7 @@ _ALLOW = "allow"
 
 
 def make_env(
-    config: EnvConfig, render_mode: str | None = None, **place: str
+    config: EnvConfig, render_mode: str | None = None, **place: Any
 ) -> "gymnasium.Env[Any, Any]":
     """The environment with its wrappers.
 
@@ -36,7 +36,7 @@ def make_env(
     Args:
         config: the environment.
         render_mode: used unless `env.kwargs` names one.
-        **place: `device`, for an environment that is played on a phone.
+        **place: `device`, for an environment that is played on a phone; or `remote_kwargs`.
 
     Raises:
         ConfigError: it does not exist, or its arguments are rejected.
@@ -118,6 +118,13 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
         ConfigError: there is no such environment, or its two sections contradict each other.
     """
     return {**shared_arguments(config, config.translator_kwargs), **config.kwargs}
+
+
+def remote_kwargs(config: EnvConfig, deadline_s: float) -> dict[str, Any]:
+    """What the client of a remote environment gets besides: how long it waits."""
+    if not config.id.startswith("http://"):
+        return {}
+    return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": config.patience_s}
 
 
 def own_kwargs(config: EnvConfig) -> dict[str, Any]:

@@ -14,12 +14,15 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.env_server import MAX_BYTES, InvalidRequest, pack, unpack
+from agentrl.rollout.env_server import MAX_BYTES, VERSION, InvalidRequest, pack, unpack
 
 _REFUSED = (400, 403)
 """HTTP statuses of requests that are invalid, and not worth a retry."""
+_GONE = 410
+"""HTTP status of requests for an environment that the server has no more."""
 _RETRY_S = 0.2
-_TRIES = 5
+_PATIENCE_S = 1.0
+"""How long a connection that breaks is tried again unless `env.patience_s` says otherwise."""
 
 
 class _Socket(socket.socket):
@@ -75,13 +78,15 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         kwargs: for the environment's constructor.
         deadline_s: for each call.
         token: the server's; None reads AGENTRL_ENV_TOKEN.
+        patience_s: how long a server that cannot be reached is waited for.
 
     Raises:
         ConfigError: the URL is invalid, or the server rejects the arguments or the token.
         EnvError: no server answers.
 
     A call whose connection breaks is retried with the same number, so that the server never
-    executes it twice.
+    executes it twice. A server that was restarted has lost its episodes; the next reset makes the
+    environment anew.
     """
 
     metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - until the server's arrive
@@ -92,31 +97,52 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         kwargs: Mapping[str, Any] = MappingProxyType({}),
         deadline_s: float = 60.0,
         token: str | None = None,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
-        self._url, self._key, self._number = url, secrets.token_hex(16), 0
+        self._url, self._kwargs = url, dict(kwargs)
         self._http = _Connection(*_host_and_port(url), deadline_s)
-        self._deadline_s = deadline_s
+        self._deadline_s, self._patience_s = deadline_s, patience_s
         self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
+        self._seed: int | None = None
+        self._is_gone = False
         try:
-            spec = self._ask("open", {"key": self._key, "kwargs": dict(kwargs)})
+            self._open()
         except BaseException:
             self._http.close()
             raise
+
+    def _open(self) -> None:
+        self._key, self._number, self._is_gone = secrets.token_hex(16), 0, False
+        request = {"key": self._key, "kwargs": self._kwargs, "version": VERSION}
+        spec = self._ask("open", request)
         try:
+            version = spec.get("version", 0)
             self.action_space = spec["action_space"]
             self.observation_space = spec["observation_space"]
             self.render_mode = spec["render_mode"]
             self.metadata = spec["metadata"]
-        except (KeyError, TypeError) as error:
-            self._http.close()
-            raise ConfigError(f"env.id={url}: not an environment server") from error
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"env.id={self._url}: not an environment server") from error
+        if version != VERSION:
+            raise ConfigError(
+                f"env.id={self._url}: the server speaks version {version} of the protocol, this "
+                f"agentrl {VERSION}: copy the program again (agentrl serve-env --program), or use "
+                "the same version of agentrl on both sides"
+            )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """See gymnasium.Env.reset; EnvError if the server fails."""
         super().reset(seed=seed)
-        answer = self._call("reset", {"seed": seed, "options": options})
+        self._seed = seed
+        try:
+            answer = self._call("reset", {"seed": seed, "options": options})
+        except EnvError:
+            if not self._is_gone:
+                raise
+            self._open()
+            answer = self._call("reset", {"seed": seed, "options": options})
         return answer["observation"], answer["info"]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -133,7 +159,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         """Close the server's environment, if it can be reached."""
         if self._key:
             with suppress(EnvError):  # the server closes it after its idle timeout
-                self._ask("close", {"key": self._key}, tries=1)
+                self._ask("close", {"key": self._key}, patience_s=0.0)
             self._key = ""
         self._http.close()
 
@@ -141,7 +167,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._number += 1
         return self._ask(what, {**message, "key": self._key, "number": self._number})
 
-    def _ask(self, what: str, request: dict[str, Any], tries: int = _TRIES) -> Any:
+    def _ask(self, what: str, request: dict[str, Any], patience_s: float | None = None) -> Any:
         """Send a request, with retries, and return the server's answer.
 
         Raises:
@@ -149,22 +175,32 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             EnvError: it refuses another call, cannot be reached, or does not answer in time.
         """
         body = pack(request)
-        for last in [False] * (tries - 1) + [True]:
+        patience_s = self._patience_s if patience_s is None else patience_s
+        end = time.monotonic() + patience_s
+        while True:
             try:
                 return self._answer(what, body)
             except TimeoutError as error:
                 self._http.close()
-                message = f"{self._url}/{what}: no answer within {self._deadline_s:g} s"
-                raise EnvError(message) from error
+                raise EnvError(
+                    f"{self._call_name(what)}: no answer within {self._deadline_s:g} s "
+                    "(rollout.deadline_s)"
+                ) from error
             except (OSError, http.client.HTTPException) as error:
                 self._http.close()
-                if last:
+                if time.monotonic() >= end:
                     is_down = isinstance(error, ConnectionRefusedError)
-                    hint = " (agentrl serve-env starts a server)" if is_down else ""
-                    message = f"{self._url}: {type(error).__name__}: {error}{hint}"
-                    raise EnvError(message) from error
+                    hint = ", agentrl serve-env starts a server" if is_down else ""
+                    raise EnvError(
+                        f"{self._call_name(what)}: {type(error).__name__}: {error} (not reached "
+                        f"for {patience_s:g} s, env.patience_s{hint})"
+                    ) from error
                 time.sleep(_RETRY_S)
-        raise AssertionError("the last try returns or raises")
+
+    def _call_name(self, what: str) -> str:
+        """A call in messages, with the episode's seed."""
+        seed = "" if what == "open" or self._seed is None else f" (seed {self._seed})"
+        return f"{self._url}/{what}{seed}"
 
     def _answer(self, what: str, body: bytes) -> Any:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
@@ -173,11 +209,14 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             content = unpack(answer)
             why = "" if status == 200 else str(content["error"])
         except (InvalidRequest, KeyError, TypeError) as error:
-            raise EnvError(f"{self._url}: not an environment server: {error}") from error
+            raise EnvError(
+                f"{self._call_name(what)}: HTTP {status}: not an environment server: {error}"
+            ) from error
         if status in _REFUSED and what == "open":
-            raise ConfigError(f"env.id={self._url}: {why}")
+            raise ConfigError(f"env.id={self._url}: HTTP {status}: {why}")
         if status != 200:
-            raise EnvError(f"{self._url}: {why}")
+            self._is_gone = status == _GONE
+            raise EnvError(f"{self._call_name(what)}: HTTP {status}: {why}")
         return content
 
 
@@ -191,9 +230,14 @@ def _host_and_port(url: str) -> tuple[str, int]:
     raise ConfigError(f"env.id={url}: must have the form http://HOST:PORT")
 
 
-def make_remote_env(agentrl_url: str, **kwargs: Any) -> RemoteEnv:
+def make_remote_env(
+    agentrl_url: str,
+    agentrl_deadline_s: float = 60.0,
+    agentrl_patience_s: float = _PATIENCE_S,
+    **kwargs: Any,
+) -> RemoteEnv:
     """Entry point for `gymnasium.make`; all other arguments go to the served environment."""
-    return RemoteEnv(agentrl_url, kwargs)
+    return RemoteEnv(agentrl_url, kwargs, agentrl_deadline_s, patience_s=agentrl_patience_s)
 
 
 def is_responding(url: str, deadline_s: float) -> bool:

@@ -1,12 +1,12 @@
 """Play one episode: reset, then observe, generate and act until it ends."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from agentrl.errors import ConfigError, DeviceError, EnvError, WorldError, boundary
+from agentrl.event_loop import own_deadline
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
@@ -79,6 +79,8 @@ class _History:
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: StepResult | None = None
+    under_way: str = ""
+    """The call that is being waited for, for messages."""
     answered: Observation | None = None
     """The last observation that the player replied to."""
 
@@ -114,12 +116,16 @@ async def run_episode(
     session = policy.start_episode(runner.instructions, seed)
     error = None
     try:
-        async with asyncio.timeout(limits.deadline_s):
+        async with own_deadline(limits.deadline_s):
             outcome = await _play_turns(
                 request, runner, session, limits, history, save_model_frame, on_turn
             )
     except TimeoutError:
-        outcome, error = Outcome.TIMEOUT, f"not finished within {limits.deadline_s:g} s"
+        outcome = Outcome.TIMEOUT
+        error = (
+            f"not finished within {limits.deadline_s:g} s (rollout.deadline_s), while waiting for "
+            f"{history.under_way} in turn {len(history.turns) + 1}"
+        )
     except DeviceError as failure:
         outcome, error = Outcome.DEVICE_ERROR, f"{type(failure).__name__}: {failure}"
     except WorldError as failure:
@@ -170,15 +176,18 @@ async def _play_turns(
     save_model_frame: Callable[[Image], str] | None,
     on_turn: Callable[[Turn], None] | None,
 ) -> Outcome:
+    history.under_way = f"{runner.id}.reset(seed={request.seed})"
     step = await runner.reset(request.seed)
     history.reset_info = step.info
     history.last = step
     while len(history.turns) < limits.max_turns:
         started = time.perf_counter()
+        history.under_way = "the translator's message"
         message = await runner.message(step.observation)
         history.answered = step.observation
         if message.system is not None and not history.turns:
             history.instructions = message.system
+        history.under_way = "the player's answer"
         with boundary(EnvError, "the player's answer"):
             answer = await session.answer(message, step.info)
         if answer is None:
@@ -189,6 +198,7 @@ async def _play_turns(
         if save_model_frame and not step.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(step.observation.images) :]
             step = _without_step(step, tuple(map(save_model_frame, new)))
+        history.under_way = f"{runner.id}.step()"
         is_last = len(history.turns) + 1 >= limits.max_turns
         result = await runner.act(answer.text, is_last=is_last)
         after = result.after or _without_step(step, step.frames)

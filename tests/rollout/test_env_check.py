@@ -133,7 +133,6 @@ def test_a_valid_environment_passes() -> None:
         ("chance", "seeds", "differ in the observation at step 0"),
         ("deaf", "seeds", "differ"),
         ("floats", "gymnasium's checker", "not within the observation space"),
-        ("time", "gymnasium's checker", "two resets with one seed differ in info['at']"),
         ("no json", "info", "JSON cannot express"),
         ("reset", "reset after episode", "not again"),
         ("nan", "reset after episode", "reward nan at step 1"),

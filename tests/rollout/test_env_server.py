@@ -1,5 +1,6 @@
 """Environments over HTTP, with the real server in a separate process."""
 
+import asyncio
 import http.client
 import os
 import re
@@ -32,6 +33,7 @@ from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import make_env
 from agentrl.rollout.remote_env import RemoteEnv
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.types import Outcome
 
 GAME = """
 import os, time, gymnasium, numpy as np
@@ -139,7 +141,10 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
     url, process = start()
     config = Config(
         env=EnvConfig(
-            id=url, kwargs={"fault": "break"}, translator_kwargs={"parameters": ["a", "b"]}
+            id=url,
+            kwargs={"fault": "break"},
+            translator_kwargs={"parameters": ["a", "b"]},
+            patience_s=0.5,
         )
     )
     config.rollout.max_refills = 100
@@ -239,6 +244,53 @@ def test_a_dead_server_is_an_env_error(start: Start, remote) -> None:
         RemoteEnv(url)
 
 
+async def test_a_restart_within_the_patience_voids_only_what_was_played(start: Start) -> None:
+    url, process = start()
+    config = Config(
+        env=EnvConfig(id=url, translator_kwargs={"parameters": ["a", "b"]}, patience_s=60.0)
+    )
+    rollouts = RolloutWorker(config, None, None)
+    await rollouts.start()
+    try:
+        requests = requests_of_step("train", 1, [1, 2], 2)
+        await rollouts.collect(requests, "random")
+        process.kill()  # the environments of the pool are gone, too
+        process.wait(10)
+        collecting = asyncio.create_task(rollouts.collect(requests, "random"))
+        await asyncio.sleep(0.5)
+        assert not collecting.done()
+        start("--port", url.rpartition(":")[2])
+        played = await collecting
+        assert {e.episode.outcome for e in played} == {Outcome.TERMINATED}
+        assert rollouts.progress.episodes == len(requests)
+    finally:
+        await rollouts.close()
+
+
+def test_a_restart_in_an_episode_ends_it_and_not_the_next_one(start: Start, remote) -> None:
+    url, process = start()
+    env = remote(url, patience_s=30.0)
+    env.reset(seed=1)
+    process.kill()
+    process.wait(10)
+    start("--port", url.rpartition(":")[2])
+    with pytest.raises(EnvError, match=r"/step \(seed 1\): HTTP 410: .* the server restarted"):
+        env.step(PLAY)
+    env.reset(seed=1)
+    assert env.step(PLAY)[1] == 0.5
+
+
+def test_another_version_of_the_protocol_is_refused(start: Start, fixed_server) -> None:
+    status, answer = post(start()[0], "open", pack({"key": "0" * 32, "version": 2}))
+    assert (status, answer["error"].partition(":")[0]) == (
+        400, "the client speaks version 2 of the protocol, this server 1"
+    )  # fmt: skip
+    spec = dict.fromkeys(("action_space", "observation_space", "render_mode"))
+    old = fixed_server(200, pack({**spec, "metadata": {}}))
+    with pytest.raises(ConfigError, match="speaks version 0 of the protocol, this agentrl 1"):
+        RemoteEnv(old)
+
+
 def test_an_idle_environment_is_closed(start: Start, remote) -> None:
     env = remote(start("--idle", "1.0", "--most", "1")[0])
     with pytest.raises(ConfigError, match="--most"):
@@ -248,8 +300,8 @@ def test_an_idle_environment_is_closed(start: Start, remote) -> None:
         with suppress(ConfigError):
             other = remote(env._url)
     assert other is not None
-    with pytest.raises(EnvError, match="closed, or idle"):
-        env.reset(seed=1)
+    with pytest.raises(EnvError, match=r"/step: HTTP 410: no such environment: it was closed"):
+        env.step(PLAY)
 
 
 def test_a_wrong_token_is_refused(start: Start, remote, monkeypatch) -> None:
@@ -279,7 +331,7 @@ def test_a_wrong_token_is_refused(start: Start, remote, monkeypatch) -> None:
 )
 def test_an_invalid_request_is_refused(start: Start, path: str, body: bytes, message: str) -> None:
     status, answer = post(start()[0], path, body)
-    assert status in (400, 500)
+    assert status in (400, 410, 500)
     assert message in answer["error"]
 
 
@@ -333,7 +385,8 @@ def fixed_server() -> Iterator[Callable[..., str]]:
     ("status", "body"), [(200, pack({})), (200, pack([1])), (500, pack([1])), (200, b"<html>")]
 )
 def test_an_unexpected_answer_is_an_error(fixed_server, status: int, body: bytes) -> None:
-    with pytest.raises((ConfigError, EnvError), match="not an environment server"):
+    named = r"HTTP \d+: not an environment server|env\.id=.*: not an environment server"
+    with pytest.raises((ConfigError, EnvError), match=named):
         RemoteEnv(fixed_server(status, body))
 
 

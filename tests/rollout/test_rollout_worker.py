@@ -172,7 +172,11 @@ async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_
 
     assert [e.episode.outcome.void for e in episodes] == [e.episode.seed == 6 for e in episodes]
     void = [s for s in replay.open(tmp_path).episodes() if s.outcome.void]
-    assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, "not finished within 0.5 s")}
+    error = (
+        "not finished within 0.5 s (rollout.deadline_s), while waiting for "
+        "tests.rollout.games:Countdown-v0.step() in turn 3"
+    )
+    assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, error)}
     assert progress.void == {"timeout": len(void)} == {"timeout": 8 + 2}
     assert all(not any(s.rewards) for s in void)
 

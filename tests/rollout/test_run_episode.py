@@ -117,7 +117,7 @@ async def test_environment_may_truncate():
         ("metrics that are none", Outcome.ENV_ERROR, "info['metrics'] is None"),
         ("listed key", Outcome.ENV_ERROR, "info['state_key'] is [1, 2]"),
         ("offline", Outcome.DEVICE_ERROR, "DeviceOffline: phone-1 is offline"),
-        ("hang", Outcome.TIMEOUT, "not finished within 0.5 s"),
+        ("hang", Outcome.TIMEOUT, "s (rollout.deadline_s), while waiting for tests"),
     ],
 )
 async def test_environment_failure_voids_the_episode(fault, outcome, words):

@@ -2,7 +2,7 @@
 
 The composition of a batch changes its results in the last digits. To keep it independent of timing,
 a batch starts only when every running episode waits for its reply, and prompts are sorted by
-content and seed.
+content and seed. Only an episode whose environment is very slow is not waited for.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentrl import accelerators
 from agentrl.errors import EngineError, boundary
+from agentrl.event_loop import off_the_clock
 from agentrl.policies.engines.engine import (
     EngineCapabilities,
     EngineSettings,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Request = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]"]
-"""A request, with its prompt's digest."""
+_Request = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]", "asyncio.Task[Any] | None"]
+"""A request, with its prompt's digest and the task that waits for the reply."""
 
 
 class HFEngine(TokenEngine):
@@ -43,21 +44,33 @@ class HFEngine(TokenEngine):
         settings: see `EngineSettings`.
         device: `auto` uses a GPU if there is one.
         max_batch: maximum prompts in a batch.
+        patience_s: how long a batch waits for the other running episodes. Those whose environments
+            take longer join a later batch, whose composition then depends on timing.
     """
 
     capabilities = EngineCapabilities(reproducible=True, uses_attention=True, samples_top_p=True)
 
     def __init__(
-        self, settings: EngineSettings, *, device: str = "auto", max_batch: int = 64
+        self,
+        settings: EngineSettings,
+        *,
+        device: str = "auto",
+        max_batch: int = 64,
+        patience_s: float = 60.0,
     ) -> None:
         super().__init__(settings)
         self._path = settings.model_folder
         self._device, self._max_batch = device, max_batch
         self._model: nn.Module | None = None
         self._version = settings.version
-        self._playing = 0
+        self._patience_s = patience_s
+        self._playing: list[asyncio.Task[Any] | None] = []
+        """The task of each running episode."""
+        self._late: set[asyncio.Task[Any] | None] = set()
+        """Tasks that no batch waits for until they ask for a reply."""
         self._waiting: list[_Request] = []
-        self._scheduled: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._scheduled: asyncio.Handle | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hf-engine")
 
@@ -91,11 +104,14 @@ class HFEngine(TokenEngine):
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        request = (prompt, sampling, prompt_digest(prompt), future)
+        task = asyncio.current_task()
+        self._late.discard(task)
+        request = (prompt, sampling, prompt_digest(prompt), future, task)
         self._waiting.append(request)
         self._start_batch_if_complete()
         try:
-            return await future
+            with off_the_clock():
+                return await future
         finally:
             self._waiting = [other for other in self._waiting if other is not request]
 
@@ -113,7 +129,7 @@ class HFEngine(TokenEngine):
                 raise EngineError("the reply was cancelled")
             loop.call_soon_threadsafe(show, token_ids)
 
-        request = (prompt, sampling, prompt_digest(prompt), loop.create_future())
+        request = (prompt, sampling, prompt_digest(prompt), loop.create_future(), None)
         try:
             with boundary(EngineError, "hf engine: a reply"):
                 async with asyncio.timeout(self.settings.deadline_s):
@@ -124,12 +140,14 @@ class HFEngine(TokenEngine):
 
     def begin_episode(self) -> None:
         """Announce one more running episode: batches wait for its prompt."""
-        self._playing += 1
+        self._playing.append(asyncio.current_task())
 
     def end_episode(self) -> None:
         """Announce that a running episode has ended."""
-        assert self._playing > 0, "more episodes ended than began"
-        self._playing -= 1
+        assert self._playing, "more episodes ended than began"
+        task = asyncio.current_task()
+        self._playing.remove(task if task in self._playing else self._playing[0])
+        self._late &= {*self._playing}
         self._start_batch_if_complete()
 
     async def load_weights(self, path: Path, version: int) -> None:
@@ -157,7 +175,7 @@ class HFEngine(TokenEngine):
 
     async def close(self) -> None:
         """Fail all waiting requests and release the model."""
-        for _, _, _, future in self._waiting:
+        for _, _, _, future, _ in self._waiting:
             if not future.done():
                 future.set_exception(EngineError("the hf engine was closed"))
         self._waiting.clear()
@@ -166,13 +184,37 @@ class HFEngine(TokenEngine):
 
     def _start_batch_if_complete(self) -> None:
         """Start a batch in the next iteration of the event loop if all running episodes wait."""
-        if self._waiting and len(self._waiting) >= self._playing and self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._start_batch)
+        loop = asyncio.get_running_loop()
+        if self._is_complete() and self._scheduled is None:
+            self._scheduled = loop.call_soon(self._start_batch)
+        elif self._waiting and self._patience is None:
+            self._patience = loop.call_later(self._patience_s, self._stop_waiting)
+
+    def _is_complete(self) -> bool:
+        expected = sum(task not in self._late for task in self._playing)
+        return bool(self._waiting) and len(self._waiting) >= expected
+
+    def _stop_waiting(self) -> None:
+        """Go on without the episodes that keep all others waiting."""
+        self._patience = None
+        if self._waiting and not self._tasks:
+            late = {*self._playing} - {task for _, _, _, _, task in self._waiting}
+            log.warning(
+                "%d running episodes have not asked for a reply in %g s: the batches of the others "
+                "do not wait for them, and are not reproducible (rollout.engine_kwargs.patience_s)",
+                len(late),
+                self._patience_s,
+            )
+            self._late |= late
+        self._start_batch_if_complete()
 
     def _start_batch(self) -> None:
         self._scheduled = None
-        if not self._waiting or len(self._waiting) < self._playing:
+        if not self._is_complete():
             return
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         # Equal prompts become neighbors, so that a batch prefills them once.
         complete = sorted(self._waiting, key=lambda request: (request[2], request[1].seed))
         self._waiting = []
@@ -188,11 +230,11 @@ class HFEngine(TokenEngine):
                     replies = await self._in_thread(lambda: self._replies(batch))
         except EngineError as error:
             log.error("%s", error)
-            for _, _, _, future in batch:
+            for _, _, _, future, _ in batch:
                 if not future.done():
                     future.set_exception(EngineError(str(error)))
             return
-        for (_, _, _, future), reply in zip(batch, replies, strict=True):
+        for (_, _, _, future, _), reply in zip(batch, replies, strict=True):
             if not future.done():
                 future.set_result(reply)
 
@@ -210,10 +252,10 @@ class HFEngine(TokenEngine):
         sampled = generate_batch(
             self._model,
             self._encoder.model_adapter,
-            [prompt for prompt, _, _, _ in batch],
-            [sampling for _, sampling, _, _ in batch],
+            [prompt for prompt, *_ in batch],
+            [sampling for _, sampling, *_ in batch],
             self._encoder.eos_token_ids,
-            [name for _, _, name, _ in batch],
+            [name for _, _, name, *_ in batch],
             report,
         )
         return [

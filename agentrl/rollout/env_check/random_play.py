@@ -11,6 +11,7 @@ import numpy as np
 
 from agentrl import env
 from agentrl.config import EnvConfig
+from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import make_env
 from agentrl.types import Observation
@@ -22,6 +23,8 @@ SEED = 7
 class RandomEpisode:
     """Everything that an environment returned in some steps."""
 
+    space: Any = None
+    """Of the observations."""
     observations: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     infos: list[Mapping[str, Any]] = field(default_factory=list)
@@ -41,12 +44,13 @@ def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpis
         actions = deepcopy(instance.action_space)  # instances of a class may share theirs
         actions.seed(seed)
         started = time.perf_counter()
-        observation, info = instance.reset(seed=seed)
+        observation, info = reset_env(instance, seed)
         played.reset_ms = 1000 * (time.perf_counter() - started)
+        played.space = instance.observation_space
         _append(played, translator, observation, info)
         for _ in range(steps):
             started = time.perf_counter()
-            observation, reward, terminated, truncated, info = instance.step(actions.sample())
+            observation, reward, terminated, truncated, info = step_env(instance, actions.sample())
             played.step_ms.append(1000 * (time.perf_counter() - started))
             _append(played, translator, observation, info)
             played.rewards.append(float(reward))

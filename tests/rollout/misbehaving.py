@@ -1,0 +1,136 @@
+"""An environment that misbehaves as it is told to."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+import agentrl
+
+
+class Foreign:
+    """Something that no observation may contain."""
+
+
+SEEN = {
+    "none": lambda turn: None,
+    "nan": lambda turn: np.full(2, np.nan, np.float32),
+    "object": lambda turn: Foreign(),
+    "objects": lambda turn: np.array([Foreign(), Foreign()]),
+    "bytes": lambda turn: b"12",
+    "oversized": lambda turn: np.zeros((300, 300), np.float32),
+    "growing": lambda turn: np.zeros(2 * 40**turn, np.float32),
+    "outside": lambda turn: np.full(2, 7.0, np.float32),
+    "endless text": lambda turn: "x" * 3_000_000,
+}
+"""By fault, what is observed from the second step on, depending on the turn."""
+
+
+class Misbehaving(gymnasium.Env):
+    """Five steps; `fault` happens at the second, for seeds divisible by `every`.
+
+    Args:
+        fault: what goes wrong.
+        every: which seeds it concerns.
+        folder: gets a file for each environment that is made or closed, and for each process.
+        seconds: how long something takes.
+    """
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, fault="", every=1, folder="", seconds=60.0):
+        self.fault, self.every = fault, every
+        self.folder, self.seconds, self.name = Path(folder), seconds, uuid.uuid4().hex
+        self._note("opened")
+        if fault == "leaves a process":
+            code = "import os, time; os.setpgid(0, 0); time.sleep(600)"
+            child = subprocess.Popen([sys.executable, "-c", code])
+            (self.folder / f"{child.pid}.child").touch()
+
+    def _note(self, what):
+        if self.folder != Path():
+            (self.folder / f"{self.name}.{what}").touch()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.turn, self.is_bad = 0, seed is not None and seed % self.every == 0
+        if self.fault == "leaks":
+            self.kept = [*getattr(self, "kept", []), np.ones(250_000)]  # 2 MB
+        if self.is_bad and self.fault == "sleeps in reset":
+            time.sleep(self.seconds)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.turn += 1
+        seen, info = np.zeros(2, np.float32), {}
+        if self.is_bad and self.turn >= 2:
+            self._fail()
+            seen = SEEN[self.fault](self.turn) if self.fault in SEEN else seen
+        if self.fault == "timings":
+            info = {"timings": {"step": time.perf_counter()}}
+        return seen, 1.0, self.turn == 5, False, info
+
+    def _fail(self):
+        if self.fault == "exits":
+            os._exit(3)
+        if self.fault == "segfaults":
+            ctypes.string_at(0)
+        if self.fault == "kills itself":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "system exit":
+            sys.exit(4)
+
+    def close(self):
+        if self.fault == "hanging close" and hasattr(self, "turn"):
+            time.sleep(self.seconds)
+        if self.fault == "failing close":
+            sys.exit("not closed")
+        self._note("closed")
+
+
+class OldGym(gymnasium.Env):
+    """The interface that environments had before Gymnasium."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, seeded=True):
+        if not seeded:
+            self.reset = self._reset_without_seed
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32)
+
+    def _reset_without_seed(self):
+        return np.zeros(2, np.float32)
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, True, {}
+
+
+class _GymEnv:
+    __module__ = "gym.core"
+
+
+class Ancient(_GymEnv):
+    """Derives from the class of the old package, which is not installed."""
+
+
+class BreaksIt(gymnasium.Wrapper):
+    """A wrapper whose observations are not in the space that it names."""
+
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        return observation + 9, info
+
+
+agentrl.register("Misbehaving-v0", f"{__name__}:Misbehaving")

@@ -1,0 +1,218 @@
+"""Environments that misbehave, played by the real rollout worker, in threads and in processes."""
+
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from agentrl.config import Config, EnvConfig, WrapperConfig
+from agentrl.env import find_env
+from agentrl.errors import ConfigError, WorldError
+from agentrl.rollout import env_pool, env_processes
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.env_check import check_environment
+from agentrl.rollout.env_server import OpaqueSpace
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.types import Outcome
+from tests.rollout.test_env_pool import is_running
+
+ID = "tests.rollout.misbehaving:Misbehaving-v0"
+BOTH = pytest.mark.parametrize("processes", [0, 1], ids=["threads", "process"])
+
+
+def job(processes=0, id=ID, **kwargs):
+    config = Config(env=EnvConfig(id=id, kwargs=kwargs, processes=processes))
+    config.rollout.max_refills = 0
+    config.rollout.concurrency = 5
+    return config
+
+
+async def play(config, seeds, folder=None, player="random"):
+    """What was played, and the progress; the environments are closed."""
+    rollouts = RolloutWorker(config, folder, None)
+    await rollouts.start()
+    try:
+        requests = requests_of_step("train", 1, seeds, 1)
+        return [e.episode for e in await rollouts.collect(requests, player)]
+    finally:
+        await rollouts.close()
+
+
+@BOTH
+async def test_all_environments_are_closed_and_what_processes_have_started_ends(
+    processes: int, tmp_path: Path
+) -> None:
+    fault = "leaves a process" if processes else ""
+    await play(job(processes, fault=fault, folder=str(tmp_path)), range(5))
+    opened, closed = ({f.stem for f in tmp_path.glob(f"*.{w}")} for w in ("opened", "closed"))
+    assert opened == closed
+    assert len(opened) >= 5
+    children = [int(file.stem) for file in tmp_path.glob("*.child")]
+    assert len(children) == len(opened) * processes
+    assert not any(map(is_running, children))
+
+
+@BOTH
+async def test_a_close_that_hangs_or_fails_is_waited_for_within_a_bound(
+    processes: int, tmp_path: Path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(env_pool, "CLOSE_S", 0.3)
+    monkeypatch.setattr(env_processes, "CLOSE_S", 0.3)
+    monkeypatch.setattr(env_processes, "_END_S", 0.3)
+    config = job(processes, fault="hanging close", folder=str(tmp_path), seconds=30.0)
+    config.rollout.deadline_s = 5.0
+    rollouts = RolloutWorker(config, None, None)
+    await rollouts.start()
+    await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")
+    started = time.monotonic()
+    await rollouts.close()
+    assert time.monotonic() - started < 10
+    assert "did not close within 0.3 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "how"),
+    [
+        ("kills itself", "signal SIGKILL"),
+        pytest.param("exits", "exit code 3", marks=pytest.mark.slow),
+        pytest.param("segfaults", "signal SIGSEGV", marks=pytest.mark.slow),
+    ],
+)
+async def test_what_ends_a_process_is_named(fault: str, how: str) -> None:
+    config = job(1, fault=fault, every=3)
+    config.rollout.concurrency = 1
+    episodes = await play(config, [1, 3, 4])
+    assert [e.outcome.void for e in episodes] == [False, True, False]
+    assert episodes[1].error == (
+        f"EnvError: {ID}: step() (seed 3): its process (env.processes) ended with {how}"
+    )
+
+
+async def test_a_sleeper_voids_no_other_episode(tiny_vlm: Path) -> None:
+    config = job(fault="sleeps in reset", every=4, seconds=3.0)
+    config.rollout.engine, config.rollout.max_new_tokens = "hf", 2
+    config.env.translator_kwargs = {"instructions": ""}
+    config.env.max_turns = 3
+    config.rollout.deadline_s, config.rollout.engine_kwargs = 1.5, {"patience_s": 0.3}
+    config.rollout.concurrency = 4
+    episodes = await play(config, [1, 2, 3, 4], tiny_vlm, player=None)
+    assert [e.outcome for e in episodes] == [*3 * [Outcome.TRUNCATED], Outcome.TIMEOUT]
+    assert episodes[3].error == (
+        f"not finished within 1.5 s (rollout.deadline_s), while waiting for {ID}.reset(seed=4) in "
+        "turn 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("none", "is None (NoneType), not numbers"),
+        ("nan", "contains NaN"),
+        ("object", "(Foreign), not numbers"),
+        ("objects", "is object[2], not numbers"),
+        ("bytes", "is b'12' (bytes), not numbers"),
+        ("oversized", "has the shape (300, 300), not (2,)"),
+        ("growing", "has the shape (3200,), not (2,)"),
+        ("endless text", "(str), not numbers"),
+    ],
+)
+async def test_an_unusable_observation_is_named_and_voids_only_its_episode(
+    fault: str, message: str
+) -> None:
+    episodes = await play(job(fault=fault, every=2), [1, 2, 3])
+    assert [e.outcome.void for e in episodes] == [False, True, False]
+    where = f"EnvError: {ID}: the observation after 2 steps "
+    assert (episodes[1].error or "").startswith(where)
+    assert message in (episodes[1].error or "")
+
+
+class Unchecked(gymnasium.Wrapper):
+    """Says of its observations only that they are something."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = OpaqueSpace("anything")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("object", "the observation contains a Foreign, which has no text"),
+        ("oversized", "the observation is float32[300, 300]; an image is"),
+        ("growing", "the observation is float32[3200]; an image is"),
+        ("endless text", "has 3,000,000 characters; at most 1,000,000"),
+    ],
+)
+async def test_so_is_one_of_which_its_space_says_nothing(fault: str, message: str) -> None:
+    config = job(fault=fault, every=2)
+    config.env.wrappers = [WrapperConfig(wrapper=f"{__name__}:Unchecked")]
+    episodes = await play(config, [1, 2, 3])
+    assert [e.outcome.void for e in episodes] == [False, True, False]
+    assert message in (episodes[1].error or "")
+
+
+async def test_an_observation_out_of_bounds_is_logged_once(caplog) -> None:
+    episodes = await play(job(fault="outside"), [1, 2, 3])
+    assert not any(e.outcome.void for e in episodes)
+    assert caplog.text.count("after 2 steps is out of the bounds of its space Box(-1.0, 1.0") == 1
+
+
+@BOTH
+async def test_an_environment_of_old_gym_is_explained(processes: int) -> None:
+    for kwargs, message in (({}, "reset() returned a ndarray"), ({"seeded": False}, "no seed")):
+        config = job(processes, f"{ID.partition(':')[0]}:OldGym", **kwargs)
+        with pytest.raises(WorldError, match=re.escape(message) + ".*, as environments of the old"):
+            await play(config, [1])
+
+
+def found(config, what):
+    """What the check says about one thing."""
+    return next(f for f in check_environment(config, 10) if f.what == what)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan", "after 2 steps contains NaN"),
+        ("outside", "after 2 steps is not in Box(-1.0, 1.0, (2,), float32): array([7., 7.]"),
+    ],
+)
+def test_the_check_looks_at_each_played_observation(fault: str, message: str) -> None:
+    finding = found(job(fault=fault).env, "observations")
+    assert (finding.state, message in finding.detail) == ("wrong", True), finding
+
+
+def test_the_check_examines_wrappers() -> None:
+    breaks = WrapperConfig(wrapper="tests.rollout.misbehaving:BreaksIt")
+    config = replace(job().env, wrappers=[breaks])
+    assert found(job().env, "gymnasium's checker").state == "ok"
+    assert found(config, "gymnasium's checker").state == "wrong"
+    assert found(config, "observations").state == "wrong"
+
+
+def test_the_check_allows_timings_in_info() -> None:
+    findings = list(check_environment(job(fault="timings").env, 10))
+    assert not [f for f in findings if f.state == "wrong"]
+    assert "'timings' differs at step" in next(f.detail for f in findings if f.what == "info")
+
+
+def test_the_check_notices_memory_that_grows() -> None:
+    finding = found(job(fault="leaks").env, "memory")
+    assert finding.state == "note"
+    assert "MB more after each of" in finding.detail
+    assert found(job().env, "memory").state == "ok"
+
+
+def test_the_check_explains_old_gym() -> None:
+    config = EnvConfig(id="tests.rollout.misbehaving:OldGym")
+    assert "the old gym package" in found(config, "gymnasium's checker").detail
+    with pytest.raises(ConfigError, match="one of the old gym package: derive it"):
+        find_env("tests.rollout.misbehaving:Ancient")
+
+
+def test_an_id_without_its_module_gets_a_hint() -> None:
+    with pytest.raises(ConfigError, match="installed minigrid registers it: minigrid:MiniGrid-Em"):
+        find_env("MiniGrid-Empty-5x5-v99")
