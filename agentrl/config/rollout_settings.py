@@ -143,7 +143,8 @@ class RolloutConfig:
     """Maximum tokens of prompt and reply together; a longer episode is truncated. A
     `remote` engine has its own limit."""
     deadline_s: float = 600.0
-    """Seconds for one episode, from reset to the last turn."""
+    """Seconds for one episode, from reset to the last turn, without what it waits for the `hf`
+    engine; also for each call to an environment that is served over HTTP."""
     start_deadline_s: float = 600.0
     """Seconds for phones and engine to start."""
     reward_deadline_s: float = 60.0

@@ -86,7 +86,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 
     A call whose connection breaks is retried with the same number, so that the server never
     executes it twice. A server that was restarted has lost its episodes; the next reset makes the
-    environment anew.
+    environment again.
     """
 
     metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - until the server's arrive

@@ -1,4 +1,4 @@
-"""An environment that misbehaves as it is told to."""
+"""An environment with any of many faults."""
 
 import ctypes
 import os

@@ -50,6 +50,8 @@ _MANY_TOKENS = 2000
 _LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
+_READ = ("state_key", "metrics", "phase")
+"""Keys of info that mean something here."""
 _MEMORY_S = 2.0
 _MOST_EPISODES = 40
 _GROWTH_BYTES = 500_000
@@ -134,7 +136,7 @@ class _WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (*found[:-1], {}) if has_info else found
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Any:  # type: ignore[override]
         """Of the environment itself: this wrapper cannot be made by a spec."""
         return self.env.unwrapped.spec
 
@@ -194,12 +196,16 @@ def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
     one, other = play_twice()
     for place, (a, b) in enumerate(zip(one.infos, other.infos, strict=False)):
         json.dumps(a, default=_plain)
-        if differs := [k for k in a if k in b and not equal_values(a[k], b[k])]:
+        differs = [k for k in a if k in b and not equal_values(a[k], b[k])]
+        if read := [k for k in differs if k in _READ]:
+            what = f"{read[0]!r} differs at step {place} of two episodes with seed {SEED}"
+            return wrong("info", what, "it must depend only on the seed and the actions")
+        if differs:
             return note(
-                "info", f"{differs[0]!r} differs at step {place}", "leave times and ids out of info"
+                "info", f"{differs[0]!r} differs at step {place}", "none needed for times and ids"
             )
     keys = sorted(one.infos[-1])
-    known = [key for key in ("state_key", "metrics", "phase") if key in keys]
+    known = [key for key in _READ if key in keys]
     if "state_key" not in known and config.state_key == "info":
         return note(
             "info",
