@@ -1,5 +1,6 @@
 """The state of a virtual phone, without its display, input and connections."""
 
+import random
 from collections.abc import Callable, Sequence
 
 from agentrl.virtual_phone.apps.app import App
@@ -10,6 +11,7 @@ from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.phones_spec import Tempo
 from agentrl.virtual_phone.system import phone_settings
 from agentrl.virtual_phone.system.file_system import FileSystem
+from agentrl.virtual_phone.system.kernel_files import kernel_files
 from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 from agentrl.virtual_phone.system.power import Battery, Power
 from agentrl.virtual_phone.system.screen_geometry import ScreenGeometry
@@ -43,11 +45,12 @@ class DeviceState:
         self.tempo = tempo
         self.serialno = serialno
         self.faults = faults
-        self.files = FileSystem()
         self.tasks = AppTasks(apps, seed)
+        self.clock = self.tasks.clock
+        self.files = FileSystem(kernel_files(self.clock, random.Random(f"kernel/{seed}")))
         self.tasks.on_process_change = self._on_process_change
         self.log = self.tasks.log
-        self.settings = PhoneSettings()
+        self.settings = PhoneSettings(serialno)
         self.properties = phone_settings.properties(serialno)
         self.power = Power()
         self.battery = Battery()
@@ -79,6 +82,11 @@ class DeviceState:
         self.settings.put(namespace, key, value)
         if key in _ROTATION_SETTINGS:
             self.show_now()
+
+    def reset_settings(self, namespace: str) -> None:
+        """Restore the settings of a new phone in one namespace."""
+        self.settings.reset(namespace)
+        self.show_now()
 
     def wake(self) -> None:
         """Switch the screen on."""

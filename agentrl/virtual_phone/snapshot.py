@@ -18,7 +18,8 @@ from agentrl.virtual_phone.apps.dialogs import KINDS, Dialog
 from agentrl.virtual_phone.apps.installed_app import InstalledApp
 from agentrl.virtual_phone.apps.system_apps import TextPage
 from agentrl.virtual_phone.device_state import DeviceState
-from agentrl.virtual_phone.system.file_system import KEYS_FILE, FileNode
+from agentrl.virtual_phone.system.file_system import KEYS_FILE, FileNode, is_writable
+from agentrl.virtual_phone.system.phone_settings import ANDROID_ID
 
 VERSION = 2
 _IDENTITY_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
@@ -53,7 +54,7 @@ def take(phone: DeviceState) -> dict[str, Any]:
         "battery": dict(phone.battery.values),
         "override": phone.geometry.override,
         "density": phone.geometry.density_override,
-        "settings": phone.settings.as_rows(),
+        "settings": [row for row in phone.settings.as_rows() if row[1] != ANDROID_ID],
         "properties": {k: v for k, v in phone.properties.items() if k not in _IDENTITY_PROPERTIES},
         "files": [_file(path, node) for path, node in phone.files.all() if path != KEYS_FILE],
     }
@@ -114,7 +115,9 @@ def _apply(phone: DeviceState, state: Any) -> None:
     phone.battery.values = _texts(state["battery"])
     phone.geometry.set_size(None if state["override"] is None else _size(state["override"]))
     phone.geometry.density_override = None if state["density"] is None else int(state["density"])
+    android_id = phone.settings.get("secure", ANDROID_ID) or ""
     phone.settings.set_rows([[str(cell) for cell in row] for row in state["settings"]])
+    phone.settings.put("secure", ANDROID_ID, android_id)
     own = {name: phone.properties[name] for name in _IDENTITY_PROPERTIES}
     phone.properties.clear()
     phone.properties.update({**_texts(state["properties"]), **own})
@@ -178,10 +181,12 @@ def _apply_files(phone: DeviceState, rows: list[Any]) -> None:
     keys = files.read(KEYS_FILE) if files.find(KEYS_FILE) is not None else None
     files.clear()
     for path, mode, mtime, content in rows:
-        if content is None:
+        data = None if content is None else base64.b64decode(content, validate=True)
+        if not is_writable(str(path)):
+            continue
+        if data is None:
             files.make_folders(str(path))
         else:
-            data = base64.b64decode(content, validate=True)
             files.make_folders(str(path).rpartition("/")[0] or "/")
             files.write(str(path), data, mode=stat.S_IMODE(int(mode)), mtime=int(mtime))
     if keys is not None:

@@ -93,6 +93,7 @@ class VirtualPhone(DeviceState):
         self.dialog = None
         self.power.awake, self.power.locked = True, False
         self.battery.reset()
+        self.clock.restart()
         self.faults.clear()
         self.tasks.end_all()
         for job in self._jobs:

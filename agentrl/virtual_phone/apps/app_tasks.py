@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from agentrl.virtual_phone.apps.app import App
 from agentrl.virtual_phone.apps.installed_app import Input, InstalledApp, component_name
 from agentrl.virtual_phone.apps.system_apps import LAUNCHER, LAUNCHER_ACTIVITY, TextPage
+from agentrl.virtual_phone.system.device_clock import DeviceClock
 from agentrl.virtual_phone.system.device_log import DeviceLog
 from agentrl.virtual_phone.system.file_system import EPOCH_S
 
 log = logging.getLogger(__name__)
 
 MIDNIGHT_S = EPOCH_S - EPOCH_S % 86_400
-"""The phone's date, always the same, in seconds since 1970."""
+"""The day on which every phone starts, in seconds since 1970."""
 _FIRST_PID = 4000
 _MAX_PAGES = 200
 HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
@@ -39,8 +40,11 @@ class AppTasks:
         """Crashed packages; their last published state remains readable."""
         self.stack: list[str] = []
         """Packages in the order that BACK leaves them, the one in front last."""
+        self.pinned: str | None = None
+        """Package of the task that HOME and BACK do not leave, if any (`am task lock`)."""
         self.home_clock_s = _time_of_day(seed, "home", {})
-        self.log = DeviceLog(lambda: MIDNIGHT_S + self.clock_s)
+        self.clock = DeviceClock(MIDNIGHT_S + self.home_clock_s)
+        self.log = DeviceLog(self.clock.now_s)
         self.on_change: Callable[[], None] = lambda: None
         """Called when the visible state may have changed."""
         self.on_process_change: Callable[[str], None] = lambda package: None
@@ -121,12 +125,16 @@ class AppTasks:
         self.on_change()
 
     def back(self) -> None:
-        """Leave the app in front for the one below it."""
+        """Leave the app in front for the one below it, unless it is pinned."""
+        if self.pinned == self.front:
+            return
         self.stack.pop()
         self.on_change()
 
     def go_home(self) -> None:
-        """Show the home screen."""
+        """Show the home screen, unless an app is pinned."""
+        if self.pinned is not None and self.pinned in self.stack:
+            return
         self.stack.clear()
         self.on_change()
 
@@ -180,6 +188,7 @@ class AppTasks:
         self.stack.clear()
         self.pages.clear()
         self._pids.clear()
+        self.pinned = None
 
     def _make_page(self, package: str, activity: str | None) -> None:
         if len(self.pages) >= _MAX_PAGES:

@@ -6,13 +6,17 @@ one that is imported here.
 
 from agentrl.virtual_phone.commands import (  # noqa: F401 - importing them fills the table
     am,
+    app_ops,
     builtins,
     dumpsys,
     file_commands,
+    getevent,
     grep,
     input_commands,
     logcat,
+    network_commands,
     pm,
+    process_commands,
     screen_commands,
     system_commands,
     text_commands,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agentrl.virtual_phone.apps.app_tasks import HOME
 from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, LAUNCHER, SETTINGS
 from agentrl.virtual_phone.commands.command_table import command
@@ -79,8 +80,14 @@ def _next(left: Iterator[str], option: str) -> str:
 
 @command("am")
 async def am(ctx: CommandContext) -> int:
-    """`am start|force-stop|kill|broadcast`."""
+    """`am start|force-stop|kill|broadcast|startservice|instrument|stack list|get-current-user`."""
     verb, *arguments = ctx.arguments or [""]
+    if verb == "stack":
+        return _stack(ctx, arguments)
+    if verb == "task":
+        return _task(ctx, arguments)
+    if verb == "get-current-user":
+        return ctx.print("0")
     try:
         intent = read_intent(arguments)
     except ValueError as error:
@@ -97,7 +104,42 @@ async def am(ctx: CommandContext) -> int:
         ctx.print(f"Broadcasting: {intent}")
         result = ctx.phone.input.receive_broadcast(intent.action, intent.extras)
         return ctx.print(f"Broadcast completed: {result}")
+    if verb in ("startservice", "start-service", "startforegroundservice"):
+        ctx.print(f"Starting service: {intent}")
+        return ctx.fail("Error: Not found; no service started.", 255)
+    if verb == "instrument":
+        return ctx.print(f"INSTRUMENTATION_FAILED: {intent.component}")
     return ctx.fail(f"Unknown command: {verb}", 255)
+
+
+def _stack(ctx: CommandContext, arguments: list[str]) -> int:
+    """`am stack list`: the tasks, the one in front first."""
+    if arguments != ["list"]:
+        return ctx.fail(f"Error: unknown command '{' '.join(arguments)[:100]}'", 255)
+    tasks, (width, height) = ctx.phone.tasks, ctx.phone.geometry.size
+    bounds = f"bounds=[0,0][{width},{height}]"
+    found = [tasks.find(package) for package in tasks.stack]
+    components = [HOME, *(one.component for one in found if one is not None)]
+    for task, component in reversed(list(enumerate(components, 1))):
+        is_visible = str(task == len(components)).lower()
+        ctx.print(f"RootTask id={task} {bounds} displayId=0 userId=0")
+        ctx.print(
+            f"  taskId={task}: {component} {bounds} userId=0 visible={is_visible} "
+            f"topActivity=ComponentInfo{{{component}}}\n"
+        )
+    return 0
+
+
+def _task(ctx: CommandContext, arguments: list[str]) -> int:
+    """`am task lock ID | stop`: pin a task of `am stack list`, so that no key leaves it."""
+    tasks, wanted = ctx.phone.tasks, (arguments[1:] or [""])[0]
+    if arguments[:1] != ["lock"] or not (
+        (wanted.isascii() and wanted.isdecimal()) or wanted == "stop"
+    ):
+        return ctx.fail(f"Error: unknown command '{' '.join(arguments)[:100]}'", 255)
+    at = 0 if wanted == "stop" else int(wanted[:9]) - 2
+    tasks.pinned = tasks.stack[at] if wanted != "stop" and 0 <= at < len(tasks.stack) else None
+    return ctx.print(f"Activity manager is {'' if tasks.pinned else 'not '}in lockTaskMode")
 
 
 async def _start(ctx: CommandContext, intent: Intent) -> int:

@@ -3,13 +3,16 @@
 from collections.abc import Callable
 
 from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
+from agentrl.virtual_phone.commands.app_ops import LOCATIONS
 from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.commands.getevent import TOUCHSCREEN
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 Section = Callable[[VirtualPhone, list[str]], str]
 SECTIONS: dict[str, Section] = {}
+_WITH_VALUE = ("-t", "-T", "--priority")
 
 
 def section(name: str) -> Callable[[Section], Section]:
@@ -24,11 +27,18 @@ def section(name: str) -> Callable[[Section], Section]:
 
 @command("dumpsys")
 def dumpsys(ctx: CommandContext) -> int:
-    """`dumpsys [-l] [service [arguments]]`."""
-    name, *arguments = ctx.arguments or ["-l"]
-    if name == "-l":
+    """`dumpsys [-l] [-t SECONDS | -T MS] [--priority LEVEL] [service [arguments]]`."""
+    words = list(ctx.arguments)
+    while words[:1] and words[0] in _WITH_VALUE:
+        del words[:2]
+    if words[:1] in ([], ["-l"]):
         listed = "".join(f"  {service}\n" for service in sorted(SECTIONS))
-        return ctx.print(f"Currently running services:\n{listed.rstrip()}")
+        ctx.print(f"Currently running services:\n{listed.rstrip()}")
+        for name in sorted(SECTIONS) if not words else ():
+            ctx.print(f"{'-' * 79}\nDUMP OF SERVICE {name}:")
+            ctx.print(SECTIONS[name](ctx.phone, []).rstrip("\n"))
+        return 0
+    name, *arguments = words
     describe = SECTIONS.get(name)
     if describe is None:
         return ctx.fail(f"Can't find service: {name}", 0)
@@ -101,14 +111,61 @@ def display(phone: VirtualPhone, arguments: list[str]) -> str:
     width, height = phone.geometry.size
     state = "ON" if phone.power.awake else "OFF"
     turned = phone.geometry.rotation
-    frame = f"Rect(0, 0 - {width}, {height})"
+    frame, size = f"Rect(0, 0 - {width}, {height})", f"{width} x {height}"
+    density = phone.geometry.density_override or phone.geometry.physical_density
+    info = (
+        'DisplayInfo{"Built-in Screen", displayId 0, displayGroupId 0, FLAG_SECURE, FLAG_TRUSTED, '
+        f"real {size}, largest app {size}, smallest app {size}, appVsyncOff 1000000, mode 1, "
+        f'defaultMode 1, rotation {turned}, state {state}, type INTERNAL, uniqueId "local:0", '
+        f"app {size}, density {density} ({density}.0 x {density}.0) dpi, layerStack 0}}"
+    )
     return (
         f"  mScreenState={state}\n  Display State={state}\n"
         "  mViewports=[DisplayViewport{type=INTERNAL, valid=true, isActive=true, displayId=0, "
         f"uniqueId='local:0', physicalPort=0, orientation={turned}, logicalFrame={frame}, "
         f"physicalFrame={frame}, deviceWidth={width}, deviceHeight={height}}}]\n"
-        f"  mCurrentOrientation={turned}\n"
+        f"  mCurrentOrientation={turned}\nLogical Displays: size=1\n  Display 0:\n"
+        "    mDisplayId=0\n    mLayerStack=0\n    mPrimaryDisplayDevice=Built-in Screen\n"
+        f"    mBaseDisplayInfo={info}\n    mOverrideDisplayInfo={info}\n"
     )
+
+
+@section("input")
+def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
+    """The touchscreen, its area and what has the focus."""
+    (width, height), (across, down) = phone.geometry.size, phone.geometry.physical
+    turned, area = phone.geometry.rotation, f"[0, 0, {width}, {height}]"
+    focus = phone.shown.focus
+    focused = "<none>" if focus is None else f"displayId=0, name='a1b2c3 {focus}'"
+    return (
+        "INPUT MANAGER (dumpsys input)\n\nEvent Hub State:\n  Devices:\n"
+        "    1: gpio-keys\n      Classes: KEYBOARD\n      Path: /dev/input/event0\n"
+        f"    2: {TOUCHSCREEN}\n      Classes: TOUCH | TOUCH_MT\n      Path: /dev/input/event1\n"
+        f"Input Reader State (Nums of device: 2):\n  Device 2: {TOUCHSCREEN}\n"
+        "    Sources: KEYBOARD | TOUCHSCREEN\n    Touch Input Mapper (mode - DIRECT):\n"
+        f"      Raw Touch Axes:\n        X: min=0, max={across - 1}, flat=0, fuzz=0\n"
+        f"        Y: min=0, max={down - 1}, flat=0, fuzz=0\n"
+        f"      Viewport INTERNAL: displayId=0, uniqueId=local:0, port=0, orientation={turned}, "
+        f"logicalFrame={area}, physicalFrame={area}, deviceSize=[{width}, {height}], isActive=[1]\n"
+        f"      SurfaceWidth: {width}px\n      SurfaceHeight: {height}px\n"
+        f"      SurfaceOrientation: {turned}\n"
+        f"Input Dispatcher State:\n  DispatchEnabled: true\n  FocusedDisplayId: 0\n"
+        f"  FocusedApplications:\n    displayId=0, name='{_record(phone)}', "
+        f"dispatchingTimeout=5000ms\n  FocusedWindows:\n    {focused}\n"
+    )
+
+
+@section("location")
+def location(phone: VirtualPhone, arguments: list[str]) -> str:
+    """Whether it is on, and the locations of test providers."""
+    enabled = phone.settings.get("secure", "location_mode") != "0"
+    mocked = [
+        f"  {name} provider [mock]:\n    last location="
+        + (f"Location[{name} {where} hAcc=100.0 mock]" if where else "null")
+        for name, where in phone.settings.in_namespace(LOCATIONS)
+    ]
+    head = f"Location Manager State:\n  Location Setting: {_yes(enabled)}\n"
+    return head + "\n".join(mocked)
 
 
 @section("SurfaceFlinger")
@@ -189,6 +246,12 @@ def _package(name: str, version_name: str, version_code: int) -> str:
 def meminfo(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys meminfo PACKAGE`."""
     name = (arguments or [""])[-1]
+    if not name:
+        return (
+            "Applications Memory Usage (in Kilobytes):\nTotal RAM: 4,000,000K (status normal)\n"
+            " Free RAM: 2,000,000K (  500,000K cached pss + 500,000K cached kernel + 1,000,000K "
+            "free)\n Used RAM: 2,000,000K (1,500,000K used pss + 500,000K kernel)"
+        )
     if name not in phone.tasks.running:
         return f"No process found for: {name}"
     numbers = "    20480    10240     1024        0    16384     8192     8192"

@@ -13,7 +13,14 @@ from agentrl.virtual_phone.system.file_system import FileNode
 
 _CHUNK = 1 << 20
 _BLOCK = 4096
-_NOMINAL = 64 << 30
+_SYSTEM_BYTES = 2 << 30
+_MOUNTS = {
+    "/": "/dev/block/dm-0",
+    "/dev": "tmpfs",
+    "/data": "/dev/block/dm-5",
+    "/storage/emulated": "/dev/fuse",
+}
+"""What is mounted where."""
 
 
 def each(ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None]) -> int:
@@ -182,16 +189,49 @@ async def _digest(name: str, content: bytes) -> str:
 
 @command("df")
 def df(ctx: CommandContext) -> int:
-    """`df [-h] [paths]`: free space, in blocks of 1024 bytes."""
-    options, _ = split_options(ctx, "")
+    """`df [-h] [paths]`: sizes in blocks of 1024 bytes."""
+    options, paths = split_options(ctx, "")
+    is_human = "h" in options
+    size = "     Size" if is_human else "1K-blocks"
+    ctx.print(f"Filesystem       {size}      Used Available Use% Mounted on")
+
+    def show(mount: str) -> None:
+        total, free = _space(ctx, mount)
+        numbers = (total, total - free, free)
+        shown = [_human(n) if is_human else str(n // 1024) for n in numbers]
+        share = f"{-(-100 * (total - free) // max(1, total))}%"
+        columns = " ".join(f"{text:>9}" for text in shown)
+        ctx.print(f"{_MOUNTS[mount]:<16} {columns} {share:>4} {mount}")
+
+    def show_of(path: str) -> None:
+        if ctx.phone.files.find(path) is None:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        show(_mount_of(path))
+
+    if paths:
+        return each(ctx, paths, show_of)
+    for mount in _MOUNTS:
+        show(mount)
+    return 0
+
+
+def _mount_of(path: str) -> str:
+    path = "/storage/emulated" if f"{path}/".startswith("/sdcard/") else path
+    return max((m for m in _MOUNTS if f"{path}/".startswith(f"{m.rstrip('/')}/")), key=len)
+
+
+def _space(ctx: CommandContext, mount: str) -> tuple[int, int]:
+    """Total and free bytes of a mounted file system."""
     files = ctx.phone.files
-    # Unless a fault limits the space, report the size of a real phone: the actual capacity is
-    # what this process can spare, and nothing should warn of that.
-    total = files.capacity if files.is_limited else _NOMINAL
-    used = files.capacity - files.num_free
-    numbers = (total, used, total - used)
-    shown = [f"{n / 1e6:.1f}M" if "h" in options else str(n // 1024) for n in numbers]
-    share = -(-100 * used // max(1, total))
-    ctx.print("Filesystem       1K-blocks      Used Available Use% Mounted on")
-    columns = " ".join(f"{text:>9}" for text in shown)
-    return ctx.print(f"/dev/block/dm-5  {columns} {share:>3}% /data")
+    if mount == "/":
+        return _SYSTEM_BYTES, 0
+    return (files.capacity, files.num_free) if mount != "/dev" else (files.capacity // 2,) * 2
+
+
+def _human(num_bytes: float) -> str:
+    """As toybox writes sizes: `512`, `1.5K`, `12G`."""
+    unit = 0
+    while num_bytes >= 1000 and unit < 4:
+        num_bytes, unit = num_bytes / 1024, unit + 1
+    digits = 1 if unit and num_bytes < 10 else 0
+    return f"{num_bytes:.{digits}f}{' KMGT'[unit].strip()}"

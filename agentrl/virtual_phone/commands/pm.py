@@ -4,7 +4,18 @@ from collections.abc import Awaitable, Callable
 
 from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from agentrl.virtual_phone.apps.installed_app import InstalledApp, component_name
-from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, KEYBOARD_PACKAGE, PACKAGES, TextPage
+from agentrl.virtual_phone.apps.system_apps import (
+    ACTIVITIES,
+    BROWSER,
+    DIALER,
+    KEYBOARD_PACKAGE,
+    LAUNCHER,
+    LAUNCHER_ACTIVITY,
+    PACKAGES,
+    SETTINGS,
+    TextPage,
+)
+from agentrl.virtual_phone.commands.am import Intent, read_intent
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
@@ -30,7 +41,7 @@ def pm(ctx: CommandContext) -> int | Awaitable[int]:
     return ctx.fail(f"Unknown command: {verb}", 255) if run is None else run(ctx, arguments)
 
 
-def _packages(ctx: CommandContext) -> dict[str, str]:
+def all_packages(ctx: CommandContext) -> dict[str, str]:
     """Every package with the path of its APK."""
     apps = dict.fromkeys((KEYBOARD_PACKAGE, *ctx.phone.tasks.apps), "/data/app/{}/base.apk")
     system = dict.fromkeys(PACKAGES, "/system/app/{0}/{0}.apk")
@@ -49,7 +60,7 @@ def _list(ctx: CommandContext, arguments: list[str]) -> int:
         return 0
     elif what == "packages":
         filters = [word for word in options if not word.startswith("-") and word != "0"]
-        for package, path in _packages(ctx).items():
+        for package, path in all_packages(ctx).items():
             if _is_wanted(ctx, package, options) and all(f in package for f in filters):
                 line = f"package:{path}={package}" if "-f" in options else f"package:{package}"
                 ctx.print(line + ("  installer=null" if "-i" in options else ""))
@@ -67,13 +78,13 @@ def _is_wanted(ctx: CommandContext, package: str, options: list[str]) -> bool:
 
 
 def _path(ctx: CommandContext, arguments: list[str]) -> int:
-    path = _packages(ctx).get(arguments[-1] if arguments else "")
+    path = all_packages(ctx).get(arguments[-1] if arguments else "")
     return 1 if path is None else ctx.print(f"package:{path}")
 
 
 def _clear(ctx: CommandContext, arguments: list[str]) -> int:
     package = arguments[-1] if arguments else ""
-    if package not in _packages(ctx):
+    if package not in all_packages(ctx):
         return ctx.print("Failed") + 1
     if package in ctx.phone.tasks.apps:
         ctx.phone.tasks.stop(package)
@@ -83,7 +94,7 @@ def _clear(ctx: CommandContext, arguments: list[str]) -> int:
 def _permission(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm grant|revoke PACKAGE PERMISSION`: every app has all permissions."""
     words = [word for word in arguments if not word.startswith("-")]
-    if not words or words[0] not in _packages(ctx):
+    if not words or words[0] not in all_packages(ctx):
         return ctx.fail(f"Error: Unknown package: {' '.join(words[:1])}", 255)
     return 0
 
@@ -96,7 +107,7 @@ def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
             installed.is_enabled = enable
             if not enable:
                 ctx.phone.tasks.stop(package)
-        elif package not in _packages(ctx):
+        elif package not in all_packages(ctx):
             return ctx.fail(
                 f"Error: java.lang.IllegalArgumentException: Unknown package: {package}"
             )
@@ -106,15 +117,61 @@ def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
     return run
 
 
-def _resolve(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm resolve-activity [--brief] PACKAGE`: the activity that starts the app."""
-    package = arguments[-1] if arguments else ""
-    installed, known = ctx.phone.tasks.apps.get(package), ACTIVITIES.get(package)
-    component = installed.component if installed else component_name(package, known or "")
-    if installed is None and known is None:
-        return ctx.print("No activity found")
-    ctx.print("priority=0 preferredOrder=0 match=0x108000 specificIndex=-1 isDefault=true")
-    return ctx.print(component)
+def _activities(ctx: CommandContext, intent: Intent) -> list[str]:
+    """The activities that can answer an intent, as `package/.Class`."""
+    apps = {name: app.app.activity for name, app in ctx.phone.tasks.apps.items() if app.is_enabled}
+    known = {LAUNCHER: LAUNCHER_ACTIVITY, **ACTIVITIES, **apps}
+    kind, action = intent.category.rpartition(".")[2], intent.action.rpartition(".")[2]
+    if kind == "HOME":
+        found = [LAUNCHER]
+    elif action == "VIEW" and intent.data.startswith(("http://", "https://")):
+        found = [BROWSER]
+    elif action.endswith("SETTINGS"):
+        found = [SETTINGS]
+    elif action in ("DIAL", "CALL"):
+        found = [DIALER]
+    elif action in ("", "MAIN"):
+        found = sorted(known)
+    else:
+        found = []
+    package = intent.package or intent.component.partition("/")[0]
+    short = {name: activity.replace(f"{name}.", ".", 1) for name, activity in known.items()}
+    return [f"{name}/{short[name]}" for name in found if package in ("", name)]
+
+
+def _query(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm query-activities|resolve-activity [--brief | --components] INTENT`."""
+    resolves = ctx.arguments[0] == "resolve-activity"
+    words = [word for word in arguments if word not in ("--brief", "--components")]
+    if "--query-flags" in words[:-1]:
+        at = words.index("--query-flags")
+        del words[at : at + 2]
+    try:
+        found = _activities(ctx, read_intent(words))
+    except ValueError as error:
+        return ctx.fail(f"Error: {error}", 255)
+    if not found:
+        return ctx.print("No activity found" if resolves else "No activities found")
+    if not resolves and "--components" in arguments:
+        return ctx.print("\n".join(found))
+    if resolves:
+        return _print_match(ctx, "", found[0], arguments)
+    ctx.print(f"{len(found)} activities found:")
+    for number, component in enumerate(found):
+        ctx.print(f"  Activity #{number}:")
+        _print_match(ctx, "    ", component, arguments)
+    return 0
+
+
+def _print_match(ctx: CommandContext, indent: str, component: str, arguments: list[str]) -> int:
+    match = "match=0x108000 specificIndex=-1 isDefault=true"
+    ctx.print(f"{indent}priority=0 preferredOrder=0 {match}")
+    if "--brief" in arguments:
+        return ctx.print(f"{indent}{component}")
+    package, _, activity = component.partition("/")
+    name = component_name(package, activity).partition("/")[2]
+    ctx.print(f"{indent}ActivityInfo:\n{indent}  name={name}\n{indent}  packageName={package}")
+    return ctx.print(f"{indent}  enabled=true exported=true directBootAware=false")
 
 
 async def _install(ctx: CommandContext, arguments: list[str]) -> int:
@@ -207,7 +264,8 @@ _VERBS: dict[str, Verb] = {
     "enable": _enable(True),
     "disable-user": _enable(False),
     "disable": _enable(False),
-    "resolve-activity": _resolve,
+    "query-activities": _query,
+    "resolve-activity": _query,
     "install": _install,
     "uninstall": _uninstall,
 }

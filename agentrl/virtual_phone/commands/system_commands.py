@@ -1,4 +1,4 @@
-"""Commands for the phone itself: properties, settings, processes, power, network, snapshots."""
+"""Commands for the phone itself: properties, settings, power, snapshots."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.shell.interpreter import CommandContext
-from agentrl.virtual_phone.system.network import PageUnreachable, fetch
+from agentrl.virtual_phone.system.phone_settings import NAMESPACES
 from agentrl.virtual_phone.virtual_phone import QUICK_REBOOT_S
 
 _MAX_PROPERTY_LENGTH = 91
@@ -20,14 +20,18 @@ _MAX_PROPERTIES = 1000
 _SERVICES = {
     "activity": "am",
     "agentrl": "agentrl",
+    "appops": "appops",
     "input": "input",
     "input_method": "ime",
+    "location": "cmd location",
     "package": "pm",
     "settings": "settings",
     "window": "wm",
 }
-_QUIET_SERVICES = frozenset(["appops", "deviceidle", "notification", "statusbar", "uimode", "wifi"])
+_QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode", "wifi"])
 _SETTINGS = "content://settings/"
+_RESET_MODES = ("untrusted_defaults", "untrusted_clear", "trusted_defaults")
+_SHELL_PACKAGE = "com.android.shell"
 _WHERE = re.compile(r"name=['\"]([^'\"]*)['\"]")
 
 
@@ -68,13 +72,15 @@ def setprop(ctx: CommandContext) -> int:
 
 @command("settings")
 def settings(ctx: CommandContext) -> int:
-    """`settings get|put|delete|list namespace [key [value]]`."""
+    """`settings get|put|delete|list|reset namespace [key [value]]`."""
     words = list(ctx.arguments)
     if "--user" in words[:-1]:
         at = words.index("--user")
         del words[at : at + 2]
     verb, *rest = words or [""]
     phone = ctx.phone
+    if rest and rest[0] not in NAMESPACES:
+        return ctx.fail(f"Invalid namespace '{rest[0][:100]}'", 255)
     if verb == "get" and len(rest) == 2:
         value = phone.settings.get(rest[0], rest[1])
         return ctx.print("null" if value is None else value)
@@ -89,6 +95,11 @@ def settings(ctx: CommandContext) -> int:
     if verb == "list" and len(rest) == 1:
         for key, value in phone.settings.in_namespace(rest[0]):
             ctx.print(f"{key}={value}")
+        return 0
+    if verb == "reset" and len(rest) == 2:
+        # Everything on the phone was set by the shell's package.
+        if rest[1] in (*_RESET_MODES, _SHELL_PACKAGE):
+            phone.reset_settings(rest[0])
         return 0
     return ctx.fail(f"Invalid command: settings {' '.join(ctx.arguments)[:200]}", 255)
 
@@ -147,11 +158,28 @@ def locksettings(ctx: CommandContext) -> int:
 
 @command("date")
 def date(ctx: CommandContext) -> int:
-    """`date [+FORMAT]`, by the phone's own clock, as shown in the status bar."""
-    now = time.gmtime(ctx.phone.log.now_s())
-    formats = [word[1:] for word in ctx.arguments if word.startswith("+")]
-    form = (formats or ["%a %b %e %H:%M:%S GMT %Y"])[0].replace("%s", str(ctx.phone.log.now_s()))
-    return ctx.print(time.strftime(form.replace("\0", ""), now))
+    """`date [-u] [-I | -R] [-r FILE] [-d @SECONDS] [+FORMAT]`, by the phone's own clock."""
+    options, words = split_options(ctx, "rdsD")
+    now_s = ctx.phone.clock.now_s()
+    if "r" in options:
+        node = ctx.phone.files.find(ctx.path(options["r"]))
+        if node is None:
+            return ctx.fail(f"date: {options['r']}: No such file or directory")
+        now_s = node.mtime
+    elif "d" in options:
+        given = options["d"].removeprefix("@")
+        if not (given.isascii() and given.isdecimal() and len(given) < 12):
+            return ctx.fail(f"date: bad date {options['d']!r}")
+        now_s = int(given)
+    elif "s" in options or (words and not words[0].startswith("+")):
+        return ctx.fail("date: cannot set date: Operation not permitted")
+    named = {"I": "%Y-%m-%d", "R": "%a, %d %b %Y %H:%M:%S +0000"}
+    form = next((named[o] for o in options if o in named), "%a %b %e %H:%M:%S GMT %Y")
+    form = words[0][1:] if words else form
+    values = {"%": "%%", "s": str(int(now_s)), "N": f"{int(now_s % 1 * 1e9):09d}", "Z": "GMT"}
+    values |= {"z": "+0000"}
+    form = re.sub(r"%([%sNZz])", lambda found: values[found[1]], form.replace("\0", ""))
+    return ctx.print(time.strftime(form, time.gmtime(now_s)))
 
 
 @command("id", "whoami")
@@ -166,27 +194,6 @@ def uname(ctx: CommandContext) -> int:
     if "-a" in ctx.arguments:
         return ctx.print("Linux localhost 6.1.0-virtual #1 SMP PREEMPT x86_64 Toybox")
     return ctx.print("x86_64" if "-m" in ctx.arguments else "Linux")
-
-
-@command("ps")
-def ps(ctx: CommandContext) -> int:
-    """`ps [-A]`: list the processes."""
-    tasks = ctx.phone.tasks
-    ctx.print("USER           PID  PPID     VSZ    RSS WCHAN            ADDR S NAME")
-    fixed = {1: "init", 400: "adbd", 1000: "system_server", 1200: "com.android.systemui"}
-    running = {tasks.pid(package): package for package in sorted(tasks.running)}
-    for pid, name in {**fixed, **running}.items():
-        user = "u0_a100" if pid in running else "root"
-        ctx.print(f"{user:<12} {pid:>5}     1 1000000  50000 0                   0 S {name}")
-    return 0
-
-
-@command("pidof")
-def pidof(ctx: CommandContext) -> int:
-    """`pidof package`."""
-    tasks = ctx.phone.tasks
-    found = [str(tasks.pid(name)) for name in ctx.arguments if name in tasks.running]
-    return ctx.print(" ".join(found)) if found else 1
 
 
 @command("reboot")
@@ -228,30 +235,6 @@ def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
     except ValueError as error:
         return ctx.fail(f"Error: {error}")
     return 0
-
-
-@command("curl", "wget")
-async def curl(ctx: CommandContext) -> int:
-    """`curl [-s] URL`: print a page."""
-    _, words = split_options(ctx, "omwH")
-    if len(words) != 1:
-        return ctx.fail("curl: needs one URL", 2)
-    try:
-        _, body = await fetch(ctx.phone.network, words[0])
-    except PageUnreachable as error:
-        return ctx.fail(f"curl: (7) {error}", 7)
-    ctx.out(body)
-    return 0
-
-
-@command("ip", "ifconfig")
-def ip(ctx: CommandContext) -> int:
-    """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone's address is this machine's."""
-    if ctx.name == "ifconfig":
-        return ctx.print(
-            "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"
-        )
-    return ctx.print("2: wlan0: <BROADCAST,UP>\n    inet 127.0.0.1/8 scope host wlan0")
 
 
 @command("agentrl")

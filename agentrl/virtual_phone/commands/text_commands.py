@@ -73,7 +73,8 @@ async def head(ctx: CommandContext) -> int:
     bytes_wanted = _count(options["c"]) if "c" in options else None
     lines_wanted = _count(options.get("n", "10"))
     if files:
-        content = b"".join(ctx.phone.files.read(ctx.path(file)) for file in files)
+        size = 1 << 20 if bytes_wanted is None else min(bytes_wanted, 1 << 28)
+        content = b"".join(ctx.phone.files.read(ctx.path(file), size) for file in files)
         ctx.out(_start(content, lines_wanted, bytes_wanted))
         return 0
     read = b""

@@ -1,7 +1,7 @@
 """The phone's log, and the record of commands that its shell ran."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,6 +10,9 @@ from agentrl.virtual_phone.system.event import Event
 Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """By increasing severity."""
+BUFFERS = ("main", "radio", "events", "system", "crash", "stats", "security", "kernel")
+"""In the order of Android's numbers."""
+_SYSTEM_TAGS = frozenset(("ActivityManager", "ActivityTaskManager", "boot"))
 
 _MAX_ENTRIES = 2000
 _MAX_TEXT_LENGTH = 4000
@@ -21,35 +24,48 @@ _MAX_CHARACTERS = 2_000_000
 class LogEntry:
     """One log entry."""
 
-    time_s: int
+    time_s: float
     """Seconds since 1970 by the phone's own clock."""
     level: Level
     tag: str
     pid: int
     text: str
 
+    @property
+    def buffer(self) -> str:
+        """The buffer that holds it."""
+        if self.tag == "AndroidRuntime":
+            return "crash"
+        return "system" if self.tag in _SYSTEM_TAGS else "main"
+
 
 class DeviceLog:
     """The most recent entries of the phone's log."""
 
-    def __init__(self, now_s: Callable[[], int]) -> None:
+    def __init__(self, now_s: Callable[[], float]) -> None:
         """Start empty.
 
         Args:
             now_s: the phone's clock, in seconds since 1970.
         """
         self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
-        self.now_s = now_s
+        self._now_s = now_s
         self._num_written = 0
         self._written = Event()
 
     def add(self, tag: str, text: str, level: Level = "I", pid: int = 1000) -> None:
         """Append an entry."""
         text, tag = text[:_MAX_TEXT_LENGTH], tag[:_MAX_TEXT_LENGTH]
-        entry = LogEntry(time_s=self.now_s(), level=level, tag=tag, pid=pid, text=text)
+        entry = LogEntry(time_s=self._now_s(), level=level, tag=tag, pid=pid, text=text)
         self.entries.append(entry)
         self._num_written += 1
         self._written.notify()
+
+    def clear(self, buffers: Collection[str]) -> None:
+        """Remove the entries of some buffers."""
+        kept = [entry for entry in self.entries if entry.buffer not in buffers]
+        self.entries.clear()
+        self.entries.extend(kept)
 
     @property
     def num_written(self) -> int:

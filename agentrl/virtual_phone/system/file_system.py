@@ -1,6 +1,7 @@
 """The file system of a virtual phone, in memory."""
 
 import stat
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 EPOCH_S = 1_700_000_000
@@ -25,17 +26,15 @@ KEYS_FILE = "/data/misc/adb/adb_keys"
 """Public keys of the computers that the phone trusts."""
 _SDCARD = "/sdcard"
 _SDCARD_ALIASES = ("/storage/emulated/0", "/storage/self/primary", "/mnt/sdcard")
-_CPU_TIMES = "4000 100 3000 90000 200 0 50 0 0 0"
-_KERNEL_FILES = {
-    "/proc/cpuinfo": "processor\t: 0\n\nprocessor\t: 1\n",
-    "/proc/meminfo": "MemTotal:        4000000 kB\nMemFree:         2000000 kB\n",
-    "/proc/stat": f"cpu  {_CPU_TIMES}\ncpu0 {_CPU_TIMES}\ncpu1 {_CPU_TIMES}\n",
-    "/proc/version": "Linux version 6.1.0-virtual\n",
-    "/sys/devices/system/cpu/cpu0/online": "1\n",
-    "/sys/devices/system/cpu/cpu1/online": "1\n",
-}
-"""Kernel files that programs read."""
-_CAPACITY = 512 << 20
+_READ_ONLY = ("/system/", "/system_ext/", "/vendor/", "/product/", "/odm/", "/apex/")
+_OF_KERNEL = ("/dev/", "/proc/", "/sys/")
+_FOLDERS = (
+    "/data/local/tmp", "/sdcard/Download", "/sdcard/DCIM", "/system/bin", "/system/app",
+    "/system/etc", "/vendor/bin", "/product/app",
+)  # fmt: skip
+_CAPACITY = 1 << 30
+_MADE_AT_ONCE = 1 << 20
+"""Bytes that reading an endless file such as /dev/zero returns, if no number is given."""
 _MAX_NODES = 50_000
 
 
@@ -55,38 +54,54 @@ def normalize_path(path: str, folder: str = "/") -> str:
     return whole
 
 
+def is_writable(path: str) -> bool:
+    """Whether a phone can write to a path: the root folder and the system are read-only."""
+    return path.rfind("/") > 0 and not path.startswith((*_READ_ONLY, *_OF_KERNEL))
+
+
+def _check_writable(path: str) -> None:
+    if path.startswith(_OF_KERNEL):
+        raise PermissionError(13, "Permission denied", path)
+    if not is_writable(path):
+        raise OSError(30, "Read-only file system", path)
+
+
 class FileSystem:
     """A small file system; every path is absolute.
 
     Errors are the `OSError`s that a real file system raises, with the path as file name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, made: Mapping[str, Callable[[int], bytes]] | None = None) -> None:
+        """Create the folders of a new phone.
+
+        Args:
+            made: the kernel's files: their content by number of bytes, if they are endless.
+        """
+        self._made = made or {}
         self._nodes: dict[str, FileNode] = {}
         self._num_used = 0
-        self.clear()
         self.capacity = _CAPACITY
         """Largest total size of all files, in bytes."""
-        for path in ("/data/local/tmp", "/sdcard/Download", "/sdcard/DCIM", "/system/bin"):
-            self.make_folders(path)
-        for path, text in _KERNEL_FILES.items():
-            self.make_folders(path.rpartition("/")[0])
-            self.write(path, text.encode())
+        self.clear()
 
     def clear(self) -> None:
-        """Remove everything except the root folder."""
+        """Remove everything that a new phone does not have."""
         self._num_used -= sum(len(node.content or b"") for node in self._nodes.values())
         self._nodes = {"/": FileNode(content=None, mode=stat.S_IFDIR | 0o755)}
+        for folder in {*_FOLDERS, *(path.rpartition("/")[0] for path in self._made)}:
+            at = ""
+            for part in folder.split("/")[1:]:
+                at = f"{at}/{part}"
+                self._nodes[at] = FileNode(content=None, mode=stat.S_IFDIR | 0o771)
+        for path in self._made:
+            mode = stat.S_IFCHR | 0o666 if path.startswith("/dev/") else stat.S_IFREG | 0o444
+            self._nodes[path] = FileNode(content=b"", mode=mode)
 
     @property
     def num_free(self) -> int:
         """Free space in bytes."""
         return max(0, self.capacity - self._num_used)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the `storage_mb` fault limits the space."""
-        return self.capacity != _CAPACITY
 
     def limit_free(self, num_bytes: int | None) -> None:
         """Limit the free space; None restores the original capacity."""
@@ -107,25 +122,28 @@ class FileSystem:
         self._num_used -= num_bytes
 
     def all(self) -> list[tuple[str, FileNode]]:
-        """Every path and its node, folders before their contents."""
-        return sorted(self._nodes.items())
+        """Every path that can be written and its node, folders before their contents."""
+        return [(path, node) for path, node in sorted(self._nodes.items()) if is_writable(path)]
 
     def find(self, path: str) -> FileNode | None:
         """The node at a path, or None."""
         return self._nodes.get(normalize_path(path))
 
-    def read(self, path: str) -> bytes:
-        """The content of a file."""
+    def read(self, path: str, size: int = _MADE_AT_ONCE) -> bytes:
+        """The content of a file; of an endless one, `size` bytes."""
         node = self.find(path)
         if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
         if node.content is None:
             raise IsADirectoryError(21, "Is a directory", path)
-        return node.content
+        make = None if node.content else self._made.get(normalize_path(path))
+        return node.content if make is None else make(size)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o644, mtime: int = EPOCH_S) -> None:
         """Write a whole file; its folder must exist."""
         path = normalize_path(path)
+        if path.startswith("/dev/") and path in self._made:
+            return
         parent = self.find(path.rpartition("/")[0] or "/")
         if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -134,6 +152,7 @@ class FileSystem:
         known = self._nodes.get(path)
         if known is not None and known.is_folder:
             raise IsADirectoryError(21, "Is a directory", path)
+        _check_writable(path)
         grows = len(content) - (len(known.content or b"") if known is not None else 0)
         if (grows > self.num_free) or (known is None and len(self._nodes) >= _MAX_NODES):
             raise OSError(28, "No space left on device", path)
@@ -146,6 +165,7 @@ class FileSystem:
         path = normalize_path(path)
         if path in self._nodes:
             raise FileExistsError(17, "File exists", path)
+        _check_writable(path)
         parent = self.find(path.rpartition("/")[0] or "/")
         if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -171,8 +191,7 @@ class FileSystem:
             raise FileNotFoundError(2, "No such file or directory", path)
         if node.is_folder and not recursive:
             raise IsADirectoryError(21, "Is a directory", path)
-        if path == "/":
-            raise PermissionError(13, "Permission denied", path)
+        _check_writable(path)
         for known in [p for p in self._nodes if p == path or p.startswith(f"{path}/")]:
             self._num_used -= len(self._nodes.pop(known).content or b"")
 

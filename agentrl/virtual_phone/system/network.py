@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from agentrl.virtual_phone.system.pipe import Channel
 
@@ -15,9 +15,11 @@ _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesy
 _FREE_PORTS = range(40_000, 50_000)
 _MAX_LISTENERS = 200
 _DEADLINE_S = 5.0
-_MAX_PAGE_BYTES = 1 << 20
+"""For the browser's pages."""
 _HOSTS = ("127.0.0.1", "localhost")
 _TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
+_LOCATION = re.compile(rb"^location: *(\S+)", re.IGNORECASE | re.MULTILINE)
+_MOVED = (301, 302, 303, 307, 308)
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 
@@ -85,47 +87,83 @@ class PageUnreachable(Exception):
     """The page cannot be loaded; the message says why."""
 
 
-async def fetch(network: PhoneNetwork, url: str) -> tuple[int, bytes]:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Request:
+    """An HTTP request."""
+
+    url: str
+    method: str = "GET"
+    headers: tuple[str, ...] = ()
+    body: bytes = b""
+    num_redirects: int = 0
+    """Redirections to follow."""
+    max_bytes: int = 16 << 20
+    """Longest response."""
+    deadline_s: float = 30.0
+    """Longest time without data."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Response:
+    """An HTTP response."""
+
+    status: int
+    head: bytes
+    """Status line and headers."""
+    body: bytes
+
+
+async def fetch(network: PhoneNetwork, request: Request) -> Response:
     """Load a page from a port of the phone, for example a reversed one.
 
-    Returns:
-        Status and body.
-
     Raises:
-        PageUnreachable: nothing listens there, or the response is not HTTP.
+        PageUnreachable: nothing listens there, or the response is not HTTP, or too long.
     """
+    url = request.url
+    for _ in range(request.num_redirects + 1):
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or 80
+        except ValueError as error:
+            raise PageUnreachable(f"invalid URL: {error}") from error
+        channel = network.connect(f"tcp:{port}") if host in _HOSTS else None
+        if channel is None:
+            raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [f"{request.method} {path} HTTP/1.0", f"Host: {host}:{port}", "Connection: close"]
+        lines += [*request.headers, *[f"Content-Length: {len(request.body)}"] * bool(request.body)]
+        channel.write("\r\n".join([*lines, "", ""]).encode("ascii", "replace") + request.body)
+        response = await _read_response(channel, request)
+        moved = _LOCATION.search(response.head)
+        if response.status not in _MOVED or moved is None:
+            break
+        url = urljoin(url, moved[1].decode("ascii", "replace"))
+    return response
+
+
+async def _read_response(channel: Channel, request: Request) -> Response:
+    answer = bytearray()
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or 80
-    except ValueError as error:
-        raise PageUnreachable(f"invalid URL: {error}") from error
-    channel = network.connect(f"tcp:{port}") if host in _HOSTS else None
-    if channel is None:
-        raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    request = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
-    channel.write(request.encode("ascii", "replace"))
-    answer = b""
-    try:
-        async with asyncio.timeout(_DEADLINE_S):
-            while (chunk := await channel.read()) and len(answer) < _MAX_PAGE_BYTES:
-                answer += chunk
+        while chunk := await asyncio.wait_for(channel.read(), request.deadline_s):
+            answer += chunk
+            if len(answer) > request.max_bytes:
+                raise PageUnreachable(f"the response exceeds {request.max_bytes} bytes")
     except TimeoutError as error:
-        raise PageUnreachable(f"no response within {_DEADLINE_S:g} s") from error
+        raise PageUnreachable(f"no response within {request.deadline_s:g} s") from error
     finally:
         channel.close()
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, body = bytes(answer).partition(b"\r\n\r\n")
     status = _STATUS.match(head)
     if status is None:
         raise PageUnreachable("Empty reply from server")
-    return int(status[1]), body
+    return Response(status=int(status[1]), head=head, body=body)
 
 
 async def fetch_title(network: PhoneNetwork, url: str) -> str:
     """Status and title of a page, or the reason why it cannot be loaded."""
     try:
-        status, body = await fetch(network, url)
+        page = await fetch(network, Request(url=url, deadline_s=_DEADLINE_S))
     except PageUnreachable as error:
         return str(error)
-    title = _TITLE.search(body)
-    return f"{status} {title[1].decode('utf-8', 'replace').strip()}" if title else str(status)
+    title, status = _TITLE.search(page.body), str(page.status)
+    return f"{status} {title[1].decode('utf-8', 'replace').strip()}" if title else status

@@ -1,5 +1,9 @@
 """Properties and settings of a phone."""
 
+import hashlib
+
+NAMESPACES = ("system", "secure", "global")
+ANDROID_ID = "android_id"
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 LATIN_KEYBOARD = "com.android.inputmethod.latin/.LatinIME"
 
@@ -44,8 +48,14 @@ def properties(serialno: str) -> dict[str, str]:
 class PhoneSettings:
     """Values by namespace and key, as in the command `settings`."""
 
-    def __init__(self) -> None:
-        self._stored = {
+    def __init__(self, serialno: str) -> None:
+        """Start with the settings of a new phone.
+
+        Args:
+            serialno: serial number, from which the phone's `android_id` follows.
+        """
+        self._initial = {
+            ("secure", ANDROID_ID): hashlib.sha256(serialno.encode()).hexdigest()[:16],
             ("global", "adb_enabled"): "1",
             ("global", "airplane_mode_on"): "0",
             ("global", "animator_duration_scale"): "1.0",
@@ -65,6 +75,7 @@ class PhoneSettings:
             ("system", "show_touches"): "0",
             ("system", "user_rotation"): "0",
         }
+        self._stored = dict(self._initial)
 
     def get(self, namespace: str, key: str) -> str | None:
         """The value of a setting; None if it is not set."""
@@ -85,6 +96,12 @@ class PhoneSettings:
     def delete(self, namespace: str, key: str) -> bool:
         """Delete a setting; returns whether it existed."""
         return self._stored.pop((namespace, key), None) is not None
+
+    def reset(self, namespace: str) -> None:
+        """Restore the settings of a new phone in one namespace."""
+        kept = {key: value for key, value in self._stored.items() if key[0] != namespace}
+        initial = {key: value for key, value in self._initial.items() if key[0] == namespace}
+        self._stored = {**kept, **initial}
 
     def in_namespace(self, namespace: str) -> list[tuple[str, str]]:
         """Keys and values of a namespace, sorted."""

@@ -65,7 +65,7 @@ def test_an_app_can_be_installed_started_replaced_and_uninstalled() -> None:
     run(f"am start -n {package}/.Start", phone)
     assert phone.shown.focus == f"{package}/{package}.Start"
     output = run(f"cmd package resolve-activity --brief {package}", phone).out
-    assert output.endswith(f"{package}/{package}.Start\n")
+    assert output.endswith(f"\n{package}/.Start\n")
     assert run(f"pm uninstall {package}", phone).out == "Success\n"
     assert phone.shown.front is None
     assert run(f"pm list packages {package}", phone).out == ""

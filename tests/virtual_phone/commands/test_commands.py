@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import Sequence
 
 import cv2
@@ -215,12 +214,6 @@ def test_battery_overrides_last_until_they_are_reset(phone: VirtualPhone) -> Non
     assert "AC powered: false" in output
     run("cmd battery reset", phone)
     assert "level: 100" in run("dumpsys battery", phone).out
-
-
-def test_date_agrees_with_the_status_bar(phone: VirtualPhone) -> None:
-    seconds = int(run("date +%s", phone).out)
-    assert time.strftime("%H:%M", time.gmtime(seconds)) in run("date", phone).out
-    assert seconds % 86_400 == phone.tasks.clock_s
 
 
 def test_png_and_raw_captures_agree_on_every_screen(phone: VirtualPhone) -> None:
