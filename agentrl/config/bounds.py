@@ -14,6 +14,27 @@ MAX_EPISODES = 100_000
 """Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
 _LONGEST_S = 1_000_000
 """Eleven days; socket timers overflow after 24."""
+_LARGEST_NUMBER = 1_000_000_000_000
+_TOGETHER = "they run at the same time"
+_LARGEST: dict[str, tuple[int, str]] = {
+    "max_turns": (100_000, "an episode is kept in memory until it ends"),
+    "max_pixels": (1_000_000_000, "an image would not fit into memory"),
+    "max_tokens": (100_000_000, "a conversation would not fit into memory"),
+    "micro_batch_tokens": (100_000_000, "a row would not fit into memory"),
+    "lr": (100, "every weight would be lost in the first step"),
+    "weight_decay": (100, "every weight would be lost in the first step"),
+    **dict.fromkeys(("batch", "minibatch"), (1_000_000, "a step would never end")),
+    **dict.fromkeys(("steps", "lr_warmup_steps"), (1_000_000_000, "training would never end")),
+    **dict.fromkeys(("processes", "actors", "ranks", "replicas"), (100_000, _TOGETHER)),
+    **dict.fromkeys(
+        ("sequence_parallel", "tensor_parallel", "expert_parallel"), (100_000, _TOGETHER)
+    ),
+    **dict.fromkeys(
+        ("episodes", "pool", "refills", "max_refills", "max_worker_restarts", "restarts"),
+        (MAX_EPISODES, "above that it is a typo"),
+    ),
+}
+"""The largest value of settings with such a name, and why."""
 _PLAIN_LISTS = (list[str], list[int], list[float], list[str] | None, list[int] | None)
 
 
@@ -74,18 +95,27 @@ def check_floats(value: Any, key: str = "") -> None:
             check_floats(item, f"{key}[{number}]")
 
 
-def check_lists(section: Any, prefix: str = "") -> None:
-    """Check that no list of texts or numbers contains a list or mapping: OmegaConf accepts them."""
+def check_typed(section: Any, prefix: str = "") -> None:
+    """Check what OmegaConf accepts: huge numbers, and lists or mappings in lists of plain values.
+
+    Args:
+        section: the configuration or a section of it.
+        prefix: of its keys.
+    """
     for name, hint in get_type_hints(type(section)).items():
         key, value = f"{prefix}{name}", getattr(section, name)
         if dataclasses.is_dataclass(value):
-            check_lists(value, f"{key}.")
+            check_typed(value, f"{key}.")
         elif hint in _PLAIN_LISTS:
             for item in value or ():
                 if not isinstance(item, str | int | float):
                     raise ConfigError(
                         f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
                     )
+        elif isinstance(value, int | float):
+            most, why = _LARGEST.get(name, (_LARGEST_NUMBER, "above that it is a typo"))
+            if abs(value) > most:
+                raise ConfigError(f"{key}={value}: must be at most {most:,}: {why}")
 
 
 def path_of(text: str, what: str) -> Path:

@@ -11,9 +11,9 @@ from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import (
     AUTO,
     check_floats,
-    check_lists,
     check_not_negative,
     check_positive,
+    check_typed,
     path_of,
 )
 from agentrl.config.device_settings import DevicesConfig
@@ -132,8 +132,10 @@ class Config:
         Raises:
             ConfigError: the first invalid value.
         """
-        check_lists(self)
+        check_typed(self)
         check_floats(asdict(self))
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed}: must not be below 0")
         self.rollout.validate()
         self.env.validate()
         self.sampling.validate()
