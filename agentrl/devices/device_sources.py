@@ -146,7 +146,14 @@ def _pool_of_virtual_phones(
     except BaseException:
         ending()
         raise
-    return DevicePool(PoolManager([[device] for device in devices], options, on_close=ending))
+    return DevicePool(
+        PoolManager(
+            [[device] for device in devices],
+            options,
+            revive=lambda: phones.revive(opener.deadlines.start_s),
+            on_close=ending,
+        )
+    )
 
 
 def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -> None:

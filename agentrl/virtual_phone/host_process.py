@@ -61,7 +61,8 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
         number=number,
         serialno=f"VIRTUAL{spec.seed:04d}{number:03d}P{os.getpid()}",
     )
-    server = PhoneServer(phone, auth=spec.auth, keys=spec.keys)
+    port = spec.ports[number] if spec.ports else 0
+    server = PhoneServer(phone, auth=spec.auth, keys=spec.keys, port=port)
     server.on_restart = FaultSchedule(phone.faults, plan, number).set_permanent
     return server
 

@@ -42,6 +42,8 @@ class PhonesSpec:
     """Whether the phones require ADB authentication."""
     keys: tuple[str, ...] | None = None
     """Public keys that the phones trust; None trusts every key."""
+    ports: tuple[int, ...] = ()
+    """Ports to listen on, one per phone; free ones if there are none."""
     parent: int | None = None
     """Process id of the parent that the phones end with; None to outlive it."""
     path: tuple[str, ...] = ()
@@ -56,7 +58,7 @@ class PhonesSpec:
         """Parse the result of `to_json`."""
         tree = json.loads(line)
         tree["apps"] = tuple(AppSpec(**app) for app in tree["apps"])
-        for name in ("size", "effect_delay_ms", "path", "keys"):
+        for name in ("size", "effect_delay_ms", "path", "keys", "ports"):
             tree[name] = None if tree[name] is None else tuple(tree[name])
         return PhonesSpec(**tree)
 

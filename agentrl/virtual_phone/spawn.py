@@ -1,12 +1,15 @@
 """Starts virtual phones in another process."""
 
 import json
+import logging
 import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,10 @@ _SIDES = (64, 4096)
 """Range of a screen's sides in pixels: the status bar needs a minimum of space."""
 _MAX_PHONES = 1000
 """Most phones in one process."""
+_MAX_RESTARTS = 3
+"""Times that phones are started again after their process ended."""
+
+log = logging.getLogger(__name__)
 
 
 class VirtualPhones:
@@ -32,20 +39,60 @@ class VirtualPhones:
     They also end with this process, whatever ends it.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", ports: Sequence[int]) -> None:
-        self.pid = process.pid
+    def __init__(
+        self, spec: PhonesSpec, process: "subprocess.Popen[bytes]", ports: Sequence[int]
+    ) -> None:
         self.ports = tuple(ports)
         self.serials = tuple(f"127.0.0.1:{port}" for port in ports)
+        self._spec = replace(spec, ports=self.ports)
         self._process = process
+        self._restarting = threading.Lock()
+        self._num_restarts = 0
+        self._is_closed = False
+
+    @property
+    def pid(self) -> int:
+        """Id of their process."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
         """Whether the process is running."""
         return self._process.poll() is None
 
+    def revive(self, deadline_s: float = 30.0) -> bool:
+        """Start the phones again, as new ones at the same ports, if their process has ended.
+
+        Returns:
+            False once they have ended too often.
+        """
+        with self._restarting:
+            if self.alive or self._is_closed:
+                return True
+            code = self._process.returncode
+            if self._num_restarts >= _MAX_RESTARTS:
+                log.error("the virtual phones have ended %d times: giving up", _MAX_RESTARTS + 1)
+                return False
+            self._num_restarts += 1
+            log.warning(
+                "the process of the virtual phones ended (exit code %d); starting them again "
+                "(%d of at most %d times)",
+                code,
+                self._num_restarts,
+                _MAX_RESTARTS,
+            )
+            _end(self._process)
+            try:
+                self._process, _ = _start_process(self._spec, deadline_s)
+            except (ConfigError, DeviceError) as error:
+                log.warning("the virtual phones did not start: %s", error)
+            return True
+
     def close(self) -> None:
         """Stop the phones."""
-        _end(self._process)
+        with self._restarting:
+            self._is_closed = True
+            _end(self._process)
 
     def __enter__(self) -> "VirtualPhones":
         return self
@@ -102,7 +149,7 @@ def spawn(
         parent=os.getpid(),
         path=tuple(entry or os.getcwd() for entry in sys.path),
     )
-    return _start_process(spec, deadline_s)
+    return VirtualPhones(spec, *_start_process(spec, deadline_s))
 
 
 def _check_values(
@@ -123,7 +170,9 @@ def _check_values(
         )
 
 
-def _start_process(spec: PhonesSpec, deadline_s: float) -> VirtualPhones:
+def _start_process(
+    spec: PhonesSpec, deadline_s: float
+) -> "tuple[subprocess.Popen[bytes], list[int]]":
     """Start the process of the phones and wait until it reports their ports."""
     process = subprocess.Popen(
         [sys.executable, "-m", "agentrl.virtual_phone", spec.to_json()],
@@ -139,7 +188,7 @@ def _start_process(spec: PhonesSpec, deadline_s: float) -> VirtualPhones:
     except BaseException:
         _end(process)
         raise
-    return VirtualPhones(process, report["ports"])
+    return process, report["ports"]
 
 
 def _plan(faults: FaultsLike | None) -> FaultPlan:

@@ -25,6 +25,8 @@ _LOOK_S = 0.1
 """Interval of checking for expired leases and phones to probe."""
 _ADMIT_AGAIN_S = 10.0
 """Pause before a newcomer that could not be used is tried again."""
+_NOTICE_S = 60.0
+"""Interval of the warning that no phone works."""
 _AT_ONCE = 16
 """Phones recovered at the same time."""
 
@@ -55,6 +57,7 @@ class PoolManager:
         *,
         server: AdbServer | None = None,
         open_newcomer: Callable[[str], LeasableDevice] | None = None,
+        revive: Callable[[], bool] = lambda: True,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """All phones are free.
@@ -65,6 +68,8 @@ class PoolManager:
             options: quarantine, lease and reboot settings.
             server: the adb server whose list is followed; None for phones that never come or go.
             open_newcomer: connects a serial that appears in that list; None admits none.
+            revive: called in a thread before a phone is recovered; starts virtual phones again
+                whose process has ended, and returns False once it gives up.
             on_close: called last when this is closed.
         """
         self.routes = ConnectionRoutes(phones)
@@ -87,7 +92,10 @@ class PoolManager:
         self._periodic_work: asyncio.Future[None] | None = None
         self._recovering: set[str] = set()
         self._none_since_s: float | None = None
+        self._next_notice_s = 0.0
         self._last_failure = ""
+        self._revive = revive
+        self._are_gone = False
         self._on_close = on_close
         self._open_newcomer = open_newcomer
         self._tracker = DeviceTracker(server, self._closing) if server is not None else None
@@ -185,12 +193,25 @@ class PoolManager:
         for entry in self.ledger.grant_free():
             serial = self.routes.to(entry.phone)[0].serial
             self._waiting[entry.position].set_result(LeaseGrant(serial=serial, token=entry.token))
-        now = time.monotonic()
-        if self.ledger.count(PhoneAvailability.QUARANTINED) < len(self.ledger):
+        now, patience_s = time.monotonic(), self._options.patience_s
+        if self._are_gone:
+            patience_s = 0.0
+        elif self.ledger.count(PhoneAvailability.QUARANTINED) < len(self.ledger):
             self._none_since_s = None
             return
-        self._none_since_s = now if self._none_since_s is None else self._none_since_s
-        if now - self._none_since_s >= self._options.patience_s:
+        if self._none_since_s is None:
+            self._none_since_s = self._next_notice_s = now
+        waited_s = now - self._none_since_s
+        if waited_s < patience_s and now >= self._next_notice_s:
+            self._next_notice_s = now + _NOTICE_S
+            log.warning(
+                "all %d phones are in quarantine; the job ends if none returns within %.0f s "
+                "(devices.patience_s); last failure: %s",
+                len(self.ledger),
+                patience_s - waited_s,
+                self._last_failure,
+            )
+        if waited_s >= patience_s:
             for position, future in self._waiting.items():
                 self.ledger.leave_queue(position)
                 if not future.done():
@@ -206,6 +227,7 @@ class PoolManager:
     async def _recover(self, phone: str, ending: LeaseEnd) -> None:
         routes, failures = self._unlease(phone), self.ledger.failures_in_a_row(phone)
         try:
+            await self._check_process()
             recovery = await self._in_thread(
                 self._ladder.recover, routes, failures, ending.launched, ending.taken
             )
@@ -220,6 +242,7 @@ class PoolManager:
     async def _probe(self, phone: str) -> None:
         routes = self._unlease(phone)
         try:
+            await self._check_process()
             route = await self._in_thread(self._ladder.probe, routes)
         finally:
             self._recovering.discard(phone)
@@ -228,6 +251,9 @@ class PoolManager:
         if route is not None:
             log.warning("%s has returned from quarantine", phone)
         self._grant_free_phones()
+
+    async def _check_process(self) -> None:
+        self._are_gone = not await self._in_thread(self._revive)
 
     def _unlease(self, phone: str) -> list[LeasableDevice]:
         """The routes to a phone without a holder, for our own commands."""

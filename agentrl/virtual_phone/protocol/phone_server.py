@@ -21,14 +21,20 @@ class PhoneServer:
     """One phone's listening socket and the connections to it."""
 
     def __init__(
-        self, phone: VirtualPhone, *, auth: bool = False, keys: Sequence[str] | None = None
+        self,
+        phone: VirtualPhone,
+        *,
+        auth: bool = False,
+        keys: Sequence[str] | None = None,
+        port: int = 0,
     ) -> None:
-        """Listen on a free port of the loopback interface.
+        """Listen on a port of the loopback interface.
 
         Args:
             phone: to serve.
             auth: whether clients have to authenticate.
             keys: trusted public keys; None accepts every key.
+            port: 0 for a free one.
         """
         self.phone = phone
         self.on_restart: Callable[[], None] = lambda: None
@@ -38,7 +44,7 @@ class PhoneServer:
         self._loop = asyncio.get_running_loop()
         self._return: asyncio.TimerHandle | None = None
         self._restarts = False
-        self._listener = _listen(0)
+        self._listener = _listen(port)
         self.port: int = self._listener.getsockname()[1]
         self._loop.add_reader(self._listener, self._accept)
         phone.on_power = self._on_power

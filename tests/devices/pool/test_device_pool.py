@@ -1,5 +1,8 @@
 import asyncio
 import contextlib
+import os
+import re
+import signal
 import socket
 import time
 
@@ -191,7 +194,9 @@ async def test_a_disconnected_phone_is_quarantined_at_once_and_returns() -> None
         assert not pool.stats()[0].quarantined
 
 
-async def test_a_job_waits_for_its_last_phone_up_to_its_patience() -> None:
+async def test_a_job_waits_for_its_last_phone_up_to_its_patience_and_says_so_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     device = StillDevice("phone")
     with pool_with(device, quarantine_after=1, patience_s=0.3) as pool:
         await fail(pool)
@@ -200,6 +205,8 @@ async def test_a_job_waits_for_its_last_phone_up_to_its_patience() -> None:
             async with pool.lease(30):
                 pass
         assert 0.2 < time.monotonic() - start < 20
+    notice = r"all 1 phones are in quarantine; the job ends if none returns within 0 s \(devices"
+    assert len(re.findall(notice, caplog.text)) == 1
 
 
 async def test_leaving_the_app_is_not_a_failure_of_the_phone() -> None:
@@ -314,3 +321,32 @@ async def test_virtual_phones_and_their_serials_are_the_same_code(adb_server: Ad
             phone.screenshot()
         assert max(row.busy_share for row in pool.stats()) > 0
     assert not set(pool.serials) & set(adb_server.devices())
+
+
+@pytest.mark.adb
+@pytest.mark.slow
+async def test_virtual_phones_whose_process_dies_are_started_again(
+    adb_server: AdbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = PoolOptions(quarantine_after=2, quarantine_s=0.5, patience_s=300)
+    with open_source("virtual:2", tempo="quick", options=options) as pool:
+        serials, pids = set(pool.serials), set[int]()
+        for _ in range(4):
+            async with pool.lease(60) as phone:
+                serialno = await asyncio.to_thread(phone.shell, "getprop", "ro.serialno")
+                pid = int(serialno.rpartition("P")[2])
+                pids.add(pid)
+                await asyncio.to_thread(phone.screenshot)
+            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(DeviceError):
+                async with pool.lease(60) as phone:
+                    await asyncio.to_thread(phone.shell, "true")
+        assert len(pids) == 4
+        assert caplog.text.count("starting them again") == 3
+        start = time.monotonic()
+        with pytest.raises(PoolEmpty, match="all phones have failed"):
+            async with pool.lease(60) as phone:
+                await asyncio.to_thread(phone.shell, "true")
+        assert time.monotonic() - start < 60, "not devices.patience_s"
+        assert set(pool.serials) == serials
+    assert not serials & set(adb_server.devices()), "nothing stays offline"
