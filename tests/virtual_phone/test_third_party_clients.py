@@ -1,0 +1,28 @@
+"""Other people's clients on virtual phones answer as docs/virtual-phone.md says."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentrl.virtual_phone import VirtualPhones
+from tests.virtual_phone.third_party import clients
+
+pytestmark = [pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def phones() -> Iterator[VirtualPhones]:
+    with clients.start_phones() as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", clients.LICENSES)
+def test_a_clients_calls_are_answered_as_documented(phones: VirtualPhones, name: str) -> None:
+    try:
+        calls = clients.run_on(phones, name)
+    except clients.NotInstalled as error:
+        pytest.skip(str(error))
+    assert clients.row(name, calls) in clients.PAGE.read_text(), (
+        f"if this is right, run python -m tests.virtual_phone.third_party.clients; refused: "
+        f"{[one for one in calls if one.refusal]}"
+    )
