@@ -192,6 +192,7 @@ class Episode:
     """Ids of the recorded full-resolution frames after the last action."""
     outcome: Outcome
     error: str | None
+    """Why it is void, or that its context was full."""
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
     final_images: tuple[Image, ...] = ()

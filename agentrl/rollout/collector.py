@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.errors import WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
-from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.rollout.run_episode import CONTEXT_FULL, EpisodeRequest
 from agentrl.types import ScoredEpisode, cause
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
@@ -23,6 +23,8 @@ class CollectionProgress:
     episodes: int = 0
     turns: int = 0
     tokens: int = 0
+    context_full: int = 0
+    """Episodes that were truncated because their next prompt would not have fit."""
     void: Counter[str] = field(default_factory=Counter)
     """Void episodes by cause, including those that were refilled."""
 
@@ -31,17 +33,19 @@ class CollectionProgress:
             episodes=self.episodes + other.episodes,
             turns=self.turns + other.turns,
             tokens=self.tokens + other.tokens,
+            context_full=self.context_full + other.context_full,
             void=self.void + other.void,
         )
 
     def void_metrics(self) -> dict[str, float]:
-        """Number and share of void episodes, in total and by cause.
+        """Number and share of void episodes, in total and by cause; share with a full context.
 
         A growing share may mean that the policy learns to void episodes that it is losing.
         """
         total = max(1, self.episodes)
         count = self.void.total()
         metrics: dict[str, float] = {"void": count, "void_share": count / total}
+        metrics["context_full"] = self.context_full / total
         for reason, voided in self.void.items():
             metrics[f"void/{reason}"] = voided
             metrics[f"void_share/{reason}"] = voided / total
@@ -222,6 +226,7 @@ class Collector:
         self._progress.episodes += 1
         self._progress.turns += len(scored.episode.turns)
         self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
+        self._progress.context_full += scored.episode.error == CONTEXT_FULL
         reason = cause(scored.episode.outcome, scored.episode.error)
         if reason is not None:
             self._progress.void[reason] += 1

@@ -298,8 +298,8 @@ class EnvRunner:
         """What the model sees of an observation, which is checked first.
 
         Raises:
-            EnvError: it cannot be shown.
-            ConfigError: the first one cannot.
+            EnvError: it is not in its space.
+            ConfigError: it cannot be shown.
         """
         where = f"{self.id}: the observation after {pluralize(self._turn, 'step')}"
         space = self._env.observation_space
@@ -311,9 +311,7 @@ class EnvRunner:
         try:
             found = self.translator.to_observation(observation, info)
         except ConfigError as error:
-            if self._shown is None:  # of its first episode
-                raise
-            raise EnvError(f"{where}: {error}") from error
+            raise ConfigError(f"{where}: {error}") from error
         if len(found.text) > _MOST_TEXT:
             raise EnvError(f"{where} has {len(found.text):,} characters; at most {_MOST_TEXT:,}")
         return found

@@ -62,12 +62,19 @@ NO_ROOM = (
 )
 
 
+CONTEXT_FULL = "the context is full (rollout.max_context)"
+"""The `error` of an episode that was truncated for that: it is valid."""
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EpisodeLimits:
     """Limits of one episode."""
 
     max_turns: int
     deadline_s: float
+    has_played: bool = False
+    """Whether the environment was played before, so that no setting is wrong; one that grows from
+    episode to episode, or a server that changes, does not end a job."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +86,8 @@ class _History:
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: StepResult | None = None
+    is_full: bool = False
+    """Whether the next prompt did not fit into the context."""
     under_way: str = ""
     """The call that is being waited for, for messages."""
     answered: Observation | None = None
@@ -111,6 +120,9 @@ async def run_episode(
 
     Returns:
         The episode; `outcome` and `error` describe how it ended.
+
+    Raises:
+        ConfigError: a setting does not suit the environment.
     """
     history = _History(instructions=runner.instructions)
     session = policy.start_episode(runner.instructions, seed)
@@ -128,10 +140,16 @@ async def run_episode(
         )
     except DeviceError as failure:
         outcome, error = Outcome.DEVICE_ERROR, f"{type(failure).__name__}: {failure}"
+    except ConfigError as failure:
+        if not (limits.has_played or history.turns):
+            raise
+        outcome, error = Outcome.ENV_ERROR, f"{EnvError.__name__}: {failure}"
     except WorldError as failure:
         outcome, error = Outcome.ENV_ERROR, f"{type(failure).__name__}: {failure}"
     finally:
         session.close()
+    if history.is_full:
+        error = CONTEXT_FULL
     if error:
         error = with_short_serials(error, [runner.device] if runner.device else [])
     last = history.last
@@ -193,6 +211,7 @@ async def _play_turns(
         if answer is None:
             if not history.turns:
                 raise ConfigError(NO_ROOM)
+            history.is_full = True
             return Outcome.TRUNCATED
         generated = time.perf_counter()
         if save_model_frame and not step.hidden:

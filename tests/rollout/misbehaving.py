@@ -46,6 +46,8 @@ class Misbehaving(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 
+    played = 0
+
     def __init__(self, fault="", every=1, folder="", seconds=60.0):
         self.fault, self.every = fault, every
         self.folder, self.seconds, self.name = Path(folder), seconds, uuid.uuid4().hex
@@ -66,6 +68,9 @@ class Misbehaving(gymnasium.Env):
             self.kept = [*getattr(self, "kept", []), np.ones(250_000)]  # 2 MB
         if self.is_bad and self.fault == "sleeps in reset":
             time.sleep(self.seconds)
+        Misbehaving.played += 1
+        if self.fault == "grows" and Misbehaving.played > 3:
+            return np.zeros(1000 * Misbehaving.played, np.float32), {}
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
@@ -79,6 +84,8 @@ class Misbehaving(gymnasium.Env):
         return seen, 1.0, self.turn == 5, False, info
 
     def _fail(self):
+        if self.fault == "raises":
+            raise RuntimeError("broken")
         if self.fault == "exits":
             os._exit(3)
         if self.fault == "segfaults":

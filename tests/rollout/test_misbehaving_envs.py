@@ -16,7 +16,9 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_check import check_environment
 from agentrl.rollout.env_server import OpaqueSpace
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.training.evaluation.evaluate import play_held_out
 from agentrl.types import Outcome
+from tests.rollout import misbehaving
 from tests.rollout.test_env_pool import is_running
 
 ID = "tests.rollout.misbehaving:Misbehaving-v0"
@@ -216,3 +218,37 @@ def test_the_check_explains_old_gym() -> None:
 def test_an_id_without_its_module_gets_a_hint() -> None:
     with pytest.raises(ConfigError, match="installed minigrid registers it: minigrid:MiniGrid-Em"):
         find_env("MiniGrid-Empty-5x5-v99")
+
+
+@BOTH
+async def test_an_environment_that_grows_does_not_end_the_job(processes: int, monkeypatch) -> None:
+    """Its first observation is too large for text from the fourth episode on."""
+    monkeypatch.setattr(misbehaving.Misbehaving, "played", 0)
+    config = job(processes, fault="grows")
+    config.env.wrappers = [WrapperConfig(wrapper=f"{__name__}:Unchecked")]
+    config.rollout.concurrency = 1
+    episodes = await play(config, range(5))
+    assert [e.outcome.void for e in episodes] == [False, False, False, True, True]
+    assert "after 0 steps: the observation is float32[" in (episodes[3].error or "")
+
+
+async def test_a_full_context_and_void_episodes_are_counted_in_evaluations(
+    tiny_vlm: Path, caplog
+) -> None:
+    config = job(fault="raises", every=3)
+    config.rollout.engine, config.rollout.max_new_tokens = "hf", 4
+    config.env.translator_kwargs = {"instructions": ""}
+    config.rollout.max_context, config.env.max_turns = 60, 30
+    rollouts = RolloutWorker(config, tiny_vlm, None)
+    await rollouts.start()
+    try:
+        evaluation = await play_held_out(rollouts, [1, 2])
+        by_script = await play_held_out(rollouts, [1, 2, 3], player="random")
+    finally:
+        await rollouts.close()
+    assert (evaluation.context_full, evaluation.void_causes) == (2, {})
+    assert evaluation.summary()["context_full"] == 2
+    assert "2 episodes ended because their context was full" in caplog.text
+    assert (by_script.void, by_script.void_causes) == (1, {"EnvError": 1})
+    assert by_script.summary()["void/EnvError"] == 1
+    assert "1 episodes were void (1 x EnvError); 1 of them are missing" in caplog.text

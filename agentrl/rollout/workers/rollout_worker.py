@@ -94,6 +94,8 @@ class RolloutWorker:
 
     def _use(self, config: Config, digest: str | None) -> None:
         self._config, self._digest = config, digest
+        self._has_played: set[tuple[Split, str]] = set()
+        """Splits and environments that had an episode with a turn."""
         self._jobs = {"": config, **config.environments()}
         """By the name of an environment in `mixture`; the job itself under an empty one."""
 
@@ -395,7 +397,9 @@ class RolloutWorker:
                     policy=policy,
                     seed=request.player_seed(self._config.seed),
                     limits=EpisodeLimits(
-                        max_turns=job.env.max_turns, deadline_s=rollout.deadline_s
+                        max_turns=job.env.max_turns,
+                        deadline_s=rollout.deadline_s,
+                        has_played=(request.split, request.env) in self._has_played,
                     ),
                     save_model_frame=keep,
                     on_turn=show_turn,
@@ -403,7 +407,10 @@ class RolloutWorker:
                 )
 
         with eval_keys(job.eval, request.split):
-            return await self.env_pool.run_in_env(play, request.split, request.env)
+            episode = await self.env_pool.run_in_env(play, request.split, request.env)
+        if episode.turns:
+            self._has_played.add((request.split, request.env))
+        return episode
 
     @contextmanager
     def _show_live(

@@ -67,6 +67,10 @@ class Evaluation:
     seconds: float
     by_seed: dict[int, dict[str, float]]
     """Metrics by seed; means if a seed is played several times."""
+    void_causes: dict[str, int] = field(default_factory=dict)
+    """By cause, the episodes that failed, including those that were played again."""
+    context_full: int = 0
+    """Number of episodes that ended because their context was full."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
     """For an environment that checks its screen reading against the truth: for each fact how often
     it `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
@@ -82,7 +86,28 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """The means and counts without the results per seed, as written to `summary.json`."""
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
-        return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts}
+        causes = {f"void/{cause}": count for cause, count in self.void_causes.items()}
+        full = {"context_full": self.context_full} if self.context_full else {}
+        return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts, **causes, **full}
+
+    def warn(self, name: str) -> None:
+        """Log what a reader of the means should know about the episodes behind them."""
+        if self.void_causes:
+            causes = ", ".join(f"{count} x {cause}" for cause, count in self.void_causes.items())
+            log.warning(
+                "%s: %s episodes were void (%s); %d of them are missing, the others were replayed",
+                name,
+                sum(self.void_causes.values()),
+                causes,
+                self.void,
+            )
+        if self.context_full:
+            log.warning(
+                "%s: %d episodes ended because their context was full: raise rollout.max_context, "
+                "or set a shorter env.history",
+                name,
+                self.context_full,
+            )
 
     def record(self, name: str, step: int) -> dict[str, Any]:
         """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
@@ -168,7 +193,16 @@ async def play_held_out(
         each = [_evaluation(played[start : start + size], category) for start in starts]
         found = _combined(dict(zip(mixture, each, strict=True)), mixture)
     audit = sum_sight(scored.episode for scored in played).summary()
-    return replace(found, seconds=time.perf_counter() - started, audit=audit)
+    progress = await rollouts.get_progress()
+    found = replace(
+        found,
+        seconds=time.perf_counter() - started,
+        audit=audit,
+        void_causes=dict(progress.void),
+        context_full=progress.context_full,
+    )
+    found.warn(name)
+    return found
 
 
 def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evaluation:

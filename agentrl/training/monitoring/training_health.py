@@ -26,6 +26,8 @@ _MISMATCH = (10.0, 1e-3)
 """Factor over the first window, and minimum in nats per token (k3)."""
 _DEAD = 0.9
 """Share of groups with zero advantage."""
+_FULL = 0.1
+"""Share of episodes that are truncated by `rollout.max_context`."""
 _MAX_MISMATCH = 0.1
 """Nats per token: mean of the engine's log-probabilities minus the learner's. Rounding to bfloat16
 explains a hundredth of that; more means that weights or prompts differ."""
@@ -174,6 +176,16 @@ class HealthChecks:
             "algorithm.sampling.filter_groups=true replaces such groups"
         )
 
+    def _context_full(self) -> str | None:
+        shares = [step.get("rollout/context_full", 0.0) for step in self._steps[-WINDOW:]]
+        if len(shares) < WINDOW or fmean(shares) <= _FULL:
+            return None
+        return (
+            f"{fmean(shares):.0%} of the episodes end because their context is full, with the "
+            "reward that they have by then. Raise rollout.max_context, or shorten what a prompt "
+            "holds (env.history=window:4, model.max_pixels)"
+        )
+
 
 _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
     "collapse": HealthChecks._collapse,
@@ -182,6 +194,7 @@ _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
     "length": HealthChecks._length,
     "format": HealthChecks._format,
     "mismatch": HealthChecks._mismatch,
+    "context_full": HealthChecks._context_full,
     "zero_advantage_groups": HealthChecks._zero_advantage_groups,
 }
 
