@@ -270,10 +270,13 @@ def test_void_episodes_are_counted_by_cause(outcome, error, expected):
 
 
 def test_void_shares_are_relative_to_all_played_episodes():
-    played = CollectionProgress(episodes=8, void=Counter({"call": 2, "timeout": 1}))
+    void = Counter({"call": 2, "timeout": 1})
+    played = CollectionProgress(episodes=8, void=void, context_full=2)
     assert played.void_metrics() == {
         "void": 3, "void_share": 3 / 8,
         "void/call": 2, "void_share/call": 2 / 8,
         "void/timeout": 1, "void_share/timeout": 1 / 8,
+        "context_full": 2 / 8,
     }  # fmt: skip
-    assert CollectionProgress().void_metrics() == {"void": 0, "void_share": 0}
+    nothing = {"void": 0, "void_share": 0, "context_full": 0}
+    assert CollectionProgress().void_metrics() == nothing

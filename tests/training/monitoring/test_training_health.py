@@ -90,6 +90,15 @@ def test_a_returning_sign_is_reported_again_but_a_resumed_one_is_not():
     assert (signs["watch/zero_advantage_groups"], words) == (1.0, [])
 
 
+def test_full_contexts_are_reported():
+    checks = HealthChecks()
+    for _ in range(WINDOW):
+        signs, words = checks.check_step(FINE | {"rollout/context_full": 0.25})
+    assert signs["watch/context_full"] == 1.0
+    assert words == [words[0]]
+    assert words[0].startswith("25% of the episodes end because their context is full")
+
+
 def test_few_steps_or_missing_metrics_raise_no_warning():
     checks = HealthChecks()
     for _ in range(2 * WINDOW):
