@@ -74,18 +74,22 @@ class _Closing:
         runner.close()
         self._runners = [*(r for r in self._runners if not r.is_closed(0.0)), runner]
 
-    def wait(self) -> None:
-        """Wait until they are closed, within a bound for all of them together."""
+    def wait(self, hint: str = "") -> None:
+        """Wait until they are closed, within a bound for all of them together.
+
+        Args:
+            hint: what else to say of those that are late.
+        """
         end = time.monotonic() + CLOSE_S
         late = [r for r in self._runners if not r.is_closed(max(0.0, end - time.monotonic()))]
         if late:
             log.warning(
-                "%d of %d environments (%s) did not close within %g s and are abandoned, with all "
-                "that they have started; env.processes ends that too",
+                "%d of %d environments (%s) did not close within %g s and are abandoned%s",
                 len(late),
                 len(self._runners),
                 late[0].id,
                 CLOSE_S,
+                hint,
             )
         self._runners.clear()
 
@@ -253,7 +257,8 @@ class LocalEnvPool:
         for free in self._free.values():
             while free:
                 self._closing.add(free.pop())
-        self._closing.wait()
+        threads = ", with all that they have started; env.processes ends that, too"
+        self._closing.wait("" if self._processes else threads)
         for processes in self._processes.values():
             processes.close()
 
