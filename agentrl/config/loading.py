@@ -113,7 +113,7 @@ def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Confi
 def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> Config:
     try:
         tree = OmegaConf.load(path)
-    except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError) as error:
+    except (*_UNFIT, OSError) as error:
         remedy = "Restore the file, or start a new run" if _belongs_to_run(path) else "Correct it"
         raise ConfigError(f"{unreadable(path, error)}. {remedy}.") from error
     if not isinstance(tree, DictConfig):
@@ -128,6 +128,18 @@ def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> 
 
 def _belongs_to_run(path: Path) -> bool:
     return path.name == "config.yaml" and (path.parent / "episodes").is_dir()
+
+
+def read_yaml(path: Path) -> Any:
+    """The plain values of a YAML file, in which aliases may not repeat without end.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path))
+    except (*_UNFIT, OSError) as error:
+        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from error
 
 
 def unreadable(path: Path, error: Exception) -> str:
@@ -312,10 +324,7 @@ def load_rewards(path: Path) -> list[RewardConfig]:
     Raises:
         ConfigError: as `load`.
     """
-    try:
-        tree = OmegaConf.to_container(OmegaConf.load(path))
-    except (*_UNFIT, OSError) as error:
-        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from error
+    tree = read_yaml(path)
     given = tree.get("rewards", [tree]) if isinstance(tree, dict) else tree
     _make_importable([path.parent.absolute()])
     try:

@@ -391,15 +391,10 @@ def _found(source: str | Path) -> Path:
 
 
 def _read(file: Path) -> Any:
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-        json.dumps(tree, default=str)  # refuses keys such as dates, and endless trees
-        return tree
-    except FileNotFoundError:
+    if not file.exists():
         known = ", ".join(sorted(path.stem for path in _PACKAGED.glob("*.yaml")))
-        raise ConfigError(f"{file}: no such file. Pipelines by name: {known}") from None
-    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{configuration.unreadable(file, error)}. Correct it.") from error
+        raise ConfigError(f"{file}: no such file. Pipelines by name: {known}")
+    return configuration.read_yaml(file)
 
 
 def _stage_data(where: str, data: Any, job: str) -> StageData:

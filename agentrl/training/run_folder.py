@@ -189,7 +189,7 @@ class RunFolder:
             raise ConfigError(f"{path} is not a run: it has no config.yaml")
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise ConfigError(
                 f"{configuration.unreadable(file, error)}. Restore the file, or start a new run."
             ) from error

@@ -6,10 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
-
 import agentrl
-from agentrl.config import EnvConfig, RewardConfig, unreadable
+from agentrl.config import EnvConfig, RewardConfig, read_yaml
 from agentrl.config.value_types import find_mistyped
 from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
@@ -52,10 +50,7 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
     Raises:
         ConfigError: it is not such a file; the nearest key is named.
     """
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from error
+    tree = read_yaml(path)
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{path}: must have a list of tasks (`tasks: [{{name: ...}}]`)")
     _check_keys(path.name, tree, ("about", "defaults", "tasks"))

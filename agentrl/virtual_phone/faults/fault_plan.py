@@ -86,8 +86,11 @@ def load(path: str | Path) -> FaultPlan:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"faults: {path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"faults: {path} is not valid YAML: {error}") from error
+    except (RecursionError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", line {mark.line + 1}"
+        why = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"faults: {path}{line} is not valid YAML: {why}") from error
     try:
         return read(values)
     except ConfigError as error:
