@@ -11,7 +11,7 @@ from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import MAX_IN_MEMORY, CommandContext
 
 _MAX_FIELDS = 10_000
-_SLICE_BYTES = 1 << 18
+_SLICE_BYTES = 1 << 16
 _SLICE_LINES = 10_000
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
 

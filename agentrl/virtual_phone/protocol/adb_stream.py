@@ -142,7 +142,7 @@ class Stream:
     def on_close(self) -> None:
         """The client closed the stream or is gone."""
         self._drop(cancel=not self.outlives_client_s and not self._finishing)
-        if self.task is not None and 0 < self.outlives_client_s < math.inf:
+        if self.task is not None and not self.task.done() and 0 < self.outlives_client_s < math.inf:
             self.connection.later(self.outlives_client_s, self.task.cancel)
 
     def _drop(self, *, cancel: bool) -> None:
