@@ -54,8 +54,8 @@ class RunConfig:
     """How often a job resumes by itself, from its last checkpoint, after a learner rank died or did
     not answer; 0 never does. It stops if the same happens again after the same step."""
     grace_s: float = 60.0
-    """After Ctrl-C or SIGTERM, how long the update in progress may take to end. Then a checkpoint
-    of the last finished step is saved, and the job ends."""
+    """After Ctrl-C, SIGTERM or SIGHUP, how long the update in progress may take to end. Then a
+    checkpoint of the last finished step is saved, and the job ends."""
     stop_signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP"] | None = None
     """A further signal that is handled like SIGTERM, such as the one of Slurm's `--signal`."""
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: acknowledged at once, though stopping takes a while."""
+"""Ctrl-C, SIGTERM and SIGHUP during a run: acknowledged at once, though stopping takes a while."""
 
 import asyncio
 import logging
@@ -13,7 +13,11 @@ from agentrl.errors import AgentRLError, describe_error
 
 log = logging.getLogger(__name__)
 
-_WORDS: dict[int, str] = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupted"}
+_WORDS: dict[int, str] = {
+    signal.SIGTERM: "terminated",
+    signal.SIGINT: "interrupted",
+    signal.SIGHUP: "the terminal is gone",
+}
 
 
 class Stopping:
@@ -82,7 +86,7 @@ class Stopping:
 
 @contextmanager
 def acknowledge_stop_signals(*more: signal.Signals, grace_s: float = 0.0) -> Iterator[Stopping]:
-    """Log Ctrl-C and SIGTERM at once: episodes and updates in progress take a while to stop.
+    """Log Ctrl-C, SIGTERM and SIGHUP at once: what is in progress takes a while to stop.
 
     Enter it in the main task of the event loop, which a signal cancels, so that everything is
     closed in order.
@@ -100,6 +104,8 @@ def acknowledge_stop_signals(*more: signal.Signals, grace_s: float = 0.0) -> Ite
         return
     stopping = Stopping(asyncio.current_task(), grace_s)
     numbers = [signal.SIGTERM, *more]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # ignored under nohup
+        numbers.append(signal.SIGHUP)
     if callable(signal.getsignal(signal.SIGINT)):  # ignored in what a script starts with &
         numbers.append(signal.SIGINT)
     with _handled_by(stopping, numbers):

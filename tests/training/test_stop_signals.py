@@ -21,13 +21,25 @@ async def stopped_in_a_block(number, block_s, grace_s, done):
         await asyncio.sleep(60)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)]
+)
 def test_a_signal_stops_after_the_block_in_progress(number, status):
     before, done = signal.getsignal(number), []
     with pytest.raises(SystemExit) as ended:
         asyncio.run(stopped_in_a_block(number, 0.1, 60.0, done))
     assert (ended.value.code, done) == (status, ["block"])
     assert signal.getsignal(number) is before
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before, done = signal.signal(signal.SIGHUP, signal.SIG_IGN), []
+    try:
+        with pytest.raises(TimeoutError):
+            asyncio.run(asyncio.wait_for(stopped_in_a_block(signal.SIGHUP, 0.01, 60.0, done), 0.3))
+        assert done == ["block", "after"]
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_block_that_takes_too_long_is_stopped():
