@@ -72,6 +72,7 @@ def up(
         seed=seed,
         faults=faults,
         auth=auth,
+        adb_server=(server.host, server.port),
     ) as phones:
         try:
             server.ensure()

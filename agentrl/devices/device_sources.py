@@ -65,6 +65,7 @@ def open_device(
         tempo=tempo,
         effect_delay_ms=effect_delay_ms,
         seed=seed,
+        adb_server=(opener.server.host, opener.server.port),
         deadline_s=start_s,
     )
     try:
@@ -118,6 +119,7 @@ def open_source(
         tempo=tempo,
         effect_delay_ms=effect_delay_ms,
         seed=seed,
+        adb_server=(opener.server.host, opener.server.port),
         deadline_s=start_s,
     )
     return _pool_of_virtual_phones(opener, phones, options)

@@ -1,13 +1,15 @@
 """The process that hosts virtual phones: many phones, one event loop, loopback only."""
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import logging
 import os
 import signal
+import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cv2
@@ -20,6 +22,7 @@ from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PR_SET_PDEATHSIG = 1
+_ADB_S = 2.0
 
 
 async def serve(spec: PhonesSpec, report_fd: int) -> None:
@@ -44,6 +47,18 @@ async def serve(spec: PhonesSpec, report_fd: int) -> None:
     await stop.wait()
     for server in servers:
         server.close()
+    if spec.adb_server is not None:
+        _disconnect(spec.adb_server, [server.port for server in servers])
+
+
+def _disconnect(adb_server: tuple[str, int], ports: Sequence[int]) -> None:
+    """Remove the phones from the adb server's list, where they would stay as offline."""
+    with contextlib.suppress(OSError, UnicodeError):  # it may be gone, or have no valid address
+        for port in ports:
+            request = f"host:disconnect:127.0.0.1:{port}".encode()
+            with socket.create_connection(adb_server, timeout=_ADB_S) as link:
+                link.sendall(b"%04x%s" % (len(request), request))
+                link.recv(4)
 
 
 def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:

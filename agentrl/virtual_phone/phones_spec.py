@@ -44,6 +44,8 @@ class PhonesSpec:
     """Public keys that the phones trust; None trusts every key."""
     ports: tuple[int, ...] = ()
     """Ports to listen on, one per phone; free ones if there are none."""
+    adb_server: tuple[str, int] | None = None
+    """Host and port of the adb server that forgets the phones when they end."""
     parent: int | None = None
     """Process id of the parent that the phones end with; None to outlive it."""
     path: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ class PhonesSpec:
         """Parse the result of `to_json`."""
         tree = json.loads(line)
         tree["apps"] = tuple(AppSpec(**app) for app in tree["apps"])
-        for name in ("size", "effect_delay_ms", "path", "keys", "ports"):
+        for name in ("size", "effect_delay_ms", "path", "keys", "ports", "adb_server"):
             tree[name] = None if tree[name] is None else tuple(tree[name])
         return PhonesSpec(**tree)
 

@@ -112,6 +112,7 @@ def spawn(
     faults: FaultsLike | None = None,
     auth: bool = False,
     keys: Sequence[str] | None = None,
+    adb_server: tuple[str, int] | None = None,
     deadline_s: float = 30.0,
 ) -> VirtualPhones:
     """Start virtual phones and wait until all of them are listening.
@@ -128,6 +129,8 @@ def spawn(
         auth: whether the phones require ADB authentication.
         keys: public keys that the phones trust. None accepts every key, as if a user pressed
             Allow; with a list, other keys are rejected.
+        adb_server: host and port of the adb server that they are removed from when they end, also
+            if it is because this process was killed.
         deadline_s: time for all phones to be ready.
 
     Raises:
@@ -146,6 +149,7 @@ def spawn(
         faults=_plan(faults).to_dict(),
         auth=auth,
         keys=None if keys is None else tuple(keys),
+        adb_server=adb_server,
         parent=os.getpid(),
         path=tuple(entry or os.getcwd() for entry in sys.path),
     )

@@ -4,6 +4,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -350,3 +352,26 @@ async def test_virtual_phones_whose_process_dies_are_started_again(
         assert time.monotonic() - start < 60, "not devices.patience_s"
         assert set(pool.serials) == serials
     assert not serials & set(adb_server.devices()), "nothing stays offline"
+
+
+@pytest.mark.adb
+@pytest.mark.slow
+def test_virtual_phones_of_a_killed_process_do_not_stay_in_adb_s_list(
+    adb_server: AdbServer,
+) -> None:
+    script = """
+import time
+from agentrl.devices import open_source
+if __name__ == "__main__":
+    print(*open_source("virtual:2").serials, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        serials = set(job.stdout.readline().decode().split())
+        assert serials <= set(adb_server.devices())
+        job.kill()
+    end = time.monotonic() + 20
+    while serials & set(adb_server.devices()):
+        assert time.monotonic() < end, adb_server.devices()
+        time.sleep(0.05)
