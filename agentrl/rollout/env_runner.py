@@ -5,6 +5,7 @@ around it; an environment that does not return in time is abandoned together wit
 """
 
 import contextlib
+import faulthandler
 import hashlib
 import logging
 import math
@@ -216,6 +217,8 @@ class EnvRunner:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
+                if not faulthandler.is_enabled():  # a crash in native code names its lines
+                    faulthandler.enable()
                 self._env = self._make(self._config, mode, **self._device_kwargs)
                 if hasattr(self._env.unwrapped, "shares_observations"):
                     # Each array is hashed and scaled once.

@@ -127,6 +127,13 @@ def remote_kwargs(config: EnvConfig, deadline_s: float) -> dict[str, Any]:
     return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": config.patience_s}
 
 
+def crash_hint(config: EnvConfig) -> str:
+    """For a message about a process that died: what to do if an environment in it is the cause."""
+    if config.processes or env_registration(config).app is not None:
+        return ""
+    return f". If {config.id}, which runs in its threads, is the cause: set env.processes=1"
+
+
 def own_kwargs(config: EnvConfig) -> dict[str, Any]:
     """`env_kwargs` without those of `gymnasium.make`."""
     return {k: v for k, v in env_kwargs(config).items() if k not in _MAKE_ARGUMENTS}

@@ -41,6 +41,7 @@ class Misbehaving(gymnasium.Env):
         every: which seeds it concerns.
         folder: gets a file for each environment that is made or closed, and for each process.
         seconds: how long something takes.
+        megabytes: how much a reset keeps.
     """
 
     action_space = gymnasium.spaces.Discrete(2)
@@ -48,8 +49,8 @@ class Misbehaving(gymnasium.Env):
 
     played = 0
 
-    def __init__(self, fault="", every=1, folder="", seconds=60.0):
-        self.fault, self.every = fault, every
+    def __init__(self, fault="", every=1, folder="", seconds=60.0, megabytes=2):
+        self.fault, self.every, self.megabytes = fault, every, megabytes
         self.folder, self.seconds, self.name = Path(folder), seconds, uuid.uuid4().hex
         self._note("opened")
         if fault == "leaves a process":
@@ -65,7 +66,7 @@ class Misbehaving(gymnasium.Env):
         super().reset(seed=seed)
         self.turn, self.is_bad = 0, seed is not None and seed % self.every == 0
         if self.fault == "leaks":
-            self.kept = [*getattr(self, "kept", []), np.ones(250_000)]  # 2 MB
+            self.kept = [*getattr(self, "kept", []), np.ones((self.megabytes, 125_000))]
         if self.is_bad and self.fault == "sleeps in reset":
             time.sleep(self.seconds)
         Misbehaving.played += 1
@@ -130,6 +131,36 @@ class _GymEnv:
 
 class Ancient(_GymEnv):
     """Derives from the class of the old package, which is not installed."""
+
+
+class MiniwobClicks(gymnasium.Wrapper):
+    """Clicks on MiniWoB's `click-test`, which is observed as a screenshot."""
+
+    def __init__(self, fault=""):
+        import miniwob  # registers its environments
+
+        assert miniwob.__version__
+        made = gymnasium.make("miniwob/click-test-v1", disable_env_checker=True)
+        super().__init__(made.unwrapped)
+        self.fault = fault
+        self.observation_space = made.observation_space["screenshot"]
+        self.action_space = gymnasium.spaces.MultiDiscrete([160, 210])
+
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed)[0]["screenshot"], {}
+
+    def step(self, action):
+        from miniwob.action import ActionTypes
+
+        where = np.array(action, np.float32)
+        click = self.env.create_action(ActionTypes.CLICK_COORDS, coords=where)
+        observation, reward, terminated, truncated, _ = self.env.step(click)
+        return observation["screenshot"], reward, terminated, truncated, {}
+
+    def close(self):
+        if self.fault == "hanging close":
+            time.sleep(60)
+        self.env.close()
 
 
 class BreaksIt(gymnasium.Wrapper):

@@ -1,11 +1,17 @@
 """Environments that misbehave, played by the real rollout worker, in threads and in processes."""
 
 import re
+import shutil
+import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
+import psutil
 import pytest
 
 from agentrl.config import Config, EnvConfig, WrapperConfig
@@ -15,6 +21,7 @@ from agentrl.rollout import env_pool, env_processes
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_check import check_environment
 from agentrl.rollout.env_server import OpaqueSpace
+from agentrl.rollout.make_env import crash_hint
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.evaluate import play_held_out
 from agentrl.types import Outcome
@@ -252,3 +259,77 @@ async def test_a_full_context_and_void_episodes_are_counted_in_evaluations(
     assert (by_script.void, by_script.void_causes) == (1, {"EnvError": 1})
     assert by_script.summary()["void/EnvError"] == 1
     assert "1 episodes were void (1 x EnvError); 1 of them are missing" in caplog.text
+
+
+async def test_memory_that_grows_in_a_process_is_reported(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(env_processes, "_MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr(env_processes, "_GROWTH_BYTES", 100_000_000)
+    config = job(1, fault="leaks", megabytes=60)
+    config.rollout.concurrency = 1
+    await play(config, range(5))
+    found = re.search(r"the memory of one of its processes .* from (\S+) to (\S+) GB", caplog.text)
+    assert found is not None
+    assert float(found[2]) > float(found[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", "hanging close"])
+async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, tmp_path) -> None:
+    """MiniWoB 1.1.0 with Selenium, each environment with a whole Chromium."""
+    pytest.importorskip("miniwob")
+    binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("no chromium with its driver")
+    monkeypatch.setenv("MINIWOB_CHROME_BINARY", binary)
+    monkeypatch.setenv("MINIWOB_CHROMEDRIVER", driver)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # in each browser's command line
+    monkeypatch.setattr(env_pool, "CLOSE_S", 2.0)
+    monkeypatch.setattr(env_processes, "CLOSE_S", 2.0)
+    config = job(1, "tests.rollout.misbehaving:MiniwobClicks", fault=fault)
+    config.env.max_turns = 2
+    rollouts = RolloutWorker(config, None, None)
+    await rollouts.start()
+    try:
+        played = await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")
+        assert not any(e.episode.outcome.void for e in played)
+        assert browsers(tmp_path)
+    finally:
+        await rollouts.close()
+    end = time.monotonic() + 10
+    while browsers(tmp_path):
+        assert time.monotonic() < end, "there are browsers left"
+        time.sleep(0.1)
+
+
+def browsers(folder: Path) -> list[int]:
+    """The processes of browsers whose profile is in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(str(folder) in word for word in process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
+CRASHES = """
+import asyncio
+from tests.rollout.test_misbehaving_envs import job, play
+asyncio.run(play(job(fault="segfaults"), [1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_crash_in_a_thread_names_the_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CRASHES], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert re.search(r'misbehaving.py", line \d+ in _fail', done.stderr)
+
+
+def test_a_process_that_dies_with_environments_in_its_threads_gets_a_hint() -> None:
+    config = job().env
+    assert crash_hint(config).endswith("set env.processes=1")
+    assert crash_hint(replace(config, processes=1)) == ""
+    assert crash_hint(EnvConfig(id="NumberGame-v0")) == ""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
+from agentrl.rollout.make_env import crash_hint
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 from agentrl.rollout.workers.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
 
@@ -221,7 +222,10 @@ class WorkerSupervisor:
             return
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
         ray.kill(actor)  # if it hangs; its engine and its children end with it
-        log.warning("%s on %s is lost: %s", worker.name, self.node_of(worker).address, error)
+        hint = crash_hint(self._starter.config.env)
+        log.warning(
+            "%s on %s is lost: %s%s", worker.name, self.node_of(worker).address, error, hint
+        )
         worker.replacement = asyncio.create_task(self._start_again(worker))
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
