@@ -29,6 +29,10 @@ from tests.rollout import misbehaving
 from tests.rollout.test_env_pool import is_running
 
 ID = "tests.rollout.misbehaving:Misbehaving-v0"
+SLOW_TOO = pytest.mark.parametrize(
+    "processes",
+    [pytest.param(0, id="threads"), pytest.param(1, id="process", marks=pytest.mark.slow)],
+)
 BOTH = pytest.mark.parametrize("processes", [0, 1], ids=["threads", "process"])
 
 
@@ -169,7 +173,7 @@ async def test_an_observation_out_of_bounds_is_logged_once(caplog) -> None:
     assert caplog.text.count("after 2 steps is out of the bounds of its space Box(-1.0, 1.0") == 1
 
 
-@BOTH
+@SLOW_TOO
 async def test_an_environment_of_old_gym_is_explained(processes: int) -> None:
     for kwargs, message in (({}, "reset() returned a ndarray"), ({"seeded": False}, "no seed")):
         config = job(processes, f"{ID.partition(':')[0]}:OldGym", **kwargs)
@@ -227,7 +231,7 @@ def test_an_id_without_its_module_gets_a_hint() -> None:
         find_env("MiniGrid-Empty-5x5-v99")
 
 
-@BOTH
+@SLOW_TOO
 async def test_an_environment_that_grows_does_not_end_the_job(processes: int, monkeypatch) -> None:
     """Its first observation is too large for text from the fourth episode on."""
     monkeypatch.setattr(misbehaving.Misbehaving, "played", 0)
@@ -261,6 +265,7 @@ async def test_a_full_context_and_void_episodes_are_counted_in_evaluations(
     assert "1 episodes were void (1 x EnvError); 1 of them are missing" in caplog.text
 
 
+@pytest.mark.slow
 async def test_memory_that_grows_in_a_process_is_reported(monkeypatch, caplog) -> None:
     monkeypatch.setattr(env_processes, "_MEMORY_CHECK_S", 0.0)
     monkeypatch.setattr(env_processes, "_GROWTH_BYTES", 100_000_000)
