@@ -69,6 +69,8 @@ class HFEngine(TokenEngine):
         self._late: set[asyncio.Task[Any] | None] = set()
         """Tasks that no batch waits for until they ask for a reply."""
         self._waiting: list[_Request] = []
+        self._started = asyncio.Event()
+        """Set when the batch of those that wait starts; each has its own."""
         self._scheduled: asyncio.Handle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,7 +113,8 @@ class HFEngine(TokenEngine):
         self._start_batch_if_complete()
         try:
             with off_the_clock():
-                return await future
+                await self._started.wait()
+            return await future
         finally:
             self._waiting = [other for other in self._waiting if other is not request]
 
@@ -179,6 +182,7 @@ class HFEngine(TokenEngine):
             if not future.done():
                 future.set_exception(EngineError("the hf engine was closed"))
         self._waiting.clear()
+        self._started.set()
         self._model = None
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -218,6 +222,8 @@ class HFEngine(TokenEngine):
         # Equal prompts become neighbors, so that a batch prefills them once.
         complete = sorted(self._waiting, key=lambda request: (request[2], request[1].seed))
         self._waiting = []
+        self._started.set()
+        self._started = asyncio.Event()
         for first in range(0, len(complete), self._max_batch):
             task = asyncio.ensure_future(self._run(complete[first : first + self._max_batch]))
             self._tasks.add(task)
