@@ -14,6 +14,7 @@ from agentrl.virtual_phone.phone_display import PhoneDisplay, VisibleState
 from agentrl.virtual_phone.phones_spec import EFFECT_DELAY_MS, Tempo
 from agentrl.virtual_phone.system.device_log import CommandHistory
 from agentrl.virtual_phone.system.network import PhoneNetwork
+from agentrl.virtual_phone.system.process_table import ProcessTable
 from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 QUICK_REBOOT_S = 0.2
@@ -57,6 +58,7 @@ class VirtualPhone(DeviceState):
         self.network = PhoneNetwork()
         delay_ms = EFFECT_DELAY_MS[tempo] if effect_delay_ms is None else effect_delay_ms
         self.display = PhoneDisplay(self, delay_ms, random.Random(f"{seed}/{number}"))
+        self.processes = ProcessTable()
         self.show_now = self.display.show_now
         self.input = InputHandler(self, self.display)
         self.display.on_show = Ticker(self).wake

@@ -10,9 +10,11 @@ from agentrl.virtual_phone.commands import (  # noqa: F401 - importing them fill
     builtins,
     dumpsys,
     file_commands,
+    file_tools,
     getevent,
     grep,
     input_commands,
+    job_commands,
     logcat,
     network_commands,
     pm,
@@ -20,6 +22,7 @@ from agentrl.virtual_phone.commands import (  # noqa: F401 - importing them fill
     screen_commands,
     system_commands,
     text_commands,
+    text_programs,
     uiautomator,
 )
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command

@@ -2,98 +2,327 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command
 from agentrl.virtual_phone.commands.text_commands import split_options
-from agentrl.virtual_phone.shell.interpreter import CommandContext, ShellExit
+from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from agentrl.virtual_phone.shell.interpreter import (
+    BUILTINS,
+    CommandContext,
+    FunctionReturn,
+    LoopJump,
+    ShellInterpreter,
+    conditions_of,
+)
+from agentrl.virtual_phone.shell.lexer import C_ESCAPES
+from agentrl.virtual_phone.shell.redirects import Input
+from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure
 
-_ESCAPE = re.compile(r"\\([\\ntrabe0])|%([sd%])")
-_MEANINGS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
+_ESCAPE = re.compile(r"\\(0[0-7]{0,3}|[1-7][0-7]{0,2}|x[0-9a-fA-F]{1,2}|[\s\S])")
+_DIRECTIVE = re.compile(r"%(?:%|([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?([diouxXeEfFgGcsbq]))")
 _MAX_LINE_LENGTH = 1 << 20
-_BINARY: dict[str, Callable[[str, str], bool]] = {
-    "=": lambda a, b: a == b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "-eq": lambda a, b: int(a) == int(b),
-    "-ne": lambda a, b: int(a) != int(b),
-    "-lt": lambda a, b: int(a) < int(b),
-    "-le": lambda a, b: int(a) <= int(b),
-    "-gt": lambda a, b: int(a) > int(b),
-    "-ge": lambda a, b: int(a) >= int(b),
-}
+_MAX_WIDTH = 1 << 16
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPTION_NAMES = {
+    "allexport": "a", "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x",
+    "pipefail": "pipefail", "noexec": "n", "verbose": "v", "noclobber": "C", "monitor": "m",
+    "posix": "posix", "braceexpand": "braceexpand",
+}  # fmt: skip
+
+
+def _unescaped(text: str, *, c_octal: bool = False) -> str:
+    r"""Interpret `\n`, `\0101`, `\x41` and so on; `\c` ends the text.
+
+    Args:
+        text: with escapes.
+        c_octal: whether octal numbers need no leading zero, as in the format of `printf`.
+    """
+    text = text.partition("\\c")[0] if not c_octal else text
+
+    def meaning(found: re.Match[str]) -> str:
+        escaped = found[1]
+        if escaped[0] == "x" and len(escaped) > 1:
+            return chr(int(escaped[1:], 16))
+        if escaped[0] == "0" or (c_octal and escaped[0] in "1234567"):
+            return chr(int(escaped, 8) & 0xFF)
+        return C_ESCAPES.get(escaped, found[0])
+
+    return _ESCAPE.sub(meaning, text)
+
+
+def _write(ctx: CommandContext, text: str) -> int:
+    ctx.out(text.encode("utf-8", "surrogateescape"))
+    return 0
 
 
 @command("echo")
 def echo(ctx: CommandContext) -> int:
-    """`echo [-n] [-e] words`."""
-    words, newline, escapes = list(ctx.arguments), True, False
-    while words and words[0] in ("-n", "-e", "-E"):
-        option = words.pop(0)
-        newline, escapes = newline and option != "-n", option == "-e" or escapes
+    """`echo [-neE] words`; escapes are interpreted, as mksh does, unless `-E` is given."""
+    words, newline, escapes = list(ctx.arguments), True, True
+    while words and re.fullmatch(r"-[neE]+", words[0]):
+        for option in words.pop(0)[1:]:
+            newline, escapes = (
+                newline and option != "n",
+                escapes if option == "n" else option == "e",
+            )
     text = " ".join(words)
-    if escapes:
-        text = re.sub(r"\\([\\ntrabe0])", lambda found: _MEANINGS.get(found[1], found[1]), text)
-    ctx.out((text + "\n" * newline).encode("utf-8", "surrogateescape"))
-    return 0
+    if escapes and "\\" in text:
+        newline = newline and "\\c" not in text
+        text = _unescaped(text)
+    return _write(ctx, text + "\n" * newline)
+
+
+@command("print")
+def print_(ctx: CommandContext) -> int:
+    """`print [-nr] [--] words`."""
+    options, words = split_options(ctx, "u")
+    text = " ".join(words)
+    return _write(ctx, (text if "r" in options else _unescaped(text)) + "\n" * ("n" not in options))
 
 
 @command("printf")
 def printf(ctx: CommandContext) -> int:
-    r"""`printf format [words]`: `%s`, `%d`, `%%`, `\n` etc.; repeated until no word is left."""
-    form, *words = ctx.arguments or [""]
-    takes = any(found[2] in ("s", "d") for found in _ESCAPE.finditer(form))
+    r"""`printf format [words]`: `%5.2f`, `%-8s`, `%b`, `\n`; repeated until no word is left."""
+    words = list(ctx.arguments)
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words:
+        return ctx.fail("printf: usage: printf format [arguments]")
+    form = _unescaped(words.pop(0), c_octal=True)
     written: list[str] = []
+    bad: list[str] = []
+    takes = any(found[4] for found in _DIRECTIVE.finditer(form))
+
+    def number(text: str) -> int:
+        if text[:1] in ("'", '"'):
+            return ord(text[1:2] or "\0")
+        try:
+            return int(text, 0 if text[:2].lower() == "0x" else 8 if text[:1] == "0" else 10)
+        except ValueError:
+            bad.append(text)
+            return 0
 
     def replaced(found: re.Match[str]) -> str:
-        if found[1]:
-            return _MEANINGS.get(found[1], found[1])
-        if found[2] == "%":
+        flags, width, precision, kind = found.groups()
+        if kind is None:
             return "%"
-        return words.pop(0) if words else "0" if found[2] == "d" else ""
+        sizes = ["" if s is None else str(number(words.pop(0)) if words else 0) if s == "*" else s
+                 for s in (width, precision)]  # fmt: skip
+        if any(abs(int(size or 0)) > _MAX_WIDTH for size in sizes):
+            raise OSError(75, "Value too large for defined data type")
+        dot = "" if precision is None else f".{sizes[1]}"
+        word = words.pop(0) if words else ""
+        value: str | int | float = _unescaped(word) if kind == "b" else word
+        if kind == "c":
+            value = word[:1]
+        if kind in "diouxX":
+            value = number(word or "0")
+            value &= 0xFFFFFFFFFFFFFFFF if value < 0 and kind in "ouxX" else -1
+        elif kind in "eEfFgG":
+            try:
+                value = float(word or "0")
+            except ValueError:
+                bad.append(word)
+                value = 0.0
+        return f"%{flags}{sizes[0]}{dot}{'s' if kind in 'bcq' else kind}" % value
 
     while not written or (words and takes):
-        written.append(_ESCAPE.sub(replaced, form))
-    ctx.out("".join(written).encode("utf-8", "surrogateescape"))
-    return 0
+        written.append(_DIRECTIVE.sub(replaced, form))
+    _write(ctx, "".join(written))
+    return ctx.fail(f"printf: bad number '{bad[0][:100]}'") if bad else 0
 
 
-@command("export", "readonly", "local")
+@command("export", "readonly", "typeset", "local", "declare")
 def export(ctx: CommandContext) -> int:
-    """`export NAME=value`."""
-    for argument in ctx.arguments:
-        name, equals, value = argument.partition("=")
+    """`export NAME=value`, `local NAME`, `typeset -i NAME`; alone, `export` lists."""
+    shell, words = ctx.shell, [word for word in ctx.arguments if word[:1] not in ("-", "+")]
+    letters = {c for word in ctx.arguments if word[:1] == "-" for c in word[1:]}
+    if not words and ctx.name in ("export", "readonly"):
+        for name in sorted(shell.exported if ctx.name == "export" else shell.read_only):
+            value = shell.environment.get(name, "")
+            ctx.print(f"{ctx.name} {name}={value}" if "p" in letters else f"{name}={value}")
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not _NAME.fullmatch(name):
+            return ctx.fail(f"sh: {ctx.name}: {word}: is not an identifier")
+        if ctx.name not in ("export", "readonly") and "g" not in letters:
+            shell.declare_local(name)
+            if not equals and shell.frames:
+                shell.environment.pop(name, None)
         if equals:
-            ctx.environment[name] = value
+            shell.assign(name, str(shell.number(value)) if "i" in letters else value)
+        if ctx.name == "export" or "x" in letters:
+            shell.exported.add(name)
+        if ctx.name == "readonly" or "r" in letters:
+            shell.read_only.add(name)
     return 0
 
 
 @command("unset")
 def unset(ctx: CommandContext) -> int:
-    """`unset NAME`."""
-    for name in ctx.arguments:
-        ctx.environment.pop(name, None)
+    """`unset [-v] NAME`, `unset -f FUNCTION`."""
+    options, names = split_options(ctx, "")
+    for name in names:
+        if name in ctx.shell.read_only:
+            return ctx.fail(f"sh: read-only: {name}")
+        if "f" in options:
+            ctx.shell.functions.pop(name, None)
+        else:
+            ctx.environment.pop(name, None)
+            ctx.shell.exported.discard(name)
     return 0
 
 
-@command("env", "set", "printenv")
-def env(ctx: CommandContext) -> int:
-    """Print all variables."""
-    for name, value in sorted(ctx.environment.items()):
+@command("env", "printenv")
+async def env(ctx: CommandContext) -> int:
+    """`env [-i] [-u NAME] [NAME=value] [command]`: print exported variables, or run a command."""
+    shell, words = ctx.shell.inner(ctx.io), list(ctx.arguments)
+    while words and (words[0][:1] == "-" or "=" in words[0]):
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word in ("-i", "-"):
+            shell.environment = {"IFS": ctx.environment["IFS"], "PWD": ctx.environment["PWD"]}
+        elif word == "-u" and words:
+            shell.environment.pop(words.pop(0), None)
+        elif equals:
+            shell.assign(name, value)
+            shell.exported.add(name)
+        else:
+            return ctx.fail(f"env: Unknown option '{word[1:]}'", 125)
+    if words and ctx.name == "env":
+        return await run_words(ctx, words, shell=shell)
+    exported = {n: v for n, v in shell.environment.items() if n in shell.exported}
+    if words:
+        return max([ctx.print(exported[n]) if n in exported else 1 for n in words])
+    for name, value in exported.items():
         ctx.print(f"{name}={value}")
     return 0
 
 
+@command("set")
+def set_(ctx: CommandContext) -> int:
+    """`set [-euxf] [-o name] [-- parameters]`; alone, print all variables."""
+    shell, words = ctx.shell, list(ctx.arguments)
+    if not words:
+        for name, value in sorted(shell.environment.items()):
+            ctx.print(f"{name}={_quoted(value)}")
+        return 0
+    while words and words[0][:1] in ("-", "+") and len(words[0]) > 1:
+        word = words.pop(0)
+        if word == "--":
+            shell.positional = words
+            return 0
+        letters = list(word[1:])
+        if letters[-1] == "o":
+            name = words.pop(0) if words else ""
+            if name not in _OPTION_NAMES:
+                return ctx.fail(f"sh: set: {name}: bad option")
+            letters[-1] = _OPTION_NAMES[name]
+        (shell.options.update if word[0] == "-" else shell.options.difference_update)(letters)
+    if words:
+        shell.positional = words
+    return 0
+
+
+def _quoted(value: str) -> str:
+    """A value as it can be read again, quoted only if it has to be."""
+    plain = re.fullmatch(r"[\w./:,@%+-]+", value)
+    return value if plain else "'" + value.replace("'", "'\\''") + "'"
+
+
+@command("shift")
+def shift(ctx: CommandContext) -> int:
+    """`shift [count]`."""
+    count = ctx.shell.number((ctx.arguments or ["1"])[0])
+    if not 0 <= count <= len(ctx.shell.positional):
+        ctx.fail("sh: shift: nothing to shift")
+        raise ShellFailure(1)
+    ctx.shell.positional = ctx.shell.positional[count:]
+    return 0
+
+
+@command("break", "continue")
+def break_(ctx: CommandContext) -> int:
+    """`break [levels]`, `continue [levels]`."""
+    levels = ctx.shell.number((ctx.arguments or ["1"])[0])
+    if levels < 1 or not ctx.shell.num_loops:
+        ctx.fail(f"sh: {ctx.name}: can't {ctx.name}")
+        return int(levels < 1)
+    raise LoopJump(min(levels, ctx.shell.num_loops), ctx.name == "break")
+
+
+def _exit_code(ctx: CommandContext) -> int:
+    text = (ctx.arguments or [str(ctx.shell.code)])[0]
+    if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
+        ctx.fail(f"sh: {ctx.name}: bad number: {text}")
+        return 1
+    return int(text) & 0xFF
+
+
+@command("return")
+def return_(ctx: CommandContext) -> int:
+    """`return [code]` from a function or a sourced script."""
+    raise FunctionReturn(_exit_code(ctx))
+
+
+@command("exit")
+def exit_(ctx: CommandContext) -> int:
+    """`exit [code]`."""
+    raise ShellExit(_exit_code(ctx))
+
+
+@command("let")
+def let(ctx: CommandContext) -> int:
+    """`let expressions`: 1 if the last one is zero."""
+    values = [evaluate(text, ctx.environment) for text in ctx.arguments]
+    return int(not values or not values[-1])
+
+
+@command("eval")
+async def eval_(ctx: CommandContext) -> int:
+    """`eval words`: run them as a script."""
+    return await _run_here(ctx, " ".join(ctx.arguments))
+
+
+async def _run_here(ctx: CommandContext, script: str) -> int:
+    """Run a script in the current shell, with the streams of the command."""
+    shell = ctx.shell
+    outer, shell.io = shell.io, ctx.io
+    try:
+        return await shell.run_here(script)
+    finally:
+        shell.io = outer
+
+
+@command(".", "source")
+async def source(ctx: CommandContext) -> int:
+    """`. file [parameters]`: run a script in the current shell."""
+    shell, (path, *words) = ctx.shell, ctx.arguments or [""]
+    try:
+        content = ctx.phone.files.read(ctx.path(path))
+    except OSError as error:
+        ctx.fail(f"sh: .: {path}: {error.strerror}")
+        raise ShellFailure(1) from None
+    positional, shell.positional = shell.positional, words or shell.positional
+    try:
+        return await _run_here(ctx, content.decode("utf-8", "surrogateescape"))
+    except FunctionReturn as end:
+        return end.code
+    finally:
+        shell.positional = positional if words else shell.positional
+
+
 @command("cd")
 def cd(ctx: CommandContext) -> int:
-    """`cd folder`."""
-    path = ctx.path((ctx.arguments or ["/"])[0])
+    """`cd [folder | -]`."""
+    words = [word for word in ctx.arguments if word not in ("-L", "-P", "--")]
+    wanted = (words or [ctx.environment.get("HOME", "/")])[0]
+    path = ctx.path(ctx.environment.get("OLDPWD", "/") if wanted == "-" else wanted)
     node = ctx.phone.files.find(path)
     if node is None or not node.is_folder:
         error = "No such file or directory" if node is None else "Not a directory"
         return ctx.fail(f"sh: cd: {path}: {error}", 2)
-    ctx.environment["PWD"] = path
-    return 0
+    ctx.environment["OLDPWD"], ctx.environment["PWD"] = ctx.environment["PWD"], path
+    return ctx.print(path) if wanted == "-" else 0
 
 
 @command("pwd")
@@ -102,61 +331,100 @@ def pwd(ctx: CommandContext) -> int:
     return ctx.print(ctx.environment["PWD"])
 
 
-@command("exit")
-def exit_(ctx: CommandContext) -> int:
-    """`exit [code]`."""
-    code = (ctx.arguments or [str(ctx.shell.code)])[0]
-    raise ShellExit(int(code[-9:]) & 0xFF if code.isascii() and code.isdecimal() else 2)
-
-
-@command("sh")
+@command("sh", "mksh")
 async def sh(ctx: CommandContext) -> int:
-    """`sh -c script`, `sh file`, or a script on standard input."""
-    words = [word for word in ctx.arguments if word != "-"]
-    if words[:1] == ["-c"] and len(words) > 1:
-        script = words[1]
-    elif words:
-        script = ctx.phone.files.read(ctx.path(words[0])).decode("utf-8", "surrogateescape")
+    """`sh [-eux] [-c script [name]] [file] [parameters]`, or a script on standard input."""
+    words, options = list(ctx.arguments), ""
+    while words and words[0][:1] == "-" and words[0] not in ("-", "--"):
+        options += words.pop(0)[1:]
+    words = words[1:] if words[:1] in (["-"], ["--"]) else words
+    if "c" in options:
+        if not words:
+            return ctx.fail("sh: -c: requires argument")
+        script, words = words[0], words[1:] or ["sh"]
+    elif words and "s" not in options:
+        path = ctx.path(words[0])
+        node = ctx.phone.files.find(path)
+        if node is None or node.content is None:
+            return ctx.fail(f"sh: {words[0]}: No such file or directory", 127)
+        script = node.content.decode("utf-8", "surrogateescape")
     else:
-        script = (await ctx.read_all()).decode("utf-8", "surrogateescape")
-    return await ctx.shell.inner(ctx.io).run(script)
+        script, words = (await ctx.read_all()).decode("utf-8", "surrogateescape"), ["sh", *words]
+    letters = "".join(letter for letter in options if letter in "aefux")
+    return await ctx.shell.run_program(ctx, script, words, options=set(letters))
 
 
-@command("command", "nohup", "time")
+async def run_words(
+    ctx: CommandContext, words: list[str], shell: ShellInterpreter | None = None
+) -> int:
+    """Run another command with the streams of this one, in its shell or another."""
+    runner = shell or ctx.shell
+    spelled, *arguments = words
+    name = spelled.rpartition("/")[2]
+    inner = CommandContext(shell=runner, name=name, arguments=arguments, io=ctx.io)
+    return await runner.execute(inner, spelled)
+
+
+@command("command", "builtin", "nohup", "nice", "time", "setsid", "toybox", "stdbuf")
 async def command_(ctx: CommandContext) -> int:
     """`command [-v] name ...`: run a command, or look it up."""
     if ctx.name == "command" and ctx.arguments[:1] in (["-v"], ["-V"]):
         return which(ctx)
-    if not ctx.arguments:
-        return 0
-    spelled, *arguments = ctx.arguments
-    name = spelled.rpartition("/")[2]
-    inner = CommandContext(shell=ctx.shell, name=name, arguments=arguments, io=ctx.io)
-    return await ctx.shell.execute(inner, spelled)
+    words = list(ctx.arguments)
+    while words and words[0][:1] == "-":
+        word = words.pop(0)
+        if ctx.name == "nice" and word == "-n" and words:
+            words.pop(0)
+    if not words:
+        return ctx.print(" ".join(sorted(set(COMMANDS) - BUILTINS))) if ctx.name == "toybox" else 0
+    return await run_words(ctx, words)
 
 
-@command("which")
+@command("which", "type")
 def which(ctx: CommandContext) -> int:
     """`which names`: print the paths of commands; fails if one does not exist."""
     names = [name for name in ctx.arguments if not name.startswith("-")]
+    code = int(not names)
     for name in names:
-        if name in COMMANDS:
-            ctx.print(f"/system/bin/{name}")
-    return 0 if names and all(name in COMMANDS for name in names) else 1
+        base = name.rpartition("/")[2]
+        found = name if name in ctx.shell.functions or name in BUILTINS else ""
+        if ctx.name == "which" or not found:
+            is_program = base in COMMANDS and name not in BUILTINS
+            found = f"/system/bin/{base}" if is_program else ""
+        if not found:
+            code = 1
+            if ctx.name == "type":
+                ctx.fail(f"{name} not found")
+        elif ctx.name == "type":
+            kind = "function" if name in ctx.shell.functions else "shell builtin"
+            ctx.print(f"{name} is a {kind}" if found == name else f"{name} is {found}")
+        else:
+            ctx.print(found)
+    return code
 
 
-@command("sleep")
+@command("sleep", "usleep")
 async def sleep(ctx: CommandContext) -> int:
-    """`sleep seconds`."""
-    try:
-        seconds = float((ctx.arguments or [""])[0].removesuffix("s"))
-    except ValueError:
+    """`sleep seconds[s|m|h|d]`."""
+    text = (ctx.arguments or [""])[0]
+    seconds = duration_s(text)
+    if seconds is None:
         return ctx.fail(f"sleep: not a number: {' '.join(ctx.arguments)}")
-    await asyncio.sleep(min(max(seconds, 0.0), 1e6))
+    await asyncio.sleep(seconds / 1e6 if ctx.name == "usleep" else seconds)
     return 0
 
 
-@command("true", ":", "exec", "wait", "trap", "umask", "sync", "chcon", "restorecon")
+def duration_s(text: str) -> float | None:
+    """The seconds that `1.5`, `2m` or `1h` stand for; None if it is not a duration."""
+    scale = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:])
+    try:
+        seconds = float(text[:-1] if scale else text) * (scale or 1.0)
+    except ValueError:
+        return None
+    return min(max(seconds, 0.0), 1e6)
+
+
+@command("true", ":", "exec", "umask", "sync", "chcon", "restorecon", "chown", "chgrp", "ulimit")
 def true(ctx: CommandContext) -> int:
     """Do nothing, successfully."""
     return 0
@@ -185,45 +453,108 @@ def test(ctx: CommandContext) -> int:
     words = list(ctx.arguments)
     if ctx.name == "[" and (not words or words.pop() != "]"):
         return ctx.fail("sh: [: missing ]", 2)
-    negated = words[:1] == ["!"]
-    words = words[negated:]
     try:
-        return int(_holds(ctx, words) == negated)
-    except (KeyError, ValueError):
-        return ctx.fail(f"sh: {ctx.name}: {' '.join(words)}: unexpected operator/operand", 2)
-
-
-def _holds(ctx: CommandContext, words: list[str]) -> bool:
-    if len(words) == 3:
-        return bool(_BINARY[words[1]](words[0], words[2]))
-    if len(words) < 2:
-        return bool(words and words[0])
-    operator, operand = words
-    if operator in ("-z", "-n"):
-        return bool(operand) == (operator == "-n")
-    node = ctx.phone.files.find(ctx.path(operand))
-    known = {
-        "-e": node is not None,
-        "-f": node is not None and not node.is_folder,
-        "-d": node is not None and node.is_folder,
-        "-s": node is not None and bool(node.content),
-        "-r": node is not None,
-        "-w": node is not None,
-        "-x": node is not None and bool(node.mode & 0o111),
-    }
-    return known[operator]
+        return int(not conditions_of(ctx.shell, ctx.io).test(words))
+    except (ValueError, ArithmeticFailure, RecursionError) as error:
+        return ctx.fail(f"sh: {ctx.name}: {error}: unexpected operator/operand", 2)
 
 
 @command("read")
 async def read(ctx: CommandContext) -> int:
-    """`read [-r] names`: split a line into variables, the rest into the last; 1 at the end."""
-    _, names = split_options(ctx, "tnud")
+    """`read [-r] [-u fd] names`: split a line into variables, the rest into the last."""
+    options, names = split_options(ctx, "tnNudp")
+    source = ctx.io.others.get(int(options["u"])) if options.get("u", "").isdecimal() else None
+    line = await _read_line(source if isinstance(source, Input) else ctx.io.input)
+    text = line.decode("utf-8", "surrogateescape")
+    if "r" not in options:
+        text = re.sub(r"\\([\s\S])", lambda found: "" if found[1] == "\n" else found[1], text)
+    ended = text.endswith("\n")
+    names, separators = names or ["REPLY"], ctx.environment.get("IFS", " \t\n")
+    for name, word in zip(names, _words_of(text.removesuffix("\n"), len(names), separators),
+                          strict=True):  # fmt: skip
+        ctx.shell.assign(name, word)
+    return 0 if ended else 1
+
+
+async def _read_line(source: Input) -> bytes:
+    """One line, and what a backslash at its end continues; the rest goes back."""
     line = b""
-    while b"\n" not in line and len(line) < _MAX_LINE_LENGTH and (chunk := await ctx.io.read()):
+    while chunk := await source():
         line += chunk
-    text, newline, _ = line.decode("utf-8", "surrogateescape").partition("\n")
-    names = names or ["REPLY"]
-    words = text.split(None, len(names) - 1)
-    for name, word in zip(names, [*words, *[""] * len(names)], strict=False):
-        ctx.environment[name] = word.rstrip()
-    return 0 if newline else 1
+        end = re.search(rb"(?<!\\)(?:\\\\)*\n", line)
+        if end is not None or len(line) > _MAX_LINE_LENGTH:
+            last = end.end() if end is not None else len(line)
+            source.put_back(line[last:])
+            return line[:last]
+    return line
+
+
+def _words_of(text: str, count: int, separators: str) -> list[str]:
+    """Split a line into words for `read`: the last one gets the rest."""
+    blanks = "".join(c for c in separators if c.isspace())
+    words: list[str] = []
+    text = text.strip(blanks) if blanks else text
+    blank, any_ = f"[{re.escape(blanks)}]*" if blanks else "", re.escape(separators)
+    if not separators:
+        return [text, *[""] * (count - 1)]
+    splitter = re.compile(f"{blank}[{any_}]{blank}")
+    while len(words) < count - 1 and (found := splitter.search(text)):
+        words.append(text[: found.start()])
+        text = text[found.end() :]
+    if only := re.fullmatch(f"([^{any_}]*){splitter.pattern}", text):
+        text = only[1]
+    return [*words, text, *[""] * (count - len(words) - 1)]
+
+
+@command("trap")
+def trap(ctx: CommandContext) -> int:
+    """`trap [action] signals`; without action or with `-` to forget; alone to list."""
+    words = ctx.arguments[1:] if ctx.arguments[:1] == ["--"] else ctx.arguments
+    if not words:
+        for name, action in ctx.shell.traps.items():
+            ctx.print(f"trap -- {_quoted(action)} {name}")
+        return 0
+    action, names = (words[0], words[1:]) if len(words) > 1 else ("-", words)
+    for name in names:
+        name = "EXIT" if name in ("0", "EXIT") else name.upper().removeprefix("SIG")
+        ctx.shell.traps.pop(name, None)
+        if action != "-":
+            ctx.shell.traps[name] = action
+    return 0
+
+
+@command("getopts")
+def getopts(ctx: CommandContext) -> int:
+    """`getopts letters name [words]`: the next option of the parameters; 1 after the last."""
+    shell = ctx.shell
+    if len(ctx.arguments) < 2:
+        return ctx.fail("sh: getopts: missing options argument")
+    letters, name, *words = ctx.arguments
+    words = words or shell.positional
+    at, offset = int(shell.number(ctx.environment.get("OPTIND", "1"))), shell.option_offset
+    word = words[at - 1] if 0 < at <= len(words) else ""
+    shell.environment.pop("OPTARG", None)
+    if len(word) < 2 or word[0] != "-" or word == "--":
+        shell.assign("OPTIND", str(at + (word == "--")))
+        shell.assign(name, "?")
+        return 1
+    letter, offset = word[min(offset, len(word) - 1)], offset + 1
+    known = letters.find(letter) if letter != ":" else -1
+    found = letter if known >= 0 else "?"
+    if known >= 0 and letters[known + 1 : known + 2] == ":":
+        values = [word[offset:]] if offset < len(word) else words[at : at + 1]
+        at, offset = at + (1 if offset < len(word) else 2), 1
+        if values:
+            shell.assign("OPTARG", values[0])
+        else:
+            found, known = "?", -1
+    elif offset >= len(word):
+        at, offset = at + 1, 1
+    if known < 0:
+        shell.assign("OPTARG", letter)
+        if letters[:1] != ":":
+            ctx.fail(f"sh: -{letter}: unknown option")
+    shell.option_offset = offset
+    shell.assign("OPTIND", str(at))
+    shell.assign(name, found)
+    return 0

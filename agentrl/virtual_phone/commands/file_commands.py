@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -23,12 +24,21 @@ _MOUNTS = {
 """What is mounted where."""
 
 
-def each(ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None]) -> int:
-    """Apply a function to every path; print an error for each one that fails."""
+def each(
+    ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None], *, spelled: bool = False
+) -> int:
+    """Apply a function to every path; print an error for each one that fails.
+
+    Args:
+        ctx: invocation of the command.
+        paths: as given to it.
+        act: takes an absolute path.
+        spelled: whether it takes the path as given instead.
+    """
     code = 0
     for path in paths:
         try:
-            act(ctx.path(path))
+            act(path if spelled else ctx.path(path))
         except OSError as error:
             code = ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
     return code
@@ -36,14 +46,14 @@ def each(ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None]) 
 
 @command("cat")
 async def cat(ctx: CommandContext) -> int:
-    """`cat [files]`."""
-    paths = [path for path in split_options(ctx, "")[1] if path != "-"]
-    if not paths:
-        while chunk := await ctx.io.read():
-            ctx.out(chunk)
-            await ctx.io.drain()
+    """`cat [files]`; `-` is standard input."""
     code = 0
-    for path in paths:
+    for path in split_options(ctx, "")[1] or ["-"]:
+        if path == "-":
+            while chunk := await ctx.io.read():
+                ctx.out(chunk)
+                await ctx.io.drain()
+            continue
         try:
             content = memoryview(ctx.phone.files.read(ctx.path(path)))
         except OSError as error:
@@ -57,24 +67,43 @@ async def cat(ctx: CommandContext) -> int:
 
 @command("ls")
 def ls(ctx: CommandContext) -> int:
-    """`ls [-l] [-a] [-d] [-1] [paths]`, one name per line."""
+    """`ls [-l] [-a] [-A] [-d] [-R] [-1] [-p] [paths]`, one name per line."""
     options, paths = split_options(ctx, "")
     files = ctx.phone.files
+    folders: list[str] = []
+
+    def entry(name: str, node: FileNode) -> None:
+        name += "/" * (("p" in options or "F" in options) and node.is_folder)
+        ctx.print(_line(name, node) if "l" in options else name)
+
+    def sort_out(path: str) -> None:
+        node = files.find(ctx.path(path))
+        if node is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        if node.is_folder and "d" not in options:
+            folders.append(path)
+        else:
+            entry(path, node)
 
     def show(path: str) -> None:
-        node = files.find(path)
-        if node is not None and ("d" in options or not node.is_folder):
-            ctx.print(_line(path, node) if "l" in options else path)
-            return
-        names = files.names(path)
+        full = ctx.path(path)
+        names = [n for n in files.names(full) if n[0] != "." or "a" in options or "A" in options]
+        if len(paths) > 1 or "R" in options:
+            ctx.print(f"{path}:")
         if "l" in options:
             ctx.print(f"total {len(names) * _BLOCK // 1024}")
-        for name in names:
-            inside = files.find(f"{path}/{name}")
-            if inside is not None and ("a" in options or name[0] != "."):
-                ctx.print(_line(name, inside) if "l" in options else name)
+        for name in ([".", ".."] if "a" in options else []) + names:
+            inside = files.find(f"{full}/{name}")
+            if inside is not None:
+                entry(name, inside)
+                if inside.is_folder and "R" in options and name.strip("."):
+                    folders.append(f"{path.rstrip('/')}/{name}")
 
-    return each(ctx, paths or [ctx.environment["PWD"]], show)
+    code = each(ctx, paths or ["."], sort_out, spelled=True)
+    for number, path in enumerate(folders):  # grows meanwhile
+        ctx.out(b"\n" if number else b"")
+        show(path)
+    return code
 
 
 @command("rm")
@@ -100,23 +129,34 @@ def mkdir(ctx: CommandContext) -> int:
 
 @command("cp", "mv")
 def cp(ctx: CommandContext) -> int:
-    """`cp file target`, `mv file target`; the target is a file or a folder."""
-    _, paths = split_options(ctx, "")
+    """`cp [-r] paths target`, `mv paths target`; the target is a file or a folder."""
+    options, paths = split_options(ctx, "")
     if len(paths) < 2:
         return ctx.fail(f"{ctx.name}: Needs 2 arguments")
     files, goal = ctx.phone.files, ctx.path(paths[-1])
     node = files.find(goal)
+    takes_folders = ctx.name == "mv" or not {"r", "R", "a"}.isdisjoint(options)
 
-    def copy(path: str) -> None:
+    def copy(path: str, target: str) -> None:
+        if target == path or target.startswith(f"{path}/"):
+            raise OSError(22, "into itself")
+        source = files.find(path)
+        if source is not None and source.is_folder and takes_folders:
+            files.make_folders(target)
+            for name in files.names(path):
+                copy(f"{path}/{name}", f"{target}/{name}")
+        else:
+            content = files.read(path)
+            assert source is not None
+            files.write(target, content, mode=source.mode)
+
+    def act(path: str) -> None:
         is_inside = node is not None and node.is_folder
-        target = f"{goal}/{path.rpartition('/')[2]}" if is_inside else goal
-        content = files.read(path)
-        if target != path:
-            files.write(target, content)
-            if ctx.name == "mv":
-                files.remove(path)
+        copy(path, f"{goal.rstrip('/')}/{path.rpartition('/')[2]}" if is_inside else goal)
+        if ctx.name == "mv":
+            files.remove(path, recursive=True)
 
-    return each(ctx, paths[:-1], copy)
+    return each(ctx, paths[:-1], act)
 
 
 @command("touch")
@@ -133,8 +173,8 @@ def touch(ctx: CommandContext) -> int:
 
 @command("chmod")
 def chmod(ctx: CommandContext) -> int:
-    """`chmod MODE paths`: MODE is octal; of symbolic modes, only `+x` has an effect."""
-    words = [word for word in ctx.arguments if word != "-R"]
+    """`chmod MODE paths`: MODE is octal, or symbolic as in `u+x,go-w`."""
+    words = [word for word in ctx.arguments if word not in ("-R", "-f", "-v")]
     if len(words) < 2:
         return ctx.fail("chmod: Needs 2 arguments")
     mode, files = words[0], ctx.phone.files
@@ -145,10 +185,30 @@ def chmod(ctx: CommandContext) -> int:
             raise FileNotFoundError(2, "No such file or directory", path)
         if all(digit in "01234567" for digit in mode) and len(mode) <= 4:
             node.mode = stat.S_IFMT(node.mode) | int(mode, 8)
-        elif "+" in mode and "x" in mode:
-            node.mode |= 0o111
+        else:
+            _change_mode(node, mode)
 
     return each(ctx, words[1:], change)
+
+
+def _change_mode(node: FileNode, mode: str) -> None:
+    """Apply a symbolic mode.
+
+    Raises:
+        OSError: it is invalid.
+    """
+    for clause in mode.split(","):
+        found = re.fullmatch(r"([ugoa]*)([-+=])([rwxX]*)", clause)
+        if found is None:
+            raise OSError(22, f"bad mode '{mode[:50]}'")
+        who, verb, letters = found.groups()
+        bits = sum({"r": 0o444, "w": 0o222, "x": 0o111, "X": 0o111}[c] for c in set(letters))
+        mask = 0o777 if not who or "a" in who else 0
+        mask |= sum({"u": 0o700, "g": 0o070, "o": 0o007, "a": 0}[c] for c in set(who))
+        if verb != "+":
+            node.mode &= ~((bits if verb == "-" else 0o777) & mask)
+        if verb != "-":
+            node.mode |= bits & mask
 
 
 def size_of(node: FileNode) -> int:
@@ -162,7 +222,7 @@ def _line(name: str, node: FileNode) -> str:
     return f"{stat.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
 
 
-@command("md5sum", "sha1sum", "sha256sum")
+@command("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum")
 async def md5sum(ctx: CommandContext) -> int:
     """`md5sum [files]`."""
     name = ctx.name.removesuffix("sum")
@@ -172,7 +232,9 @@ async def md5sum(ctx: CommandContext) -> int:
         ctx.print(f"{await _digest(name, await ctx.read_all())}  -")
     contents: list[tuple[str, bytes]] = []
     read = ctx.phone.files.read
-    code = each(ctx, paths, lambda path: contents.append((path, read(path))))
+    code = each(
+        ctx, paths, lambda path: contents.append((path, read(ctx.path(path)))), spelled=True
+    )
     for path, content in contents:
         ctx.print(f"{await _digest(name, content)}  {path}")
     return code

@@ -5,25 +5,16 @@ In a basic pattern `+ ? | ( ) { }` are literal unless they follow a backslash; i
 """
 
 import re
+from collections import deque
 from functools import lru_cache
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.text_commands import sliced_lines, split_options
+from agentrl.virtual_phone.shell.expansion import CLASSES
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _SWAPPED = frozenset("+?|(){}")
 _SAME = {"<": r"\b(?=\w)", ">": r"\b(?<=\w)", **{c: f"\\{c}" for c in "bBwWsSdD"}}
-_CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "space": r"\s",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
-    "xdigit": "0-9a-fA-F",
-    "blank": r" \t",
-}
 _TOKEN = re.compile(r"\\(.)|(\[\^?\]?(?:\[:\w+:\]|[^]])*\])|(.)", re.DOTALL)
 """An escaped character, a bracket expression, or another character."""
 
@@ -93,80 +84,155 @@ def _bracket(text: str) -> str:
     inner = text[2 if negated else 1 : -1].replace("\\", "\\\\")
     head = "\\]" if inner.startswith("]") else ""
     inner = re.sub(r"([\[&~|]|(?<=-)-)", r"\\\1", inner.removeprefix("]"))
-    classes = re.sub(r"\\\[:(\w+):\]", lambda c: _CLASSES.get(c[1], ""), inner)
+    classes = re.sub(r"\\\[:(\w+):\]", lambda c: CLASSES.get(c[1], ""), inner)
     return f"[{'^' if negated else ''}{head}{classes}]"
 
 
 @command("grep", "egrep", "fgrep")
 async def grep(ctx: CommandContext) -> int:
-    """`grep [-i] [-v] [-c] [-q] [-o] [-n] [-w] [-F] [-E] [-e PATTERN] [-m N] pattern [files]`."""
-    options, words = split_options(ctx, "emABC")
-    if "e" in options:
-        words.insert(0, options["e"])
-    if not words:
+    """`grep [-EFHLchilnoqrvwxs] [-e PATTERN] [-m N] [-A|-B|-C N] pattern [files]`."""
+    options, words = split_options(ctx, "emABCf")
+    patterns = [ctx.arguments[at + 1] for at, word in enumerate(ctx.arguments[:-1]) if word == "-e"]
+    if not patterns:
+        patterns = [options["e"]] if "e" in options else words[:1]
+        words = words if "e" in options else words[1:]
+    if not patterns:
         return ctx.fail("grep: no pattern", 2)
     kind = "F" if "F" in options or ctx.name == "fgrep" else ""
     kind = kind or ("E" if "E" in options or ctx.name == "egrep" else "")
     try:
-        pattern = compile_pattern(words[0], kind, "i" in options, "w" in options)
+        lines = [line for pattern in patterns for line in pattern.split("\n")]
+        compiled = [compile_pattern(p, kind, "i" in options, "w" in options) for p in lines]
     except ValueError as error:
         return ctx.fail(f"grep: {error}", 2)
-    search = _Search(ctx, pattern, options)
-    if len(words) == 1:
+    search = _Search(ctx, compiled, options)
+    recursive = "r" in options or "R" in options
+    paths = [p for word in words or ["."] for p in _below(ctx, word)] if recursive else words
+    if not paths and not recursive:
         await search.stream()
-    for path in words[1:]:
+    code = 0
+    for path in paths:
         try:
-            await search.content(ctx.phone.files.read(ctx.path(path)), path if words[2:] else "")
+            name = path if "H" in options or recursive or len(paths) > 1 else ""
+            await search.file(
+                ctx.phone.files.read(ctx.path(path)), "" if "h" in options else name, path
+            )
         except OSError as error:
-            ctx.fail(f"grep: {path}: {error.strerror}")
-    if "c" in options:
-        ctx.print(str(search.num_found))
-    return 0 if search.num_found else 1
+            code = 2
+            if "s" not in options:
+                ctx.fail(f"grep: {path}: {error.strerror}")
+        if "q" in options and search.total:
+            return 0
+    return code or int(not search.total)
+
+
+def _below(ctx: CommandContext, path: str) -> list[str]:
+    """The files in a folder and its folders; a file alone."""
+    node = ctx.phone.files.find(ctx.path(path))
+    if node is None or not node.is_folder:
+        return [path]
+    names = ctx.phone.files.names(ctx.path(path))
+    return [found for n in names for found in _below(ctx, f"{path.rstrip('/')}/{n}")]
 
 
 class _Search:
     """Searches line by line, so that endless input can be searched."""
 
     def __init__(
-        self, ctx: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
+        self, ctx: CommandContext, patterns: list[re.Pattern[str]], options: dict[str, str]
     ) -> None:
-        self.num_found = 0
+        self.total = 0
+        """Number of lines found in all files."""
+        self._num_found = 0
         self._ctx = ctx
-        self._pattern = pattern
+        self._patterns = patterns
         self._options = options
         self._number = 0
-        most = options.get("m", "")
-        self._most = int(most[-9:]) if most.isascii() and most.isdecimal() else None
+        self._most = self._count("m")
+        around = self._count("C") or 0
+        before, after = self._count("B"), self._count("A")
+        self._after = around if after is None else after
+        self._num_left = 0
+        self._last_shown = 0
+        self._before: deque[str] = deque(maxlen=around if before is None else before)
+
+    def _count(self, letter: str) -> int | None:
+        text = self._options.get(letter, "")
+        return int(text[-9:]) if text.isascii() and text.isdecimal() else None
 
     async def stream(self) -> None:
         """Search standard input."""
         pending = b""
         while not self._is_done() and (chunk := await self._ctx.io.read()):
             whole, newline, pending = (pending + chunk).rpartition(b"\n")
-            await self.content(whole + newline, "", self._number)
-        await self.content(pending, "", self._number)
+            await self._search(whole + newline, "", self._number)
+        await self._search(pending, "", self._number)
+        self._summarize("", "(standard input)")
 
-    async def content(self, content: bytes, path: str, num_before: int = 0) -> None:
+    async def file(self, content: bytes, name: str, path: str) -> None:
+        """Search a file whose lines are shown with a name."""
+        self._num_found = self._num_left = self._last_shown = 0
+        self._before.clear()
+        await self._search(content, name)
+        self._summarize(name, path)
+
+    def _summarize(self, name: str, path: str) -> None:
+        """What is shown once per file."""
+        options, prefix = self._options, f"{name}:" if name else ""
+        if "c" in options:
+            self._ctx.print(f"{prefix}{self._num_found}")
+        elif "l" in options or "L" in options:
+            if bool(self._num_found) == ("l" in options) and "q" not in options:
+                self._ctx.print(path)
+            self.total += "L" in options and not self._num_found
+        self.total += self._num_found
+
+    async def _search(self, content: bytes, name: str, num_before: int = 0) -> None:
         """Search a file, or a part of one that has lines before it."""
         self._number = num_before
         async for lines in sliced_lines(content):
             for line in lines:
-                self._line(line, path)
+                self._line(line, name)
             await self._ctx.io.drain()
 
     def _is_done(self) -> bool:
-        return self._most is not None and self.num_found >= self._most
+        return self._most is not None and self._num_found >= self._most
 
-    def _line(self, line: str, path: str) -> None:
+    def _found(self, line: str) -> bool:
+        match = [p.fullmatch if "x" in self._options else p.search for p in self._patterns]
+        return any(search(line) for search in match)
+
+    def _line(self, line: str, name: str) -> None:
         self._number += 1
-        found = self._pattern.search(line)
-        if self._is_done() or (found is None) != ("v" in self._options):
+        if self._is_done():
             return
-        self.num_found += 1
-        if "c" in self._options or "q" in self._options:
+        if self._found(line) == ("v" in self._options):
+            if self._num_left:
+                self._num_left -= 1
+                self._show(line, name, self._number, "-")
+            elif self._before.maxlen:
+                self._before.append(line)
             return
-        prefix = f"{path}:" if path and "h" not in self._options else ""
-        prefix += f"{self._number}:" if "n" in self._options else ""
-        if "o" in self._options and found is not None:
-            line = found[0]
-        self._ctx.print(prefix + re.sub(r"\r$", "", line))
+        self._num_found += 1
+        if not {"c", "q", "l", "L"}.isdisjoint(self._options):
+            return
+        if "o" in self._options:
+            for pattern in self._patterns:
+                for found in pattern.finditer(line):
+                    if found[0]:
+                        self._show(found[0], name, self._number, ":")
+            return
+        for offset, earlier in enumerate(self._before, -len(self._before)):
+            self._show(earlier, name, self._number + offset, "-")
+        self._before.clear()
+        self._show(line, name, self._number, ":")
+        self._num_left = self._after
+
+    def _show(self, line: str, name: str, number: int, mark: str) -> None:
+        has_gap = 0 < self._last_shown < number - 1
+        if has_gap and (self._after or self._before.maxlen):
+            self._ctx.print("--")
+        self._last_shown = number
+        prefix = f"{name}{mark}" if name else ""
+        prefix += f"{number}{mark}" if "n" in self._options else ""
+        self._ctx.print(prefix + line.removesuffix("\r"))

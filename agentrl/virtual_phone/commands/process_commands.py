@@ -17,13 +17,13 @@ _SYSTEM = (
     (1200, 300, "u0_a50", "ndroid.systemui", "com.android.systemui"),
 )
 _ZYGOTE_PID = 300
-_SHELL_PID = 2000
-"""What `$$` expands to."""
 _USER_IDS = {"root": 0, "system": 1000, "shell": 2000, "u0_a50": 10050, "u0_a100": 10100}
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _Process:
+class PhoneProcess:
+    """What `ps` knows about a process."""
+
     pid: int
     parent: int
     user: str
@@ -33,7 +33,7 @@ class _Process:
     """Its command line."""
 
 
-_FIELDS: dict[str, tuple[str, int, Callable[[_Process, float], object]]] = {
+_FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
     "USER": ("USER", -12, lambda p, up_s: p.user),
     "UID": ("UID", 5, lambda p, up_s: _USER_IDS[p.user]),
     "PID": ("PID", 5, lambda p, up_s: p.pid),
@@ -60,23 +60,27 @@ _COLUMNS = "USER,PID,PPID,VSZ,RSS,WCHAN,ADDR,S,NAME"
 _FULL = "USER,PID,PPID,C,STIME,TTY,TIME,CMD"
 
 
-def _running(ctx: CommandContext) -> list[_Process]:
+def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
     """The system, apps and what the shell runs, by process id."""
     tasks = ctx.phone.tasks
     found = [
-        _Process(pid=pid, parent=parent, user=user, name=name, line=line)
+        PhoneProcess(pid=pid, parent=parent, user=user, name=name, line=line)
         for pid, parent, user, name, line in _SYSTEM
     ]
     for package in tasks.running:
         pid = tasks.pid(package)
         found.append(
-            _Process(pid=pid, parent=_ZYGOTE_PID, user="u0_a100", name=package[-15:], line=package)
+            PhoneProcess(
+                pid=pid, parent=_ZYGOTE_PID, user="u0_a100", name=package[-15:], line=package
+            )
         )
-    line = " ".join((ctx.name, *ctx.arguments))
-    found.append(_Process(pid=_SHELL_PID, parent=400, user="shell", name="sh", line="sh"))
-    found.append(
-        _Process(pid=_SHELL_PID + 1, parent=_SHELL_PID, user="shell", name="ps", line=line)
-    )
+    programs = [(p.pid, p.parent, p.words) for p in ctx.phone.processes.running.values()]
+    if ctx.process is None:  # a command that never waits is in no table
+        pid = ctx.phone.processes.new_pid()
+        programs.append((pid, ctx.shell.pid, (ctx.name, *ctx.arguments)))
+    for pid, parent, words in programs:
+        name, line = words[0][:15], " ".join(words)
+        found.append(PhoneProcess(pid=pid, parent=parent, user="shell", name=name, line=line))
     return sorted(found, key=lambda process: process.pid)
 
 
@@ -96,7 +100,7 @@ def ps(ctx: CommandContext) -> int:
     wanted = {*words, *(word for o in "puU" if o in options for word in options[o].split(","))}
     shown = [
         process
-        for process in _running(ctx)
+        for process in running_processes(ctx)
         if options.keys() & {"A", "e"}
         or wanted & {str(process.pid), process.user, f"{_USER_IDS[process.user]}"}
         or (not wanted and process.user == "shell" and process.name != "adbd")
@@ -124,7 +128,7 @@ def pidof(ctx: CommandContext) -> int:
     names = [name for name in ctx.arguments if not name.startswith("-")]
     found = [
         str(process.pid)
-        for process in _running(ctx)
+        for process in running_processes(ctx)
         if process.line.partition(" ")[0].rpartition("/")[2] in names
     ]
     return ctx.print(" ".join(found[: 1 if "-s" in ctx.arguments else None])) if found else 1

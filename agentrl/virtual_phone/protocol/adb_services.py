@@ -64,14 +64,15 @@ async def _serve_with_faults(
 
 
 def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    serve = shell_protocols.serve_v2 if "v2" in options else shell_protocols.serve_v1
-    return serve(phone, stream, rest)
+    if "v2" in options:
+        return shell_protocols.serve_v2(phone, stream, rest, options)
+    return shell_protocols.serve_v1(phone, stream, rest, is_raw="raw" in options)
 
 
 def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
     # `adb exec-in` closes when it has sent everything.
     stream.outlives_client_s = _EXEC_OUTLIVES_S
-    return shell_protocols.serve_v1(phone, stream, rest)
+    return shell_protocols.serve_v1(phone, stream, rest, is_raw=True)
 
 
 def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:

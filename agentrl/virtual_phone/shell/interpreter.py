@@ -3,45 +3,56 @@
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from agentrl.virtual_phone.shell.expansion import PATTERN_CHARACTERS, expand
+from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from agentrl.virtual_phone.shell.conditions import BINARY, UNARY, Conditions
+from agentrl.virtual_phone.shell.expansion import MAX_LENGTH
 from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects, never_full
 from agentrl.virtual_phone.shell.shell_parser import parse
+from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure, ShellState
 from agentrl.virtual_phone.shell.syntax_tree import (
     MAX_NESTING,
+    Arithmetic,
+    Case,
+    Conditional,
+    For,
+    FunctionDefinition,
+    Group,
+    If,
+    Loop,
     Pipeline,
     Script,
     ShellCommand,
     ShellSyntaxError,
     Word,
-    WordPart,
 )
 from agentrl.virtual_phone.system.file_system import normalize_path
 from agentrl.virtual_phone.system.pipe import Pipe
+from agentrl.virtual_phone.system.process_table import Process
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
-_PATH = "/product/bin:/system/bin:/system/xbin:/vendor/bin"
-_ENVIRONMENT = {
-    "ANDROID_DATA": "/data",
-    "EXTERNAL_STORAGE": "/sdcard",
-    "HOME": "/",
-    "IFS": " \t\n",
-    "PATH": _PATH,
-    "PWD": "/",
-    "SHELL": "/system/bin/sh",
-    "USER": "shell",
-}
 _BROKEN_PIPE = 141
 _FILTERS = frozenset(("grep", "head", "wc"))
 """Commands that end as soon as their input does."""
 _COMMANDS_PER_TURN = 32
 """Commands after which other phones get their turn."""
-
-
+_MAX_CALLS = 30
+"""Deepest nesting of functions."""
 MAX_IN_MEMORY = 64 << 20
 """Largest input, in bytes, that a command may hold in memory."""
+_PROGRAM_FOLDERS = frozenset((
+    "/bin", "/system/bin", "/system/xbin", "/product/bin", "/vendor/bin", "/odm/bin",
+))  # fmt: skip
+BUILTINS = frozenset((
+    ".", ":", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "let",
+    "local", "read", "readonly", "return", "set", "shift", "source", "trap", "type", "typeset",
+    "unset", "wait",
+))  # fmt: skip
+"""Commands that belong to the shell, and are no programs."""
+_SPECIAL = BUILTINS - {"cd", "command", "let", "local", "read", "source", "type", "wait"}
+"""Builtins that keep the assignments before them, as POSIX demands."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +63,8 @@ class CommandContext:
     name: str
     arguments: list[str]
     io: CommandIO
+    process: Process | None = None
+    """Its entry in the phone's table of processes, while it waits."""
 
     @property
     def phone(self) -> VirtualPhone:
@@ -109,8 +122,17 @@ async def read_to_end(read: Read) -> bytes:
     return b"".join(chunks)
 
 
-class ShellExit(Exception):
-    """Raised by the `exit` command."""
+class LoopJump(Exception):
+    """Raised by `break` and `continue`."""
+
+    def __init__(self, levels: int, is_break: bool) -> None:
+        super().__init__(levels)
+        self.levels = levels
+        self.is_break = is_break
+
+
+class FunctionReturn(Exception):
+    """Raised by `return`."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -118,58 +140,165 @@ class ShellExit(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class ShellInterpreter:
+class ShellInterpreter(ShellState):
     """One shell; `$?` and variables live as long as it does."""
 
     phone: VirtualPhone
     commands: Mapping[str, CommandFunction]
-    io: CommandIO
-    environment: dict[str, str] = field(default_factory=_ENVIRONMENT.copy)
-    code: int = 0
-    depth: int = 0
-    """Number of shells that this one is nested in."""
+    num_loops: int = 0
+    """Number of loops that run inside each other."""
+    num_calls: int = 0
+    """Number of functions that run inside each other."""
+    is_condition: bool = False
+    """Whether a failure is expected, so that `set -e` ignores it."""
+    substituted: int = 0
+    """Exit code of the last `$(...)` of the current command."""
+    _num_commands: int = 0
 
     async def run(self, script: str) -> int:
-        """Run a script; returns its exit code."""
+        """Run a script and wait for what it leaves running; returns its exit code."""
+        return await self.live(lambda: self.run_text(script))
+
+    async def live(self, work: Callable[[], Awaitable[object]]) -> int:
+        """Be a process while something runs in this shell; returns the exit code."""
+        self.process = process = self.phone.processes.start(("sh",), 1)
+        try:
+            await work()
+            await self.finish()
+        except asyncio.CancelledError:
+            if not process.signal:
+                raise
+            self.code = self._die(process)
+        finally:
+            self.phone.processes.end(process)
+            for job in self.jobs.values():
+                job.task.cancel() if job.task is not None else None
+        return self.code
+
+    async def run_typed(self, script: Script) -> None:
+        """Run a part of a script that is still being read.
+
+        Raises:
+            ShellExit: it is to end here.
+        """
+        try:
+            await self.run_list(script)
+        except ShellFailure as error:
+            self.code = error.code
+            if self.io.terminal is None:
+                raise
+        except FunctionReturn as end:
+            raise ShellExit(end.code) from None
+        except (LoopJump, RecursionError) as error:
+            self.code = int(isinstance(error, RecursionError))
+
+    async def finish(self) -> None:
+        """Run the trap of EXIT, and wait for jobs.
+
+        As with adbd, the connection stays open while background commands can write to it.
+        """
+        if action := self.traps.pop("EXIT", ""):
+            code = self.code
+            await self.run_text(action)
+            self.code = code
+        tasks = [job.task for job in self.jobs.values() if job.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()  # a bug raises again
+
+    def _die(self, process: Process) -> int:
+        """The exit code of a program that a signal has ended in the current task."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        return 128 + process.signal
+
+    async def run_text(self, script: str) -> int:
+        """Run a script to its end or its `exit`; returns its exit code."""
+        pipelines = self._parsed(script)
+        return 1 if pipelines is None else await self.run_parsed(pipelines)
+
+    async def run_here(self, script: str) -> int:
+        """Run a script as a part of the one that runs: `exit` and `break` go beyond it."""
+        pipelines = self._parsed(script)
+        if pipelines is None:
+            raise ShellFailure(1)
+        self.code = 0
+        self.depth += 1
+        try:
+            return await self.run_list(pipelines)
+        finally:
+            self.depth -= 1
+
+    def _parsed(self, script: str) -> Script | None:
+        """The parsed script; None, after an error message, if it is invalid."""
         try:
             if self.depth > MAX_NESTING:
                 raise ShellSyntaxError("nested too deeply")
-            pipelines = parse(script)
-        except ShellSyntaxError as error:
-            self.io.err(f"sh: {error}\n".encode("utf-8", "surrogateescape"))
+            return parse(script)
+        except (ShellSyntaxError, RecursionError) as error:
+            self.complain(str(error) or "nested too deeply")
             self.code = 1
-            return 1
-        return await self.run_parsed(pipelines)
+            return None
 
     async def run_parsed(self, script: Script) -> int:
         """Run a parsed script; returns its exit code."""
         try:
-            await self._run_list(script)
-        except ShellExit as end:
+            await self.run_list(script)
+        except (ShellExit, FunctionReturn) as end:
             self.code = end.code
+        except LoopJump:
+            pass
+        except RecursionError:
+            self.complain("nested too deeply")
+            self.code = 1
         return self.code
 
-    async def _run_list(self, script: Script) -> int:
+    async def run_list(self, script: Script) -> int:
         """Run a parsed script; `exit` also ends the enclosing script."""
-        background: list[asyncio.Task[int]] = []
-        try:
-            for number, pipeline in enumerate(script, 1):
-                if pipeline.joint != ";" and (pipeline.joint == "&&") != (self.code == 0):
-                    continue
-                if pipeline.background:
-                    inner = self.inner(self.io).run_parsed([replace(pipeline, background=False)])
-                    background.append(asyncio.create_task(inner))
-                    self.code = 0
-                else:
-                    self.code = await self._run_pipeline(pipeline)
-                if number % _COMMANDS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-            # As with adbd, the connection stays open while background commands can write to it.
-            await asyncio.gather(*background)
-        finally:
-            for task in background:
-                task.cancel()
+        for number, pipeline in enumerate(script, 1):
+            if pipeline.joint != ";" and (pipeline.joint == "&&") != (self.code == 0):
+                continue
+            if pipeline.background:
+                self._start_job(pipeline)
+            else:
+                self.code = await self._run_pipeline(pipeline)
+                if self.code and "e" in self.options and not pipeline.negated:
+                    is_last = number == len(script) or script[number].joint == ";"
+                    if is_last and not self.is_condition:
+                        raise ShellExit(self.code)
+            self._num_commands += 1
+            if self._num_commands % _COMMANDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if number < len(script):
+                await self.io.drain()
         return self.code
+
+    def _start_job(self, pipeline: Pipeline) -> None:
+        """Run a pipeline in the background."""
+        shell = self.inner(self.io)
+        written = pipeline.commands[0].words
+        words = ["".join(part.text for part in word) for word in written] or ["sh"]
+        process = self.phone.processes.start(words, self.pid)
+
+        async def work() -> None:
+            try:
+                process.code = await shell.run_parsed([replace(pipeline, background=False)])
+            except BrokenPipeError:
+                process.code = _BROKEN_PIPE
+
+        def end(task: "asyncio.Task[None]") -> None:
+            if task.cancelled():
+                process.code = 128 + process.signal
+            self.phone.processes.end(process)
+
+        process.task = task = asyncio.get_running_loop().create_task(work())
+        task.add_done_callback(end)
+        self.jobs[process.pid] = process
+        self.own_jobs.append(process.pid)
+        self.code = 0
 
     def inner(self, io: CommandIO) -> "ShellInterpreter":
         """A nested shell, which cannot change the variables of this one."""
@@ -178,33 +307,142 @@ class ShellInterpreter:
             commands=self.commands,
             io=io,
             environment=dict(self.environment),
+            exported=set(self.exported),
+            read_only=set(self.read_only),
+            functions=dict(self.functions),
+            options=set(self.options),
+            positional=self.positional,
+            name=self.name,
             code=self.code,
             depth=self.depth + 1,
+            jobs=self.jobs,
+            process=self.process,
+            is_condition=self.is_condition,
         )
+
+    async def run_program(
+        self,
+        ctx: CommandContext,
+        script: str,
+        words: Sequence[str],
+        options: frozenset[str] | set[str] = frozenset(),
+    ) -> int:
+        """Run a script as a program of its own, which sees only exported variables.
+
+        Args:
+            ctx: invocation of the command that runs it.
+            script: the script.
+            words: `$0` and the positional parameters.
+            options: letters of `set`.
+        """
+        known = self.environment
+        shell = ShellInterpreter(
+            phone=self.phone,
+            commands=self.commands,
+            io=ctx.io,
+            environment={n: v for n, v in known.items() if n in self.exported},
+            exported=set(self.exported),
+            options=set(options),
+            positional=list(words[1:]),
+            name=words[0],
+            depth=self.depth + 1,
+            jobs=self.jobs,
+            process=ctx.process,
+        )
+        await shell.run_text(script)
+        if action := shell.traps.pop("EXIT", ""):
+            code = shell.code
+            await shell.run_text(action)
+            shell.code = code
+        return shell.code
 
     async def execute(self, ctx: CommandContext, spelled: str) -> int:
         """Run one command."""
+        if spelled in self.functions:
+            return await self._call(self.functions[spelled], ctx)
         if ctx.name == "exec" and ctx.arguments:
             spelled, *ctx.arguments = ctx.arguments
             ctx.name = spelled.rpartition("/")[2]
-        run = self.commands.get(ctx.name)
+            raise ShellExit(await self.execute(ctx, spelled))
+        is_program = ctx.name == spelled or spelled.rpartition("/")[0] in _PROGRAM_FOLDERS
+        run = self.commands.get(ctx.name) if is_program else None
         if run is None:
-            return ctx.fail(f"sh: {spelled}: inaccessible or not found", 127)
+            return await self._run_file(ctx, spelled)
         self.phone.command_history.add((ctx.name, *ctx.arguments))
         try:
             result = run(ctx)
-            return result if isinstance(result, int) else await result
+            return result if isinstance(result, int) else await self._await(ctx, result)
         except BrokenPipeError:
             raise
         except OSError as error:
             where = "" if error.filename is None else f"{error.filename}: "
             return ctx.fail(f"{ctx.name}: {where}{error.strerror}")
+        except ArithmeticFailure as error:
+            return ctx.fail(f"sh: {ctx.name}: {error}")
+
+    async def _await(self, ctx: CommandContext, result: Awaitable[int]) -> int:
+        """Wait for a command that can be listed and killed meanwhile."""
+        if ctx.name in BUILTINS:
+            return await result
+        ctx.process = process = self.phone.processes.start((ctx.name, *ctx.arguments), self.pid)
+        try:
+            return await result
+        except asyncio.CancelledError:
+            if not process.signal:
+                raise
+            return self._die(process)
+        finally:
+            self.phone.processes.end(process)
+
+    async def _run_file(self, ctx: CommandContext, spelled: str) -> int:
+        """Run a script by its path, or by its name in a folder of $PATH."""
+        files, path = self.phone.files, ctx.path(spelled)
+        if "/" not in spelled:
+            folders = self.environment.get("PATH", "").split(":")
+            found = (f"{folder}/{spelled}" for folder in folders if folder)
+            path = next((p for p in found if (n := files.find(p)) and n.mode & 0o111), "")
+        node = files.find(path) if path else None
+        if node is None:
+            return ctx.fail(f"sh: {spelled}: inaccessible or not found", 127)
+        if node.content is None:
+            return ctx.fail(f"sh: {spelled}: can't execute: Is a directory", 126)
+        # As on a phone, where nothing on the shared storage can be executed.
+        if not node.mode & 0o111 or path.startswith("/sdcard/"):
+            return ctx.fail(f"sh: {spelled}: can't execute: Permission denied", 126)
+        script = node.content.decode("utf-8", "surrogateescape")
+        run = self.run_program(ctx, script, [spelled, *ctx.arguments])
+        return await self._await(ctx, run)
+
+    async def _call(self, body: ShellCommand, ctx: CommandContext) -> int:
+        """Call a function."""
+        if self.num_calls >= _MAX_CALLS:
+            self.complain("functions are nested too deeply")
+            raise ShellFailure(1)
+        positional, self.positional = self.positional, list(ctx.arguments)
+        num_loops, self.num_loops = self.num_loops, 0
+        self.num_calls += 1
+        self.frames.append({})
+        try:
+            return await self._run_command(body, ctx.io)
+        except FunctionReturn as end:
+            return end.code
+        finally:
+            self.restore_locals()
+            self.num_calls -= 1
+            self.positional, self.num_loops = positional, num_loops
 
     async def _run_pipeline(self, pipeline: Pipeline) -> int:
-        if len(pipeline.commands) == 1:
-            code = await self._run_command(pipeline.commands[0], self.io)
-        else:
-            code = await self._run_together(pipeline)
+        if not pipeline.negated and len(pipeline.commands) == 1:
+            return await self._run_command(pipeline.commands[0], self.io)
+        was_condition = self.is_condition
+        self.is_condition |= pipeline.negated
+        try:
+            if len(pipeline.commands) == 1:
+                code = await self._run_command(pipeline.commands[0], self.io)
+            else:
+                code = await self._run_together(pipeline)
+        finally:
+            self.is_condition = was_condition
         return int(not code) if pipeline.negated else code
 
     async def _run_together(self, pipeline: Pipeline) -> int:
@@ -213,16 +451,18 @@ class ShellInterpreter:
         pipes = [Pipe() for _ in commands[1:]]
         ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
         if self._never_waits(pipeline):  # one after the other: tasks cost more than most commands
-            code = 0
-            for stage in ends:
-                code = await self._stage(*stage, is_alone=True)
-            return code
+            codes = [await self._stage(*stage, is_alone=True) for stage in ends]
+            return self._code_of(codes)
         tasks = [asyncio.create_task(self._stage(*stage)) for stage in ends]
         try:
-            return (await asyncio.gather(*tasks))[-1]
+            return self._code_of(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
                 task.cancel()
+
+    def _code_of(self, codes: Sequence[int]) -> int:
+        failed = [code for code in codes if code] if "pipefail" in self.options else []
+        return failed[-1] if failed else codes[-1]
 
     def _never_waits(self, pipeline: Pipeline) -> bool:
         """Whether the commands of a pipe surely wait for nothing but each other."""
@@ -231,11 +471,12 @@ class ShellInterpreter:
                 self._returns_at_once(command, is_first=not number)
                 for number, command in enumerate(pipeline.commands)
             )
-        return pipeline.never_waits
+        return pipeline.never_waits and not self.functions
 
     def _returns_at_once(self, command: ShellCommand, *, is_first: bool) -> bool:
-        if command.group is not None and is_first and not command.redirects:
-            return all(map(self._never_waits, command.group))
+        compound = command.compound
+        if isinstance(compound, Group) and is_first and not command.redirects:
+            return all(map(self._never_waits, compound.body))
         parts = [part for word in command.words for part in word]
         if not parts or command.redirects or any(part.kind != "text" for part in parts):
             return False
@@ -266,11 +507,16 @@ class ShellInterpreter:
             err=outer.err,
             read=outer.read if source is None else source.read,
             drain=never_full if is_alone else outer.drain if sink is None else sink.drain,
+            others=outer.others,
+            terminal=outer.terminal if sink is None else None,
         )
+        shell = self.inner(io)
         try:
-            return await self.inner(io)._run_command(command, io)
-        except ShellExit as end:
+            return await shell._run_command(command, io)
+        except (ShellExit, FunctionReturn) as end:
             return end.code
+        except LoopJump:
+            return shell.code
         except BrokenPipeError:
             return _BROKEN_PIPE
         finally:
@@ -280,67 +526,288 @@ class ShellInterpreter:
                 source.close_reader()
 
     async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
-        written = list(command.words)
-        while written and _is_assignment(written[0]):
-            fields = await expand(written.pop(0), self._value)
-            name, _, value = " ".join(field.text for field in fields).partition("=")
-            self.environment[name] = value
-        words = [text for word in written for text in await self._fields(word)]
         if not command.redirects:
-            return await self._run_words(command, words, io)
+            try:
+                return await self._run_words(command, io)
+            except BrokenPipeError:
+                raise
+            except OSError as error:  # a value is too long
+                self.complain(f"{error.filename}: {error.strerror}")
+                return 1
         redirects = Redirects(self.phone.files, self.environment["PWD"])
         try:
             for redirect in command.redirects:
-                target = " ".join(await self._fields(redirect.target))
+                if redirect.operator in ("<<", "<<-", "<<<"):
+                    target = await self.text_of(redirect.target)
+                else:
+                    target = " ".join(await self.fields(redirect.target))
                 io = redirects.apply(redirect, target, io)
-            code = await self._run_words(command, words, io)
+            code = await self._run_words(command, io)
             redirects.write()
         except BrokenPipeError:
             raise
         except OSError as error:
-            io.err(f"sh: {error.filename}: {error.strerror}\n".encode())
+            io.err(f"sh: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+            return 1
+        finally:
             with contextlib.suppress(OSError):  # the first error message is enough
                 redirects.write()
-            return 1
         return code
 
-    async def _run_words(self, command: ShellCommand, words: list[str], io: CommandIO) -> int:
-        if command.group is not None and command.is_subshell:
-            return await self.inner(io).run_parsed(command.group)
-        if command.group is not None:
-            shell = self if io is self.io else replace(self, io=io)
-            return await shell._run_list(command.group)
-        if not words:
-            return 0
+    async def _run_words(self, command: ShellCommand, io: CommandIO) -> int:
+        """Run a command whose redirections have been made."""
+        if command.compound is not None:
+            outer, self.io = self.io, io
+            try:
+                return await self._run_compound(command)
+            finally:
+                self.io = outer
+        self.substituted = 0
+        words = [text for word in command.words for text in await self.fields(word)]
+        if not command.assignments:
+            if not words:
+                return self.substituted
+            if words == ["exec"]:
+                self.io = io
+                return 0
+            if "x" in self.options:
+                self.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
+            return await self._run_simple(words, io)
+        if not words or words[0] in _SPECIAL:
+            for assignment in command.assignments:
+                await self.assign_word(assignment)
+            return await self._run_simple(words, io) if words else self.substituted
+        known, exported = dict(self.environment), set(self.exported)
+        try:
+            for assignment in command.assignments:
+                await self.assign_word(assignment)
+                self.exported.add(assignment.name)
+            return await self._run_simple(words, io)
+        finally:
+            for name in {assignment.name for assignment in command.assignments}:
+                self.environment.pop(name, None)
+                if name in known:
+                    self.environment[name] = known[name]
+            self.exported = exported
+
+    async def _run_simple(self, words: list[str], io: CommandIO) -> int:
         name = words[0].rpartition("/")[2]
         ctx = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
         return await self.execute(ctx, words[0])
 
-    async def _fields(self, word: Word) -> list[str]:
-        """Expand one word into the arguments that it stands for."""
-        if len(word) == 1 and word[0].kind == "text":
-            only = word[0]
-            if only.quoted or PATTERN_CHARACTERS.isdisjoint(only.text):
-                return [only.text]
-        fields = await expand(word, self._value)
-        files, folder = self.phone.files, self.environment["PWD"]
-        return [path for field in fields for path in field.paths(files, folder)]
-
-    async def _value(self, part: WordPart) -> str:
-        if part.kind == "name":
-            special = {"?": str(self.code), "$": "2000", "#": "0"}
-            return special.get(part.text) or self.environment.get(part.text, "")
-        pipe = Pipe()
-        io = replace(self.io, out=pipe.write, drain=pipe.drain)
-        output = asyncio.create_task(read_to_end(pipe.read))
+    async def _run_compound(self, command: ShellCommand) -> int:
+        compound = command.compound
+        if isinstance(compound, Group):
+            if compound.is_subshell:
+                return await self._run_subshell(compound.body)
+            return await self.run_list(compound.body)
+        if isinstance(compound, If):
+            return await self._run_if(compound)
+        if isinstance(compound, Loop):
+            return await self._run_loop(compound)
+        if isinstance(compound, For):
+            return await self._run_for(compound)
+        if isinstance(compound, Case):
+            return await self._run_case(compound)
+        if isinstance(compound, FunctionDefinition):
+            self.functions[compound.name] = compound.body
+            return 0
+        if isinstance(compound, Conditional):
+            try:
+                return int(not await _ConditionalTest(self, compound.tokens).whole())
+            except (ValueError, ArithmeticFailure) as error:
+                self.complain(f"[[: {error}: unexpected operator/operand")
+                return 2
+        assert isinstance(compound, Arithmetic)
         try:
-            self.code = await self.inner(io).run_parsed(part.script)
-            pipe.write_eof()
-            return (await output).decode("utf-8", "surrogateescape").rstrip("\n")
+            text = await self.text_of(compound.expression)
+            return int(not evaluate(text, self.environment))
+        except ArithmeticFailure as error:
+            self.complain(str(error))
+            return 2
+
+    async def _run_subshell(self, script: Script) -> int:
+        shell = self.inner(self.io)
+        code = await shell.run_parsed(script)
+        if action := shell.traps.pop("EXIT", ""):
+            await shell.run_text(action)
+        return code
+
+    async def holds(self, condition: Script) -> bool:
+        """Whether a condition succeeds."""
+        was_condition, self.is_condition = self.is_condition, True
+        try:
+            return not await self.run_list(condition)
         finally:
-            output.cancel()
+            self.is_condition = was_condition
+
+    async def _run_if(self, clause: If) -> int:
+        for condition, body in clause.branches:
+            if not condition or await self.holds(condition):
+                return await self.run_list(body)
+        return 0
+
+    async def _run_loop(self, loop: Loop) -> int:
+        code = 0
+        self.num_loops += 1
+        try:
+            while await self.holds(loop.condition) != loop.is_until:
+                if await self._is_broken(loop.body):
+                    break
+                code = self.code
+        except LoopJump as jump:  # in the condition
+            self._leave(jump)
+        finally:
+            self.num_loops -= 1
+        return code
+
+    async def _run_for(self, loop: For) -> int:
+        values = list(self.positional)
+        if loop.words is not None:
+            values = [text for word in loop.words for text in await self.fields(word)]
+        self.code = 0
+        self.num_loops += 1
+        try:
+            for value in values:
+                self.assign(loop.name, value)
+                if await self._is_broken(loop.body):
+                    break
+        finally:
+            self.num_loops -= 1
+        return self.code
+
+    async def _is_broken(self, body: Script) -> bool:
+        """Run the body of a loop once; returns whether it has ended the loop."""
+        try:
+            await self.run_list(body)
+        except LoopJump as jump:
+            return self._leave(jump)
+        finally:
+            self._num_commands += 1
+        if self._num_commands % _COMMANDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        await self.io.drain()
+        return False
+
+    def _leave(self, jump: LoopJump) -> bool:
+        self.code = 0
+        if jump.levels > 1:
+            raise LoopJump(jump.levels - 1, jump.is_break)
+        return jump.is_break
+
+    async def _run_case(self, clause: Case) -> int:
+        value = await self.text_of(clause.word)
+        self.code, falls = 0, False
+        for patterns, body, end in clause.arms:
+            for pattern in () if falls else patterns:
+                if falls := await self.matches(value, pattern):
+                    break
+            if falls:
+                await self.run_list(body)
+                if end != ";&":
+                    break
+        return self.code
+
+    async def output_of(self, script: Script) -> str:
+        """What a script prints, for `$(...)`."""
+        chunks: list[bytes | memoryview] = []
+        length = 0
+
+        def write(data: bytes | memoryview) -> None:
+            nonlocal length
+            length += len(data)
+            if length > MAX_LENGTH:
+                self.complain("Cannot allocate memory")
+                raise BrokenPipeError(32, "Broken pipe")
+            chunks.append(bytes(data))
+
+        io = replace(self.io, out=write, drain=_yield)
+        shell = self.inner(io)
+        try:
+            self.substituted = await shell.run_parsed(script)
+        except BrokenPipeError:
+            self.substituted = _BROKEN_PIPE
+        for pid in shell.own_jobs:
+            with contextlib.suppress(KeyError):
+                await asyncio.wait([task for task in [self.jobs[pid].task] if task is not None])
+        return b"".join(chunks).replace(b"\0", b"").decode("utf-8", "surrogateescape").rstrip("\n")
 
 
-def _is_assignment(word: Word) -> bool:
-    name, equals, _ = word[0].text.partition("=")
-    return word[0].kind == "text" and not word[0].quoted and bool(equals) and name.isidentifier()
+async def _yield() -> None:
+    """Let others have their turn, as nobody else reads what is written."""
+    await asyncio.sleep(0)
+
+
+class _ConditionalTest:
+    """Evaluates `[[ ... ]]`, whose words are not split and whose right sides are patterns."""
+
+    def __init__(self, shell: ShellInterpreter, tokens: Sequence[Word | str]) -> None:
+        self._shell = shell
+        self._tokens = list(reversed(tokens))
+        self._conditions = conditions_of(shell, shell.io)
+
+    async def whole(self) -> bool:
+        value = await self._or()
+        if self._tokens:
+            raise ValueError(await self._next())
+        return value
+
+    async def _next(self) -> str:
+        token = self._tokens.pop()
+        return token if isinstance(token, str) else await self._shell.text_of(token)
+
+    def _operator(self) -> str:
+        """The next token, if it is an operator or one unquoted word."""
+        token = self._tokens[-1] if self._tokens else ""
+        if isinstance(token, str):
+            return token
+        return token[0].text if len(token) == 1 and not token[0].quoted else ""
+
+    async def _or(self) -> bool:
+        value = await self._and()
+        while self._operator() == "||":
+            self._tokens.pop()
+            value = await self._and() or value
+        return value
+
+    async def _and(self) -> bool:
+        value = await self._primary()
+        while self._operator() == "&&":
+            self._tokens.pop()
+            value = await self._primary() and value
+        return value
+
+    async def _primary(self) -> bool:
+        operator = self._operator()
+        if operator == "!":
+            self._tokens.pop()
+            return not await self._primary()
+        if operator == "(":
+            self._tokens.pop()
+            value = await self._or()
+            if self._operator() != ")":
+                raise ValueError(")")
+            self._tokens.pop()
+            return value
+        if not self._tokens or isinstance(self._tokens[-1], str):
+            raise ValueError(operator or "]]")
+        if operator in UNARY and len(self._tokens) > 1:
+            self._tokens.pop()
+            return self._conditions.unary(operator, await self._next())
+        left = await self._next()
+        between = self._operator()
+        if between not in BINARY or len(self._tokens) < 2:
+            return bool(left)
+        self._tokens.pop()
+        right = self._tokens.pop()
+        if isinstance(right, str):
+            raise ValueError(right)
+        if between in ("=", "==", "!="):
+            return (between != "!=") == await self._shell.matches(left, right)
+        return self._conditions.binary(left, between, await self._shell.text_of(right))
+
+
+def conditions_of(shell: ShellInterpreter, io: CommandIO) -> Conditions:
+    """Evaluates conditions in the state of a shell."""
+    folder, variables = shell.environment["PWD"], shell.environment
+    return Conditions(shell.phone.files, folder, variables, io.terminal is not None)

@@ -1,7 +1,7 @@
 """Where a command reads from and writes to: its streams and redirections."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from agentrl.virtual_phone.shell.syntax_tree import Redirect
 from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
@@ -26,14 +26,53 @@ def _discard(data: bytes | memoryview) -> None:
     """`/dev/null`."""
 
 
+class Input:
+    """Standard input, to which a command can return what it has read too much."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._returned = b""
+
+    async def __call__(self) -> bytes:
+        """The next chunk; empty at the end."""
+        data, self._returned = self._returned, b""
+        return data or await self._read()
+
+    def put_back(self, data: bytes) -> None:
+        """Have the next reader read these bytes first."""
+        self._returned = data + self._returned
+
+
+@dataclass(slots=True, kw_only=True)
+class Terminal:
+    """The terminal of an interactive shell; a client may change its size at any time."""
+
+    rows: int = 24
+    columns: int = 80
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class CommandIO:
-    """The three streams of a command."""
+    """The streams of a command."""
 
     out: Write
     err: Write
     read: Read = no_input
     drain: Drain = never_full
+    others: Mapping[int, Write | Input] = field(default_factory=dict)
+    """What is open at file descriptors above 2."""
+    terminal: Terminal | None = None
+    """What the standard streams are connected to, if it is a terminal."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.read, Input):
+            object.__setattr__(self, "read", Input(self.read))
+
+    @property
+    def input(self) -> Input:
+        """Standard input."""
+        assert isinstance(self.read, Input)
+        return self.read
 
 
 class Redirects:
@@ -56,20 +95,41 @@ class Redirects:
         Raises:
             OSError: a file cannot be opened.
         """
-        if redirect.operator == ">&":
-            known = {"1": io.out, "2": io.err}
-            return self._with(redirect.fd, known.get(target, _discard), io)
+        fd = redirect.fd
+        if redirect.operator in (">&", "<&"):
+            return self._duplicate(fd, target, io)
+        if redirect.operator in ("<<", "<<-", "<<<"):
+            text = target + "\n" * (redirect.operator == "<<<")
+            return self._reading(fd, text.encode("utf-8", "surrogateescape"), io)
         if redirect.operator == "<":
-            return replace(io, read=self._reader(target))
+            path = normalize_path(target, self._folder)
+            return self._reading(fd, b"" if path == "/dev/null" else self._files.read(path), io)
         if target == "/dev/null":
-            return self._with(redirect.fd, _discard, io)
+            return self._with(fd, _discard, io)
         path = normalize_path(target, self._folder)
         old = self._files.find(path) if redirect.operator == ">>" else None
         content = (old.content or b"") if old is not None else b""
-        self._files.write(path, content)
+        mode = {} if (known := self._files.find(path)) is None else {"mode": known.mode}
+        self._files.write(path, content, **mode)
         output = _Output(self._files.num_free, content)
         self._written.append((path, output))
-        return self._with(redirect.fd, output.write, io)
+        return self._with(fd, output.write, io)
+
+    def _duplicate(self, fd: int, target: str, io: CommandIO) -> CommandIO:
+        """`2>&1`, `<&3`, or `>&-`, which closes.
+
+        Raises:
+            OSError: nothing is open there.
+        """
+        known: dict[int, Write | Input] = {0: io.input, 1: io.out, 2: io.err, **io.others}
+        if target == "-":
+            return replace(io, read=no_input) if fd == 0 else self._with(fd, _discard, io)
+        source = known.get(int(target) if target.isdecimal() else -1)
+        if source is None:
+            raise OSError(9, "Bad file descriptor", target)
+        if isinstance(source, Input):
+            return self._input(fd, source, io)
+        return self._with(fd, source, io)
 
     def write(self) -> None:
         """Write the files.
@@ -77,23 +137,23 @@ class Redirects:
         Raises:
             OSError: the phone has no space for them.
         """
-        for path, output in self._written:
+        written, self._written = self._written, []
+        for path, output in written:
             self._files.write(path, b"".join(output.chunks))
 
     def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
         if fd == 1:
             return replace(io, out=write, drain=never_full)
-        return replace(io, err=write) if fd == 2 else io
+        return replace(io, err=write) if fd == 2 else replace(io, others={**io.others, fd: write})
 
-    def _reader(self, target: str) -> Read:
-        """Returns the file's content once, then end of input."""
-        path = normalize_path(target, self._folder)
-        left = [] if target == "/dev/null" else [self._files.read(path)]
+    def _input(self, fd: int, source: Input, io: CommandIO) -> CommandIO:
+        return replace(io, read=source) if not fd else replace(io, others={**io.others, fd: source})
 
-        async def read() -> bytes:
-            return left.pop() if left else b""
-
-        return read
+    def _reading(self, fd: int, content: bytes, io: CommandIO) -> CommandIO:
+        """Read the content once, then the end of input."""
+        source = Input(no_input)
+        source.put_back(content)
+        return self._input(fd, source, io)
 
 
 class _Output:

@@ -4,16 +4,29 @@ r"""Parses shell scripts into pipelines of commands.
 
     script   = pipeline { (";" | "&&" | "||" | "&" | newline) pipeline }
     pipeline = ["!"] command { "|" command }
-    command  = { word | redirection } | ("(" script ")" | "{" script ";" "}") { redirection }
+    command  = { assignment } { word | redirection } | compound { redirection }
+    compound = "(" script ")" | "{" script "}" | "((" expression "))" | "[[" words "]]"
+             | if | while | until | for | case | name "()" command | "function" name command
 
-The rest of a real shell's language is not supported: `if`, `for` and other keywords are rejected
-rather than taken for names of commands.
+This is the grammar of mksh without arrays, coprocesses, `select` and patterns such as `@(a|b)`.
 """
 
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from agentrl.virtual_phone.shell.lexer import ShellLexer
 from agentrl.virtual_phone.shell.syntax_tree import (
+    Arithmetic,
+    Assignment,
+    Case,
+    Compound,
+    Conditional,
+    For,
+    FunctionDefinition,
+    Group,
+    If,
+    Loop,
     Pipeline,
     Redirect,
     Script,
@@ -23,10 +36,12 @@ from agentrl.virtual_phone.shell.syntax_tree import (
     WordPart,
 )
 
-_UNSUPPORTED_KEYWORDS = frozenset((
-    "if", "then", "elif", "else", "fi", "for", "in", "while", "until", "do", "done", "case",
-    "esac", "function", "select", "time", "[[",
-))  # fmt: skip
+_CLOSING = frozenset(("then", "elif", "else", "fi", "do", "done", "esac", "}"))
+_UNSUPPORTED = frozenset(("select", "coproc"))
+_SEPARATORS = frozenset((";", "&", "\n", "&&", "||"))
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
+_ARRAY_ELEMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[[^]]*\]\+?=")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @lru_cache(maxsize=256)
@@ -37,128 +52,331 @@ def parse(script: str) -> Script:
         ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is
             not supported.
     """
-    return _Parser(ShellLexer(script, _nested)).script(None)
+    return _Parser(ShellLexer(script, _nested)).whole_script()
 
 
-def _nested(reader: ShellLexer) -> Script:
+def _nested(lexer: ShellLexer) -> Script:
     """Parse the script of a `$(`, including its `)`."""
-    return _Parser(reader).script(")")
+    parser = _Parser(lexer)
+    script = parser.script(")")
+    parser.expect(")", can_continue=False)
+    return script
 
 
 class _Parser:
-    """Builds pipelines from the tokens of a reader."""
+    """Recursive descent over the tokens of a lexer, one token ahead."""
 
-    def __init__(self, reader: ShellLexer) -> None:
-        self._reader = reader
-        self._pipelines: list[Pipeline] = []
-        self._joint = ";"
-        self._open_pipe = False
-        self._negated = False
-        self._command = ShellCommand()
+    def __init__(self, lexer: ShellLexer) -> None:
+        self._lexer = lexer
+        self._token: Word | str | None = lexer.token()
+        self._compounds: dict[str, Callable[[], Compound]] = {
+            "{": self._braces,
+            "[[": self._conditional,
+            "if": self._if,
+            "while": lambda: self._loop(is_until=False),
+            "until": lambda: self._loop(is_until=True),
+            "for": self._for,
+            "case": self._case,
+            "function": self._function,
+        }
 
-    def script(self, end: str | None) -> Script:
-        """Parse until the token `end`; None parses to the end of the text."""
-        while (token := self._reader.token()) is not None:
-            word = _reserved(token)
-            at_start = self._is_empty()
-            if (isinstance(token, str) and token == end) or (word == end and word and at_start):
-                return self._ended(end)
-            if not isinstance(token, str):
-                self._on_word(token, word if at_start else "")
-            elif token.lstrip("0123456789")[:1] in ("<", ">") or token == "&>":
-                self._command.redirects += self._redirects(token)
-            elif token == "(":
-                self._group(")", is_subshell=True)
-            else:
-                self._on_joint(token)
-        if end is not None:
-            raise ShellSyntaxError("syntax error: unexpected end of file")
-        return self._ended(None)
+    def whole_script(self) -> Script:
+        """Parse to the end of the text."""
+        script = self.script()
+        if self._token is not None:
+            raise self._unexpected()
+        return script
 
-    def _ended(self, end: str | None) -> Script:
-        if not self._is_empty():
-            self._append()
-        elif self._open_pipe or self._joint in ("&&", "||") or self._negated:
-            raise ShellSyntaxError(f"syntax error: unexpected '{end or 'end of file'}'")
-        return self._pipelines
+    def script(self, *ends: str) -> Script:
+        """Parse until one of the operators or reserved words `ends`, which is not consumed."""
+        pipelines: list[Pipeline] = []
+        joint = ";"
+        self._skip_newlines()
+        while self._token is not None and self._reserved() not in ends:
+            pipelines.append(self._pipeline(joint))
+            separator = self._token
+            if not isinstance(separator, str) or separator not in _SEPARATORS:
+                break
+            pipelines[-1].background = separator == "&"
+            joint = separator if separator in ("&&", "||") else ";"
+            self._advance()
+            self._skip_newlines()
+            if joint != ";" and (self._token is None or self._reserved() in ends):
+                raise self._unexpected()
+        return pipelines
 
-    def _is_empty(self) -> bool:
-        command = self._command
-        return not (command.words or command.redirects) and command.group is None
+    def expect(self, word: str, *, can_continue: bool = True) -> None:
+        """Consume an operator or a reserved word.
 
-    def _on_word(self, token: Word, reserved: str) -> None:
-        if self._command.group is not None:
-            raise ShellSyntaxError(f"syntax error: unexpected '{_text(token)}'")
-        if reserved == "!":
-            self._negated = not self._negated
-        elif reserved == "{":
-            self._group("}", is_subshell=False)
-        elif reserved == "}" or reserved in _UNSUPPORTED_KEYWORDS:
-            raise ShellSyntaxError(f"syntax error: this shell does not support '{reserved}'")
+        Args:
+            word: what must come next.
+            can_continue: whether to read the token that follows it.
+        """
+        if self._reserved() != word:
+            raise self._unexpected()
+        if can_continue:
+            self._advance()
+
+    def _advance(self) -> None:
+        self._token = self._lexer.token()
+
+    def _skip_newlines(self) -> None:
+        while self._token == "\n":
+            self._advance()
+
+    def _reserved(self) -> str:
+        """The next token if it is an operator or an unquoted word; empty for other tokens."""
+        token = self._token
+        if token is None or isinstance(token, str):
+            return token or ""
+        only = token[0]
+        return only.text if len(token) == 1 and only.kind == "text" and not only.quoted else ""
+
+    def _unexpected(self) -> ShellSyntaxError:
+        token = self._token
+        text = token if isinstance(token, str) else "".join(part.text for part in token or ())
+        shown = "newline" if text == "\n" else text or "end of file"
+        message = f"syntax error: unexpected '{shown}'"
+        return ShellSyntaxError(message, is_incomplete=token is None)
+
+    def _pipeline(self, joint: str) -> Pipeline:
+        negated = False
+        while self._reserved() == "!" and not isinstance(self._token, str):
+            negated = not negated
+            self._advance()
+        commands = [self._command()]
+        while self._token == "|":
+            self._advance()
+            self._skip_newlines()
+            commands.append(self._command())
+        return Pipeline(joint=joint, commands=commands, negated=negated)
+
+    def _command(self) -> ShellCommand:
+        command = ShellCommand()
+        reserved = self._reserved()
+        if reserved == "(":
+            command.compound = self._parentheses()
+        elif reserved in self._compounds:
+            self._deeper()
+            command.compound = self._compounds[reserved]()
+            self._lexer.depth -= 1
+        elif reserved in _CLOSING or reserved in _UNSUPPORTED:
+            raise self._unexpected()
         else:
-            self._command.words.append(token)
+            self._simple(command)
+            return command
+        while self._is_redirect():
+            command.redirects += self._redirects()
+        return command
 
-    def _on_joint(self, token: str) -> None:
-        if token == ")":
-            raise ShellSyntaxError("syntax error: unexpected ')'")
-        if self._is_empty():
-            if token == "\n" and not self._negated:
+    def _deeper(self) -> None:
+        self._lexer.depth += 1
+        self._lexer.check_depth()
+
+    def _simple(self, command: ShellCommand) -> None:
+        """Assignments, words and redirections; or the definition of a function."""
+        while True:
+            token = self._token
+            if self._is_redirect():
+                command.redirects += self._redirects()
+            elif token == "(" and len(command.words) == 1 and not command.assignments:
+                name = _text(command.words.pop())
+                self._advance()
+                self.expect(")")
+                command.compound = self._definition(name)
                 return
-            raise ShellSyntaxError(f"syntax error: unexpected '{token}'")
-        self._append()
-        self._open_pipe = token == "|"
-        self._pipelines[-1].background = token == "&"
-        self._joint = token if token in ("&&", "||") else ";"
+            elif token is None or isinstance(token, str):
+                break
+            else:
+                assignment = None if command.words else _assignment(token)
+                if assignment is not None:
+                    command.assignments.append(assignment)
+                else:
+                    command.words.append(token)
+                self._advance()
+        if not (command.words or command.assignments or command.redirects):
+            raise self._unexpected()
 
-    def _append(self) -> None:
-        if self._open_pipe:
-            self._pipelines[-1].commands.append(self._command)
-        else:
-            commands = [self._command]
-            joined = Pipeline(joint=self._joint, commands=commands, negated=self._negated)
-            self._pipelines.append(joined)
-        self._open_pipe, self._negated, self._command = False, False, ShellCommand()
+    def _is_redirect(self) -> bool:
+        token = self._token
+        return isinstance(token, str) and (token == "&>" or token.lstrip("0123456789")[:1] in "<>")
 
-    def _group(self, end: str, *, is_subshell: bool) -> None:
-        if not self._is_empty():
-            raise ShellSyntaxError("syntax error: unexpected '('")
-        self._reader.depth += 1
-        self._reader.check_depth()
-        self._command.group = _Parser(self._reader).script(end)
-        self._command.is_subshell = is_subshell
-        self._reader.depth -= 1
-        if not self._command.group:
-            raise ShellSyntaxError(f"syntax error: unexpected '{end}'")
-
-    def _redirects(self, operator: str) -> list[Redirect]:
-        """Parse a redirection whose operator has been read; `&>` stands for two."""
+    def _redirects(self) -> list[Redirect]:
+        """A redirection; `&>` stands for two."""
+        operator = self._token
+        assert isinstance(operator, str)
         digits = operator[:1] if operator[0].isdigit() else ""
         operator = operator[len(digits) :]
         fd = int(digits) if digits else 0 if operator[0] == "<" else 1
         if operator[:2] in (">&", "<&"):
-            target: Word = (WordPart(kind="text", text=operator[2:], quoted=True),)
-            return [Redirect(fd=fd, operator=">&", target=target)]
-        word = self._reader.token()
-        if word is None or isinstance(word, str):
-            raise ShellSyntaxError(f"syntax error: unexpected '{word or 'newline'}'")
-        if operator in ("<<", "<>"):
-            raise ShellSyntaxError(f"syntax error: this shell does not support '{operator}'")
+            self._advance()
+            return [Redirect(fd=fd, operator=operator[:2], target=_literal(operator[2:]))]
+        self._advance()
+        word = self._token
+        if word is None or isinstance(word, str) or operator == "<>":
+            raise self._unexpected()
         if operator == "&>":
-            both: Word = (WordPart(kind="text", text="1", quoted=True),)
-            return [
-                Redirect(fd=1, operator=">", target=word),
-                Redirect(fd=2, operator=">&", target=both),
-            ]
-        return [Redirect(fd=fd, operator=operator.rstrip("|"), target=word)]
+            self._advance()
+            both = Redirect(fd=2, operator=">&", target=_literal("1"))
+            return [Redirect(fd=1, operator=">", target=word), both]
+        redirect = Redirect(fd=fd, operator=operator.rstrip("|"), target=word)
+        if operator in ("<<", "<<-"):
+            self._lexer.expect_document(redirect)
+        self._advance()
+        return [redirect]
+
+    def _parentheses(self) -> Compound:
+        self._deeper()
+        expression = self._lexer.arithmetic_command()
+        if expression is not None:
+            self._lexer.depth -= 1
+            self._advance()
+            return Arithmetic(expression=expression)
+        self._advance()
+        group = Group(body=self._body(")"), is_subshell=True)
+        self._lexer.depth -= 1
+        self.expect(")")
+        return group
+
+    def _body(self, *ends: str) -> Script:
+        """A script that must contain a command."""
+        script = self.script(*ends)
+        if not script or self._reserved() not in ends:
+            raise self._unexpected()
+        return script
+
+    def _braces(self) -> Compound:
+        self._advance()
+        group = Group(body=self._body("}"))
+        self.expect("}")
+        return group
+
+    def _if(self) -> Compound:
+        branches: list[tuple[Script, Script]] = []
+        while self._reserved() in ("if", "elif"):
+            self._advance()
+            condition = self._body("then")
+            self.expect("then")
+            branches.append((condition, self._body("elif", "else", "fi")))
+        if self._reserved() == "else":
+            self._advance()
+            branches.append(((), self._body("fi")))
+        self.expect("fi")
+        return If(branches=branches)
+
+    def _loop(self, *, is_until: bool) -> Compound:
+        self._advance()
+        condition = self._body("do")
+        return Loop(condition=condition, body=self._do(), is_until=is_until)
+
+    def _do(self) -> Script:
+        self.expect("do")
+        body = self._body("done")
+        self.expect("done")
+        return body
+
+    def _for(self) -> Compound:
+        self._advance()
+        name = self._reserved()
+        if not _NAME.fullmatch(name):
+            raise self._unexpected()
+        self._advance()
+        self._skip_newlines()
+        words: list[Word] | None = None
+        if self._reserved() == "in":
+            words = []
+            self._advance()
+            while self._token is not None and not isinstance(self._token, str):
+                words.append(self._token)
+                self._advance()
+        if self._token == ";":
+            self._advance()
+        self._skip_newlines()
+        return For(name=name, words=words, body=self._do())
+
+    def _case(self) -> Compound:
+        self._advance()
+        word = self._word()
+        self._skip_newlines()
+        self.expect("in")
+        self._skip_newlines()
+        arms: list[tuple[Sequence[Word], Script, str]] = []
+        while self._reserved() != "esac":
+            if self._token == "(":
+                self._advance()
+            patterns = [self._word()]
+            while self._token == "|":
+                self._advance()
+                patterns.append(self._word())
+            self.expect(")")
+            body = self.script(";;", ";&", "esac")
+            end = self._reserved()
+            if end in (";;", ";&"):
+                self._advance()
+                self._skip_newlines()
+            elif end != "esac":
+                raise self._unexpected()
+            arms.append((patterns, body, end))
+        self.expect("esac")
+        return Case(word=word, arms=arms)
+
+    def _word(self) -> Word:
+        word = self._token
+        if word is None or isinstance(word, str):
+            raise self._unexpected()
+        self._advance()
+        return word
+
+    def _function(self) -> Compound:
+        self._advance()
+        name = _text(self._word())
+        if self._token == "(":
+            self._advance()
+            self.expect(")")
+        return self._definition(name)
+
+    def _definition(self, name: str) -> Compound:
+        if not re.fullmatch(r"[\w.:-]+", name):
+            raise ShellSyntaxError(f"{name}: invalid function name")
+        self._skip_newlines()
+        self._deeper()
+        body = self._command()
+        self._lexer.depth -= 1
+        if body.compound is None:
+            raise ShellSyntaxError(f"syntax error: the body of {name}() must be in braces")
+        return FunctionDefinition(name=name, body=body)
+
+    def _conditional(self) -> Compound:
+        self._advance()
+        tokens: list[Word | str] = []
+        while self._reserved() != "]]":
+            if self._token is None:
+                raise self._unexpected()
+            if self._token != "\n":
+                tokens.append(self._token)
+            self._advance()
+        self.expect("]]")
+        return Conditional(tokens=tokens)
 
 
-def _reserved(token: Word | str) -> str:
-    """The text of an unquoted one-part word, which may be a keyword; empty for other tokens."""
-    if isinstance(token, str) or len(token) != 1:
-        return ""
-    part = token[0]
-    return part.text if part.kind == "text" and not part.quoted else ""
+def _literal(text: str) -> Word:
+    return (WordPart(kind="text", text=text, quoted=True),)
 
 
 def _text(word: Word) -> str:
     return "".join(part.text for part in word)
+
+
+def _assignment(word: Word) -> Assignment | None:
+    """The assignment that a word is, if it is one."""
+    first = word[0]
+    if first.kind != "text" or first.quoted or "=" not in first.text:
+        return None
+    if _ARRAY_ELEMENT.match(first.text):
+        raise ShellSyntaxError(f"{first.text}: arrays are not supported")
+    found = _ASSIGNMENT.match(first.text)
+    if found is None:
+        return None
+    rest = first.text[found.end() :]
+    value = (WordPart(kind="text", text=rest, quoted=False), *word[1:]) if rest else word[1:]
+    return Assignment(name=found[1], appends=bool(found[2]), value=value)

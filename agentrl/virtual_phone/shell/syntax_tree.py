@@ -4,14 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["text", "name", "script"]
+Kind = Literal["text", "name", "script", "arithmetic"]
 
 MAX_NESTING = 40
 """Deepest nesting of scripts."""
 
 
 class ShellSyntaxError(Exception):
-    """The script is invalid; the message is what the shell prints."""
+    """The script is invalid; the message is what the shell prints.
+
+    Args:
+        message: what the shell prints.
+        is_incomplete: whether more lines could make it valid.
+    """
+
+    def __init__(self, message: str, *, is_incomplete: bool = False) -> None:
+        super().__init__(message)
+        self.is_incomplete = is_incomplete
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -19,33 +28,115 @@ class WordPart:
     """A piece of a word."""
 
     kind: Kind
-    """`text` is literal, `name` stands for a variable's value, `script` for a script's output."""
+    """`text` is literal, `name` stands for a parameter's value, `script` for a script's output and
+    `arithmetic` for the value of an expression."""
     text: str
     quoted: bool
     """A quoted part is neither split at spaces nor used as a pattern."""
     script: "Script" = ()
+    operator: str = ""
+    """What is done with a parameter: `:-`, `##`, `length` and so on."""
+    operand: "Word" = ()
+    """Word after the operator, or the expression."""
+    replacement: "Word" = ()
+    """Of the operators `/` and `//`."""
 
 
 Word = tuple[WordPart, ...]
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
+@dataclass(slots=True, kw_only=True)
 class Redirect:
-    """`fd operator target`, such as `2>/dev/null`."""
+    """`fd operator target`, such as `2>/dev/null`; of `<<`, the target is the document."""
 
     fd: int
     operator: str
     target: Word
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Assignment:
+    """`name=value`, or `name+=value`."""
+
+    name: str
+    appends: bool
+    value: Word
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Group:
+    """`{ body; }`, or `( body )` in a shell of its own."""
+
+    body: "Script"
+    is_subshell: bool = False
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class If:
+    """`if condition; then body; elif ...; else ...; fi`; the condition of `else` is empty."""
+
+    branches: "Sequence[tuple[Script, Script]]"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Loop:
+    """`while condition; do body; done`, or `until`."""
+
+    condition: "Script"
+    body: "Script"
+    is_until: bool
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class For:
+    """`for name in words; do body; done`; without words, over the positional parameters."""
+
+    name: str
+    words: Sequence[Word] | None
+    body: "Script"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Case:
+    """`case word in pattern | pattern) body ;; esac`; an arm ends with `;;` or `;&`."""
+
+    word: Word
+    arms: "Sequence[tuple[Sequence[Word], Script, str]]"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class FunctionDefinition:
+    """`name() body`, or `function name body`."""
+
+    name: str
+    body: "ShellCommand"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Conditional:
+    """`[[ words ]]`, with operators as strings."""
+
+    tokens: Sequence[Word | str]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Arithmetic:
+    """`(( expression ))`."""
+
+    expression: Word
+
+
+Compound = Group | If | Loop | For | Case | FunctionDefinition | Conditional | Arithmetic
+
+
 @dataclass(slots=True, kw_only=True)
 class ShellCommand:
-    """A parsed command: words, or a script in parentheses or braces."""
+    """A parsed command: assignments and words, or a compound command."""
 
+    assignments: list[Assignment] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
-    group: "Script | None" = None
-    is_subshell: bool = False
+    compound: Compound | None = None
 
 
 @dataclass(slots=True, kw_only=True)

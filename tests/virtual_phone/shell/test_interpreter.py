@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.shell.lexer import ShellSyntaxError
 from agentrl.virtual_phone.shell.shell_parser import parse
+from agentrl.virtual_phone.shell.syntax_tree import ShellSyntaxError
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
 
@@ -48,7 +48,7 @@ from tests.virtual_phone.shell_runner import probe_phone, run, run_later
         ("exit 3; echo no", ""),
         ("(A=2; cd /sdcard; exit 4); echo $?$A; pwd", "4\n/\n"),
         ("{ echo a; echo b; } | wc -l; { exit 5; }; echo no", "2\n"),
-        ("sh -c 'echo $((1))' 2>/dev/null; sh -c 'echo in; exit 3'; echo $?", "in\n3\n"),
+        ("sh -c 'echo $((1' 2>/dev/null; sh -c 'echo in; exit 3'; echo $?", "in\n3\n"),
         ("[ -d /sdcard ] && [ ! -e /x ] && test 3 -gt 2 && echo yes", "yes\n"),
         ("sleep 0 & echo $?; wait", "0\n"),
         ("echo ' 17  x y ' > /sdcard/l; read t rest < /sdcard/l; echo $?-$t-$rest-", "0-17-x y-\n"),
@@ -129,9 +129,10 @@ def test_an_unknown_command_is_reported_as_on_a_real_phone() -> None:
     "script",
     [
         "echo 'open", 'echo "open', "| cat", "a && ", "; x", "echo >", "echo $(", "echo `x", "a)",
-        "(a", "{ a", "a | | b", "a(b)", "()", "if true; then a; fi", "for x in a; do b; done",
-        "while true; do a; done", "echo $((1+1))", "echo ${x:-y}", "cat << E", "f() { a; }", "!",
-        "echo $'open", "echo $'a'", "(" * 100, "$(" * 100, "echo a; echo $(echo 'x)",
+        "(a", "{ a", "a | | b", "a(b)", "()", "if true; then a;", "for x in a; do b", "fi", "done",
+        "while true do a; done", "echo $((1+1", "echo ${x:-y", "cat << E", "f() a", "!",
+        "case a in", "echo $'open", "[[ a", "a[1]=2", "select x in a; do b; done", "(" * 100,
+        "$((" * 100, "$(" * 100, "echo a; echo $(echo 'x)",
     ],
 )  # fmt: skip
 def test_a_script_with_a_syntax_error_runs_nothing(script: str) -> None:
