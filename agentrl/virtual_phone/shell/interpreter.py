@@ -734,7 +734,7 @@ class ShellInterpreter(ShellState):
 
 
 async def _yield() -> None:
-    """Let others have their turn, as nobody else reads what is written."""
+    """Let others have their turn: nothing else limits what is written."""
     await asyncio.sleep(0)
 
 
