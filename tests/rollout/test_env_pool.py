@@ -126,25 +126,6 @@ def test_environment_in_a_process_honors_render_mode() -> None:
         processes.close()
 
 
-async def test_process_that_crashes_voids_its_episodes_and_is_started_again() -> None:
-    settings = EnvConfig(
-        id="tests.rollout.games:Countdown-v0",
-        kwargs={"fault": "kill", "every": 3},
-        translator_kwargs={"names": ["down", "up"]},
-        processes=1,
-    )
-    config = Config(env=settings)
-    config.rollout.concurrency = 1
-    rollouts = RolloutWorker(config, None, None)
-    await rollouts.start()
-    try:
-        played = await rollouts.collect(requests_of_step("train", 1, [1, 2, 3, 4], 1), "player")
-        assert [e.episode.outcome.void for e in played] == [False, False, True, False]
-        assert "EnvError" in (played[2].episode.error or "")
-    finally:
-        await rollouts.close()
-
-
 HOLDER = """
 import sys, time
 from agentrl.config import EnvConfig
