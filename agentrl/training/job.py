@@ -162,6 +162,11 @@ def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> It
         if isinstance(error, ConfigError) and (resumed or checkpoint_store.latest(run) is None):
             folder.remove_if_empty()
             raise
+        if not (run / "config.yaml").is_file():
+            raise ConfigError(
+                f"{run}: the run's folder was removed, or its disk unmounted, while the job ran. "
+                "What it had recorded cannot be resumed"
+            ) from error
         logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
         saved = _progress_saved(run)
         hint = "" if command is None else f"; resume with: {command} --resume {run}"

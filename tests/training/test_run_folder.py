@@ -16,6 +16,7 @@ from agentrl.files import lock_folder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
+from agentrl.training.job import _resume_hint
 from agentrl.training.run_folder import RunFolder, RunState
 from tests.replay.aging import age
 from tests.viewer import runs
@@ -253,3 +254,12 @@ def test_the_name_of_an_existing_run_is_an_error_before_any_work(tmp_path: Path)
     (tmp_path / "a").mkdir()
     with pytest.raises(ConfigError, match="--resume"):
         RunFolder.check_new(RunConfig(dir=str(tmp_path), name="a"))
+
+
+def test_a_job_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "gone")
+    with (
+        pytest.raises(ConfigError, match="gone: the run's folder was removed, or its disk"),
+        _resume_hint(folder, "agentrl train", resumed=False),
+    ):
+        (folder.path / "metrics.jsonl").write_text("{}")
