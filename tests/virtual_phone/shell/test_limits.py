@@ -26,7 +26,7 @@ ENDLESS = [
 async def test_an_endless_script_leaves_turns_and_ends_when_its_client_leaves(script: str) -> None:
     phone = probe_phone()
     endless = asyncio.create_task(run_later(script, phone))
-    longest_s, end = 0.0, time.monotonic() + 0.3
+    longest_s, end = 0.0, time.monotonic() + 0.15
     while time.monotonic() < end:
         start = time.monotonic()
         await asyncio.sleep(0)
@@ -44,8 +44,8 @@ async def test_an_endless_script_leaves_turns_and_ends_when_its_client_leaves(sc
     [
         "x=aaaaaaaaaaaaaaaa; while x=$x$x; do :; done",
         "set -- aaaaaaaaaaaaaaaa; while set -- $1$1; do :; done",
-        "echo $(yes)",
-        "x=$(while :; do echo aaaaaaaaaaaaaaa; done); echo ${#x}",
+        pytest.param("echo $(yes)", marks=pytest.mark.slow),
+        pytest.param("x=$(while :; do echo aaa; done); echo ${#x}", marks=pytest.mark.slow),
         "x=a; while x=${x//a/aaaaaaaa}; do :; done",
         "printf '%1000000d' 1",
         "echo {a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}",
