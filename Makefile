@@ -73,7 +73,7 @@ programs:
 		as_root=$$(test "$$(id -u)" = 0 || echo sudo); \
 		$$as_root apt-get update >$(LOG) 2>&1 && \
 		$$as_root apt-get install -y --no-install-recommends chromium adb >>$(LOG) 2>&1 && \
-		{ $$as_root apt-get install -y --no-install-recommends mksh toybox original-awk \
+		{ $$as_root apt-get install -y --no-install-recommends mksh toybox original-awk chromium-driver \
 			>>$(LOG) 2>&1 || true; }; } || { \
 		cat $(LOG) >&2; \
 		echo "no Chromium: install one, or name it in AGENTRL_TEST_CHROMIUM" >&2; exit 1; }
