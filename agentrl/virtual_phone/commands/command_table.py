@@ -1,9 +1,13 @@
-"""The table of commands."""
+"""The table of commands, and what several of them share."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from agentrl.virtual_phone.shell.interpreter import CommandFunction
+from agentrl.virtual_phone.shell.interpreter import (
+    CommandContext,
+    CommandFunction,
+    ShellInterpreter,
+)
 
 COMMANDS: dict[str, CommandFunction] = {}
 _Command = TypeVar("_Command", bound=CommandFunction)
@@ -19,3 +23,38 @@ def command(*names: str) -> Callable[[_Command], _Command]:
         return run
 
     return register
+
+
+def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
+    """Split the arguments into options by letter and other words.
+
+    Args:
+        ctx: invocation of the command.
+        with_value: letters of options with a value, in the same word or the next.
+    """
+    options: dict[str, str] = {}
+    words: list[str] = []
+    arguments = iter(ctx.arguments)
+    for argument in arguments:
+        if argument == "--":
+            return options, [*words, *arguments]
+        if len(argument) < 2 or argument[0] != "-":
+            words.append(argument)
+            continue
+        for at, letter in enumerate(argument[1:], 2):
+            options[letter] = ""
+            if letter in with_value:
+                options[letter] = argument[at:] or next(arguments, "")
+                break
+    return options, words
+
+
+async def run_words(
+    ctx: CommandContext, words: list[str], shell: ShellInterpreter | None = None
+) -> int:
+    """Run another command with the streams of this one, in its shell or another."""
+    runner = shell or ctx.shell
+    spelled, *arguments = words
+    name = spelled.rpartition("/")[2]
+    inner = CommandContext(shell=runner, name=name, arguments=arguments, io=ctx.io)
+    return await runner.execute(inner, spelled)

@@ -4,10 +4,9 @@ import asyncio
 import re
 from collections.abc import Iterator
 
-from agentrl.virtual_phone.commands.builtins import duration_s, run_words
-from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.commands.builtins import duration_s
+from agentrl.virtual_phone.commands.command_table import command, run_words, split_options
 from agentrl.virtual_phone.commands.process_commands import PhoneProcess, running_processes
-from agentrl.virtual_phone.commands.text_commands import split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.process_table import SIGNALS, signal_number
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.grep import compile_pattern
+from agentrl.virtual_phone.commands.toybox.grep import compile_pattern
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.device_clock import DeviceClock
 from agentrl.virtual_phone.system.device_log import BUFFERS, LEVELS, Level, LogEntry

@@ -4,8 +4,7 @@ import asyncio
 import getopt
 
 from agentrl.virtual_phone import screen_capture
-from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.text_commands import split_options
+from agentrl.virtual_phone.commands.command_table import command, split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
 from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT

@@ -8,8 +8,7 @@ import time
 from collections.abc import Awaitable
 
 from agentrl.virtual_phone import snapshot
-from agentrl.virtual_phone.commands.command_table import COMMANDS, command
-from agentrl.virtual_phone.commands.text_commands import split_options
+from agentrl.virtual_phone.commands.command_table import COMMANDS, command, split_options
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.phone_settings import NAMESPACES

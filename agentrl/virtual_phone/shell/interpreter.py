@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
-from agentrl.virtual_phone.shell.conditions import BINARY, UNARY, Conditions
+from agentrl.virtual_phone.shell.conditions import ConditionalTest
 from agentrl.virtual_phone.shell.expansion import MAX_LENGTH
 from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects, never_full
 from agentrl.virtual_phone.shell.shell_parser import parse
@@ -26,7 +26,6 @@ from agentrl.virtual_phone.shell.syntax_tree import (
     Script,
     ShellCommand,
     ShellSyntaxError,
-    Word,
 )
 from agentrl.virtual_phone.system.file_system import normalize_path
 from agentrl.virtual_phone.system.pipe import Pipe
@@ -614,7 +613,7 @@ class ShellInterpreter(ShellState):
             return 0
         if isinstance(compound, Conditional):
             try:
-                return int(not await _ConditionalTest(self, compound.tokens).whole())
+                return int(not await ConditionalTest(self, compound.tokens).whole())
             except (ValueError, ArithmeticFailure) as error:
                 self.complain(f"[[: {error}: unexpected operator/operand")
                 return 2
@@ -736,78 +735,3 @@ class ShellInterpreter(ShellState):
 async def _yield() -> None:
     """Let others have their turn: nothing else limits what is written."""
     await asyncio.sleep(0)
-
-
-class _ConditionalTest:
-    """Evaluates `[[ ... ]]`, whose words are not split and whose right sides are patterns."""
-
-    def __init__(self, shell: ShellInterpreter, tokens: Sequence[Word | str]) -> None:
-        self._shell = shell
-        self._tokens = list(reversed(tokens))
-        self._conditions = conditions_of(shell, shell.io)
-
-    async def whole(self) -> bool:
-        value = await self._or()
-        if self._tokens:
-            raise ValueError(await self._next())
-        return value
-
-    async def _next(self) -> str:
-        token = self._tokens.pop()
-        return token if isinstance(token, str) else await self._shell.text_of(token)
-
-    def _operator(self) -> str:
-        """The next token, if it is an operator or one unquoted word."""
-        token = self._tokens[-1] if self._tokens else ""
-        if isinstance(token, str):
-            return token
-        return token[0].text if len(token) == 1 and not token[0].quoted else ""
-
-    async def _or(self) -> bool:
-        value = await self._and()
-        while self._operator() == "||":
-            self._tokens.pop()
-            value = await self._and() or value
-        return value
-
-    async def _and(self) -> bool:
-        value = await self._primary()
-        while self._operator() == "&&":
-            self._tokens.pop()
-            value = await self._primary() and value
-        return value
-
-    async def _primary(self) -> bool:
-        operator = self._operator()
-        if operator == "!":
-            self._tokens.pop()
-            return not await self._primary()
-        if operator == "(":
-            self._tokens.pop()
-            value = await self._or()
-            if self._operator() != ")":
-                raise ValueError(")")
-            self._tokens.pop()
-            return value
-        if not self._tokens or isinstance(self._tokens[-1], str):
-            raise ValueError(operator or "]]")
-        if operator in UNARY and len(self._tokens) > 1:
-            self._tokens.pop()
-            return self._conditions.unary(operator, await self._next())
-        left = await self._next()
-        between = self._operator()
-        if between not in BINARY or len(self._tokens) < 2:
-            return bool(left)
-        self._tokens.pop()
-        right = self._tokens.pop()
-        if isinstance(right, str):
-            raise ValueError(right)
-        if between in ("=", "==", "!="):
-            return (between != "!=") == await self._shell.matches(left, right)
-        return self._conditions.binary(left, between, await self._shell.text_of(right))
-
-
-def conditions_of(shell: ShellInterpreter, io: CommandIO) -> Conditions:
-    """Evaluates conditions in the state of a shell."""
-    folder, variables = shell.environment["PWD"], shell.environment
-    return Conditions(shell.phone.files, folder, variables, io.terminal is not None)

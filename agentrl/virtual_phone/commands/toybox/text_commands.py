@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 
-from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.commands.command_table import command, split_options
 from agentrl.virtual_phone.shell.interpreter import MAX_IN_MEMORY, CommandContext
 
 _MAX_FIELDS = 10_000
@@ -38,30 +38,6 @@ async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
         yield text.removesuffix("\n").split("\n")
         if (start := end) < len(content):
             await asyncio.sleep(0)
-
-
-def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
-    """Split the arguments into options by letter and other words.
-
-    Args:
-        ctx: invocation of the command.
-        with_value: letters of options with a value, in the same word or the next.
-    """
-    options: dict[str, str] = {}
-    words: list[str] = []
-    arguments = iter(ctx.arguments)
-    for argument in arguments:
-        if argument == "--":
-            return options, [*words, *arguments]
-        if len(argument) < 2 or argument[0] != "-":
-            words.append(argument)
-            continue
-        for at, letter in enumerate(argument[1:], 2):
-            options[letter] = ""
-            if letter in with_value:
-                options[letter] = argument[at:] or next(arguments, "")
-                break
-    return options, words
 
 
 def _contents(

@@ -8,8 +8,8 @@ import re
 from collections import deque
 from functools import lru_cache
 
-from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.text_commands import sliced_lines, split_options
+from agentrl.virtual_phone.commands.command_table import command, split_options
+from agentrl.virtual_phone.commands.toybox.text_commands import sliced_lines
 from agentrl.virtual_phone.shell.expansion import CLASSES
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 

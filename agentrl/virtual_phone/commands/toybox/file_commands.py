@@ -7,8 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 
-from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.text_commands import split_options
+from agentrl.virtual_phone.commands.command_table import command, split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.file_system import FileNode
 
