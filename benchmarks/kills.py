@@ -1,4 +1,4 @@
-"""Kill a job at random moments and resume it (python benchmarks/kills.py).
+"""Kill a job at random moments and resume it (python benchmarks/kills.py [--job phones]).
 
 One job runs to its end. Others, of the same configuration, are killed with SIGKILL at random
 moments, resumed and killed again, until they end. The benchmark prints where they were killed, and
@@ -7,7 +7,10 @@ checks that
 - the final model of each equals that of the uninterrupted job, byte for byte,
 - each logged step is in `metrics.jsonl` once, with the same numbers,
 - each episode is recorded once,
-- nothing of a killed job is left running.
+- nothing of a killed job is left running, and no phone is left in adb's list.
+
+With `--job phones`, the job plays the number game on virtual phones, with vLLM in Ray actors. Its
+weights and numbers depend on timing and are not compared.
 
 Exits with 1 if a check fails.
 """
@@ -16,11 +19,14 @@ import argparse
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,86 +34,120 @@ from typing import Any
 from conditions import conditions
 
 from agentrl import replay
+from agentrl.devices.adb import AdbServer
 
-SETTINGS = (
-    "rollout.group_size=16", "rollout.concurrency=16", "algorithm.minibatch=16",
-    "warm_start.steps=20", "warm_start.cache=null", "train.steps=8", "eval.episodes=8",
-    "checkpoint.every=2", "env.max_turns=20",
-)  # fmt: skip
+JOBS = {
+    "local": (
+        "frozen_lake", "rollout.group_size=16", "rollout.concurrency=16", "algorithm.minibatch=16",
+        "warm_start.steps=20", "warm_start.cache=null", "train.steps=8", "eval.episodes=8",
+        "checkpoint.every=2", "env.max_turns=20",
+    ),
+    "phones": (
+        "number_game", "devices.source=virtual:8", "warm_start.episodes=8", "warm_start.steps=20",
+        "warm_start.cache=null", "train.steps=4", "rollout.groups=2", "rollout.group_size=4",
+        "rollout.concurrency=8", "eval.episodes=4", "eval.every=0", "checkpoint.every=1",
+    ),
+}  # fmt: skip
+_LEFT_S = 60.0
+"""Time for the processes of a killed job to end; Ray's notice the death of the driver."""
 _EXACT = ("loss", "train/", "learner/")
 _MACHINE = ("learner/seconds", "learner/peak_memory_gb")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A kind of job, and the mark of its processes."""
+
+    name: str
+    folder: Path
+    mark: str = field(default_factory=lambda: f"KILLS_{uuid.uuid4().hex}")
+
+    def start(self, run: Path) -> "subprocess.Popen[bytes]":
+        """Start or resume a run in a session of its own."""
+        given = ["--resume", str(run)]
+        if not (run / "config.yaml").is_file():
+            given = [*JOBS[self.name], f"run.name={run.name}", f"run.dir={run.parent}"]
+        log = (self.folder / f"{run.name}.log").open("ab")
+        command = [sys.executable, "-m", "agentrl", "train", *given]
+        environment = {**os.environ, self.mark: "1"}
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+
+    def finish(self, run: Path) -> None:
+        """Let a run end."""
+        if not (run / "summary.json").is_file() and self.start(run).wait():
+            raise SystemExit((self.folder / f"{run.name}.log").read_text()[-2000:])
+
+    def strike(self, run: Path, kills: int, lasts: float, moments: random.Random) -> list[str]:
+        """Kill a run some times, and let it end; where each kill struck."""
+        struck: list[str] = []
+        while len(struck) < kills and not (run / "summary.json").is_file():
+            process = self.start(run)
+            try:
+                # Resumed jobs have less to do.
+                process.wait(moments.uniform(0.1, 1.0) * lasts / (1 + len(struck) / 2))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                done = metrics(run)
+                struck.append(f"{done[-1]['stage']} {done[-1]['step']}" if done else "its start")
+                self.check_nothing_is_left()
+        self.finish(run)
+        return struck
+
+    def check_nothing_is_left(self) -> None:
+        """Wait until the processes of a killed job have ended, and its phones left adb's list."""
+        end = time.monotonic() + _LEFT_S
+        while left := [*self._processes(), *phones()]:
+            if time.monotonic() > end:
+                raise SystemExit(f"left of a killed job: {left}")
+            time.sleep(0.2)
+
+    def _processes(self) -> Iterator[str]:
+        """The job's processes, except an adb server, which others use as well."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+                is_ours = self.mark.encode() in (folder / "environ").read_bytes()
+                if is_ours and b"adb" not in command[0]:
+                    yield f"{folder.name} {b' '.join(command).decode()[:80]}"
+
+
+def phones() -> list[str]:
+    """What the adb server lists, if one runs."""
+    server = AdbServer.from_environment()
+    return [*server.devices()] if server.is_running() else []
 
 
 def main() -> int:
     """Run the benchmark; the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--job", choices=JOBS, default="local")
     parser.add_argument("--kills", type=int, default=20, help="how many kills")
-    parser.add_argument("--each", type=int, default=5, help="how many of them strike one job")
+    parser.add_argument("--each", type=int, default=5, help="how many of them strike one run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     arguments = parser.parse_args()
-    print(conditions("torch", "transformers"))
+    print(conditions("torch", "transformers", "vllm", "ray"))
     moments = random.Random(arguments.seed)
     with TemporaryDirectory(prefix="kills-") as folder:
+        job = Job(name=arguments.job, folder=Path(folder))
         began = time.monotonic()
         whole = Path(folder) / "whole"
-        start(whole).wait()
+        job.finish(whole)
         lasts = time.monotonic() - began
-        print(f"uninterrupted: {lasts:.0f} s, {len(metrics(whole))} logged steps")
+        print(f"uninterrupted: {lasts:.0f} s, {len(metrics(whole))} logged steps", flush=True)
         failures, left = [], arguments.kills
         while left > 0:
             run = Path(folder) / f"killed-{left}"
-            struck = strike(run, min(arguments.each, left), lasts, moments)
+            struck = job.strike(run, min(arguments.each, left), lasts, moments)
             left -= len(struck)
-            found = differences(whole, run)
-            print(f"killed {', '.join(struck)}: {'; '.join(found) or 'equal'}", flush=True)
+            found = differences(whole, run, is_exact=arguments.job == "local")
+            after = ", ".join(struck) or "nothing"
+            print(f"killed after {after}: {'; '.join(found) or 'equal'}", flush=True)
             failures += found
-    print(f"{len(failures)} differences after {arguments.kills} kills")
+    print(f"{len(failures)} differences after {arguments.kills} kills; nothing left running")
     return bool(failures)
-
-
-def start(run: Path) -> "subprocess.Popen[bytes]":
-    """Start or resume a job in a process group of its own."""
-    resumed = (run / "config.yaml").is_file()
-    given = (
-        ["--resume", str(run)] if resumed else ["frozen_lake", *SETTINGS, f"run.name={run.name}"]
-    )
-    command = [sys.executable, "-m", "agentrl", "train", *given]
-    command += [] if resumed else [f"run.dir={run.parent}"]
-    log = (run.parent / f"{run.name}.log").open("ab")
-    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-
-def strike(run: Path, kills: int, lasts: float, moments: random.Random) -> list[str]:
-    """Kill a job some times, and let it end; where each kill struck."""
-    struck: list[str] = []
-    while len(struck) < kills:
-        process = start(run)
-        try:
-            # Resumed jobs have less to do.
-            process.wait(moments.uniform(0.2, 1.0) * lasts / (1 + len(struck) / 2))
-        except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            done = metrics(run)
-            struck.append(f"after {done[-1]['stage']} {done[-1]['step']}" if done else "early")
-            check_nothing_is_left(process.pid)
-        else:
-            break
-    if not (run / "summary.json").is_file() and start(run).wait():
-        raise SystemExit((run.parent / f"{run.name}.log").read_text()[-2000:])
-    return struck or ["after the end"]
-
-
-def check_nothing_is_left(group: int) -> None:
-    """Wait until the processes of a killed job have ended, for 10 seconds at most."""
-    for _ in range(100):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    os.killpg(group, signal.SIGKILL)
-    raise SystemExit(f"processes of a killed job were still running (group {group})")
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -117,25 +157,28 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def differences(whole: Path, run: Path) -> list[str]:
+def differences(whole: Path, run: Path, *, is_exact: bool) -> list[str]:
     """What is not as in the uninterrupted job."""
     found = []
-    weights = [one / "model" / "model.safetensors" for one in (whole, run)]
-    if weights[0].read_bytes() != weights[1].read_bytes():
-        found.append("another model")
     steps = [
         Counter((line["stage"], line["step"]) for line in metrics(one)) for one in (whole, run)
     ]
     if steps[0] != steps[1]:
         found.append(f"steps {steps[1] - steps[0] or steps[0] - steps[1]}")
+    ids = [Counter(episode.id for episode in replay.open(one).episodes()) for one in (whole, run)]
+    if max(ids[1].values()) > 1:
+        found.append("an episode is recorded twice")
+    if not is_exact:
+        return found
+    if ids[0] != ids[1]:
+        found.append(f"{len(ids[1])} episodes instead of {len(ids[0])}")
+    weights = [one / "model" / "model.safetensors" for one in (whole, run)]
+    if weights[0].read_bytes() != weights[1].read_bytes():
+        found.append("another model")
     for before, after in zip(metrics(whole), metrics(run), strict=False):
         for name in before:
-            is_exact = name.startswith(_EXACT) and name not in _MACHINE
-            if is_exact and before[name] != after.get(name):
+            if name.startswith(_EXACT) and name not in _MACHINE and before[name] != after.get(name):
                 found.append(f"{before['stage']} {before['step']}: {name}")
-    ids = [Counter(episode.id for episode in replay.open(one).episodes()) for one in (whole, run)]
-    if max(ids[1].values()) > 1 or ids[0] != ids[1]:
-        found.append(f"{sum(ids[1].values())} episodes instead of {sum(ids[0].values())}")
     return found
 
 
