@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -95,27 +95,34 @@ def check_floats(value: Any, key: str = "") -> None:
             check_floats(item, f"{key}[{number}]")
 
 
-def check_typed(section: Any, prefix: str = "") -> None:
-    """Check what OmegaConf accepts: huge numbers, and lists or mappings in lists of plain values.
+def check_lists(section: Any) -> None:
+    """Check that no list of texts or numbers contains a list or mapping: OmegaConf accepts them."""
+    for key, hint, value in _settings(section):
+        for item in (value or ()) if hint in _PLAIN_LISTS else ():
+            if not isinstance(item, str | int | float):
+                raise ConfigError(
+                    f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
+                )
 
-    Args:
-        section: the configuration or a section of it.
-        prefix: of its keys.
-    """
-    for name, hint in get_type_hints(type(section)).items():
-        key, value = f"{prefix}{name}", getattr(section, name)
-        if dataclasses.is_dataclass(value):
-            check_typed(value, f"{key}.")
-        elif hint in _PLAIN_LISTS:
-            for item in value or ():
-                if not isinstance(item, str | int | float):
-                    raise ConfigError(
-                        f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
-                    )
-        elif isinstance(value, int | float):
+
+def check_largest(section: Any) -> None:
+    """Check that no number is so large that the job could not be meant or run."""
+    for key, _, value in _settings(section):
+        if isinstance(value, int | float):
+            name = key.rpartition(".")[2]
             most, why = _LARGEST.get(name, (_LARGEST_NUMBER, "above that it is a typo"))
             if abs(value) > most:
                 raise ConfigError(f"{key}={value}: must be at most {most:,}: {why}")
+
+
+def _settings(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Key, type and value of each setting of a section and those in it."""
+    for name, hint in get_type_hints(type(section)).items():
+        value = getattr(section, name)
+        if dataclasses.is_dataclass(value):
+            yield from _settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", hint, value
 
 
 def path_of(text: str, what: str) -> Path:

@@ -11,9 +11,10 @@ from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import (
     AUTO,
     check_floats,
+    check_largest,
+    check_lists,
     check_not_negative,
     check_positive,
-    check_typed,
     path_of,
 )
 from agentrl.config.device_settings import DevicesConfig
@@ -132,7 +133,7 @@ class Config:
         Raises:
             ConfigError: the first invalid value.
         """
-        check_typed(self)
+        check_lists(self)
         check_floats(asdict(self))
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed}: must not be below 0")
@@ -181,6 +182,7 @@ class Config:
                     f"train.{key}={getattr(self.train, key)}: cannot be combined with "
                     f"model.lora.base=nf4, as 4-bit weights are not divided; set train.{key}=1"
                 )
+        check_largest(self)
 
     def validate_for_training(self) -> None:
         """Check what matters only to training, after `validate`.

@@ -79,7 +79,7 @@ def test_a_task_of_a_data_set_takes_the_arguments_of_its_environment_and_transla
         ("tasks: [{name: a, rewards: [{fn: x}]}]", "rewards[0]: must be a function's name"),
         ("tasks: [{name: a, rewards: [{function: x, wait: 1}]}]", "did you mean 'weight'?"),
         ("tasks: [{name: a}, {name: a}]", "two tasks are named 'a'"),
-        ("tasks: [{name: a}", "mine.yaml, line 1: cannot be read"),
+        ("tasks: [{name: a}", "mine.yaml, line 2: cannot be read"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(folder, text: str, reason: str) -> None:
