@@ -43,8 +43,9 @@ class Tab:
             self.page.on("console", lambda said: print("page:", said.text, file=sys.stderr))
         self._cdp: CDPSession = self.page.context.new_cdp_session(self.page)
 
-    def screenshot(self) -> Image:
-        png = np.frombuffer(self.page.screenshot(scale="device"), np.uint8)
+    def screenshot(self, timeout_s: float = 30.0) -> Image:
+        picture = self.page.screenshot(scale="device", timeout=1000 * timeout_s)
+        png = np.frombuffer(picture, np.uint8)
         return cv2.cvtColor(cv2.imdecode(png, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
 
     def tap(self, x: float, y: float) -> None:

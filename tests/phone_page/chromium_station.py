@@ -7,11 +7,12 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import TimeoutError, sync_playwright
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app_tasks import AppTasks
@@ -42,6 +43,7 @@ class Chromium:
         self._thread = threading.Thread(
             target=self._run, args=(start, loopback, width, height), daemon=True
         )
+        self._last: Image = np.zeros((height, width, 3), np.uint8)
         self._thread.start()
         self._do(lambda: None)
 
@@ -50,7 +52,10 @@ class Chromium:
         self._do(lambda: self._tab.page.evaluate("url => { location.href = url; }", url))
 
     def picture(self) -> Image:
-        return self._do(lambda: self._tab.screenshot())
+        """The page, or its last picture while it loads: what it needs comes through the phone."""
+        with suppress(TimeoutError):
+            self._last = self._do(lambda: self._tab.screenshot(timeout_s=1.0))
+        return self._last
 
     def tap(self, x: float, y: float) -> None:
         self._do(lambda: self._tab.tap(x, y))
