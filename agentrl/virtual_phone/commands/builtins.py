@@ -5,12 +5,11 @@ import re
 
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command, run_words, split_options
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from agentrl.virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
 from agentrl.virtual_phone.shell.conditions import conditions_of
 from agentrl.virtual_phone.shell.interpreter import (
     BUILTINS,
     CommandContext,
-    FunctionReturn,
-    LoopJump,
 )
 from agentrl.virtual_phone.shell.redirects import Input
 from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure

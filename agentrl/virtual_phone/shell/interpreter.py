@@ -7,11 +7,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from agentrl.virtual_phone.shell.compound_commands import (
+    COMMANDS_PER_TURN,
+    CompoundCommands,
+    FunctionReturn,
+    LoopJump,
+)
 from agentrl.virtual_phone.shell.conditions import ConditionalTest
 from agentrl.virtual_phone.shell.expansion import MAX_LENGTH
 from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects, never_full
 from agentrl.virtual_phone.shell.shell_parser import parse
-from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure, ShellState
+from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure
 from agentrl.virtual_phone.shell.syntax_tree import (
     MAX_NESTING,
     Arithmetic,
@@ -35,8 +41,6 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 _BROKEN_PIPE = 141
 _FILTERS = frozenset(("grep", "head", "wc"))
 """Commands that end as soon as their input does."""
-_COMMANDS_PER_TURN = 32
-"""Commands after which other phones get their turn."""
 _MAX_CALLS = 30
 """Deepest nesting of functions."""
 MAX_IN_MEMORY = 64 << 20
@@ -121,38 +125,16 @@ async def read_to_end(read: Read) -> bytes:
     return b"".join(chunks)
 
 
-class LoopJump(Exception):
-    """Raised by `break` and `continue`."""
-
-    def __init__(self, levels: int, is_break: bool) -> None:
-        super().__init__(levels)
-        self.levels = levels
-        self.is_break = is_break
-
-
-class FunctionReturn(Exception):
-    """Raised by `return`."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 @dataclass(slots=True, kw_only=True)
-class ShellInterpreter(ShellState):
+class ShellInterpreter(CompoundCommands):
     """One shell; `$?` and variables live as long as it does."""
 
     phone: VirtualPhone
     commands: Mapping[str, CommandFunction]
-    num_loops: int = 0
-    """Number of loops that run inside each other."""
     num_calls: int = 0
     """Number of functions that run inside each other."""
-    is_condition: bool = False
-    """Whether a failure is expected, so that `set -e` ignores it."""
     substituted: int = 0
     """Exit code of the last `$(...)` of the current command."""
-    _num_commands: int = 0
 
     async def run(self, script: str) -> int:
         """Run a script and wait for what it leaves running; returns its exit code."""
@@ -268,8 +250,8 @@ class ShellInterpreter(ShellState):
                     is_last = number == len(script) or script[number].joint == ";"
                     if is_last and not self.is_condition:
                         raise ShellExit(self.code)
-            self._num_commands += 1
-            if self._num_commands % _COMMANDS_PER_TURN == 0:
+            self.num_commands += 1
+            if self.num_commands % COMMANDS_PER_TURN == 0:
                 await asyncio.sleep(0)
             if number < len(script):
                 await self.io.drain()
@@ -601,13 +583,13 @@ class ShellInterpreter(ShellState):
                 return await self._run_subshell(compound.body)
             return await self.run_list(compound.body)
         if isinstance(compound, If):
-            return await self._run_if(compound)
+            return await self.run_if(compound)
         if isinstance(compound, Loop):
-            return await self._run_loop(compound)
+            return await self.run_loop(compound)
         if isinstance(compound, For):
-            return await self._run_for(compound)
+            return await self.run_for(compound)
         if isinstance(compound, Case):
-            return await self._run_case(compound)
+            return await self.run_case(compound)
         if isinstance(compound, FunctionDefinition):
             self.functions[compound.name] = compound.body
             return 0
@@ -631,81 +613,6 @@ class ShellInterpreter(ShellState):
         if action := shell.traps.pop("EXIT", ""):
             await shell.run_text(action)
         return code
-
-    async def holds(self, condition: Script) -> bool:
-        """Whether a condition succeeds."""
-        was_condition, self.is_condition = self.is_condition, True
-        try:
-            return not await self.run_list(condition)
-        finally:
-            self.is_condition = was_condition
-
-    async def _run_if(self, clause: If) -> int:
-        for condition, body in clause.branches:
-            if not condition or await self.holds(condition):
-                return await self.run_list(body)
-        return 0
-
-    async def _run_loop(self, loop: Loop) -> int:
-        code = 0
-        self.num_loops += 1
-        try:
-            while await self.holds(loop.condition) != loop.is_until:
-                if await self._is_broken(loop.body):
-                    break
-                code = self.code
-        except LoopJump as jump:  # in the condition
-            self._leave(jump)
-        finally:
-            self.num_loops -= 1
-        return code
-
-    async def _run_for(self, loop: For) -> int:
-        values = list(self.positional)
-        if loop.words is not None:
-            values = [text for word in loop.words for text in await self.fields(word)]
-        self.code = 0
-        self.num_loops += 1
-        try:
-            for value in values:
-                self.assign(loop.name, value)
-                if await self._is_broken(loop.body):
-                    break
-        finally:
-            self.num_loops -= 1
-        return self.code
-
-    async def _is_broken(self, body: Script) -> bool:
-        """Run the body of a loop once; returns whether it has ended the loop."""
-        try:
-            await self.run_list(body)
-        except LoopJump as jump:
-            return self._leave(jump)
-        finally:
-            self._num_commands += 1
-        if self._num_commands % _COMMANDS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        await self.io.drain()
-        return False
-
-    def _leave(self, jump: LoopJump) -> bool:
-        self.code = 0
-        if jump.levels > 1:
-            raise LoopJump(jump.levels - 1, jump.is_break)
-        return jump.is_break
-
-    async def _run_case(self, clause: Case) -> int:
-        value = await self.text_of(clause.word)
-        self.code, falls = 0, False
-        for patterns, body, end in clause.arms:
-            for pattern in () if falls else patterns:
-                if falls := await self.matches(value, pattern):
-                    break
-            if falls:
-                await self.run_list(body)
-                if end != ";&":
-                    break
-        return self.code
 
     async def output_of(self, script: Script) -> str:
         """What a script prints, for `$(...)`."""
