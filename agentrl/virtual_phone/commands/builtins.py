@@ -1,4 +1,4 @@
-"""Builtin commands of the shell: echo, printf, export, exit and others."""
+"""Builtin commands of the shell: export, cd, exit, read and others."""
 
 import asyncio
 import re
@@ -7,17 +7,11 @@ from agentrl.virtual_phone.commands.command_table import COMMANDS, command, run_
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
 from agentrl.virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
 from agentrl.virtual_phone.shell.conditions import conditions_of
-from agentrl.virtual_phone.shell.interpreter import (
-    BUILTINS,
-    CommandContext,
-)
+from agentrl.virtual_phone.shell.interpreter import BUILTINS, CommandContext
 from agentrl.virtual_phone.shell.redirects import Input
 from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure
 
-_ESCAPE = re.compile(r"\\(0[0-7]{0,3}|[1-7][0-7]{0,2}|x[0-9a-fA-F]{1,2}|[\s\S])")
-_DIRECTIVE = re.compile(r"%(?:%|([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?([diouxXeEfFgGcsbq]))")
 _MAX_LINE_LENGTH = 1 << 20
-_MAX_WIDTH = 1 << 16
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION_NAMES = {
     "allexport": "a", "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x",

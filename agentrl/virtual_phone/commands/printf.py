@@ -3,21 +3,12 @@
 import re
 
 from agentrl.virtual_phone.commands.command_table import command, split_options
-from agentrl.virtual_phone.shell.interpreter import (
-    CommandContext,
-)
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.lexer import C_ESCAPES
 
 _ESCAPE = re.compile(r"\\(0[0-7]{0,3}|[1-7][0-7]{0,2}|x[0-9a-fA-F]{1,2}|[\s\S])")
 _DIRECTIVE = re.compile(r"%(?:%|([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?([diouxXeEfFgGcsbq]))")
-_MAX_LINE_LENGTH = 1 << 20
 _MAX_WIDTH = 1 << 16
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OPTION_NAMES = {
-    "allexport": "a", "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x",
-    "pipefail": "pipefail", "noexec": "n", "verbose": "v", "noclobber": "C", "monitor": "m",
-    "posix": "posix", "braceexpand": "braceexpand",
-}  # fmt: skip
 
 
 def _unescaped(text: str, *, c_octal: bool = False) -> str:
