@@ -25,13 +25,14 @@ _LARGEST: dict[str, tuple[int, str]] = {
     "weight_decay": (100, "every weight would be lost in the first step"),
     **dict.fromkeys(("batch", "minibatch"), (1_000_000, "a step would never end")),
     **dict.fromkeys(("steps", "lr_warmup_steps"), (1_000_000_000, "training would never end")),
-    **dict.fromkeys(("processes", "actors", "ranks", "replicas"), (100_000, _TOGETHER)),
+    "processes": (1_000, _TOGETHER),
+    **dict.fromkeys(("actors", "ranks", "replicas"), (100_000, _TOGETHER)),
     **dict.fromkeys(
         ("sequence_parallel", "tensor_parallel", "expert_parallel"), (100_000, _TOGETHER)
     ),
     **dict.fromkeys(
         ("episodes", "pool", "refills", "max_refills", "max_worker_restarts", "restarts"),
-        (MAX_EPISODES, "above that it is a typo"),
+        (MAX_EPISODES, "anything above is a typo"),
     ),
 }
 """The largest value of settings with such a name, and why."""
@@ -110,7 +111,7 @@ def check_largest(section: Any) -> None:
     for key, _, value in _settings(section):
         if isinstance(value, int | float):
             name = key.rpartition(".")[2]
-            most, why = _LARGEST.get(name, (_LARGEST_NUMBER, "above that it is a typo"))
+            most, why = _LARGEST.get(name, (_LARGEST_NUMBER, "anything above is a typo"))
             if abs(value) > most:
                 raise ConfigError(f"{key}={value}: must be at most {most:,}: {why}")
 
