@@ -54,6 +54,17 @@ class Outcome(StrEnum):
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
+class TruncatedBy(StrEnum):
+    """The limit that a truncated episode reached."""
+
+    ENVIRONMENT = "environment"
+    """The environment's own."""
+    TURNS = "turns"
+    """`env.max_turns`."""
+    CONTEXT = "context"
+    """`rollout.max_context`: the next prompt and its reply might not have fit."""
+
+
 def cause(outcome: Outcome, error: str | None) -> str | None:
     """The cause under which a discarded episode is counted; None for a valid episode.
 
@@ -192,9 +203,11 @@ class Episode:
     """Ids of the recorded full-resolution frames after the last action."""
     outcome: Outcome
     error: str | None
-    """Why it is void, or that its context was full."""
+    """Why it is void; None if it is valid."""
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
+    truncated_by: TruncatedBy | None = None
+    """None if it was not truncated, or recorded by an earlier version."""
     final_images: tuple[Image, ...] = ()
     """The images after the last action, at their own resolution; only while it is scored."""
 

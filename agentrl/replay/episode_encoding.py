@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.replay.run_layout import FORMAT
-from agentrl.types import Episode, Outcome, Turn
+from agentrl.types import Episode, Outcome, TruncatedBy, Turn
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
@@ -93,6 +93,7 @@ def to_json(episode: Episode) -> dict[str, Any]:
         "final_shown": episode.final_shown,
         "final_frames": list(episode.final_frames),
         "outcome": episode.outcome.value,
+        "truncated_by": episode.truncated_by,
         "error": episode.error,
         "device": episode.device,
     }
@@ -153,6 +154,7 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
         final_shown=tree.get("final_shown", ""),
         final_frames=tuple(tree["final_frames"]),
         outcome=Outcome(tree["outcome"]),
+        truncated_by=TruncatedBy(limit) if (limit := tree.get("truncated_by")) else None,
         error=tree["error"],
         device=tree["device"],
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean
-from agentrl.types import Outcome, cause
+from agentrl.types import Outcome, TruncatedBy, cause
 
 _SUCCESS = ("success", "won", "accuracy")
 """Metrics that are 1 if the episode was a success; the first one present counts. Earlier versions
@@ -38,6 +38,8 @@ class Summary:
     seed: int
     outcome: Outcome
     error: str | None
+    """Why it is void; None if it is valid."""
+    truncated_by: TruncatedBy | None
     device: str | None
     turns: int
     tokens: int
@@ -115,6 +117,7 @@ def summary_of(
         member=int(entry["member"]),
         seed=int(entry["seed"]),
         outcome=Outcome(entry["outcome"]),
+        truncated_by=TruncatedBy(limit) if (limit := entry.get("truncated_by")) else None,
         error=_text(entry["error"]),
         device=_text(entry["device"]),
         turns=turns,

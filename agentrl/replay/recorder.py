@@ -252,5 +252,5 @@ def _finite(value: object) -> float | None:
 
 _SUMMARY = (
     "id", "split", "step", "time", "env_id", "group", "member", "seed", "outcome", "error",
-    "device",
+    "truncated_by", "device",
 )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 from agentrl.errors import WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
-from agentrl.rollout.run_episode import CONTEXT_FULL, EpisodeRequest
-from agentrl.types import ScoredEpisode, cause
+from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.types import ScoredEpisode, TruncatedBy, cause
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 """Plays and scores one requested episode; failures of phone or environment make it void."""
@@ -226,7 +226,7 @@ class Collector:
         self._progress.episodes += 1
         self._progress.turns += len(scored.episode.turns)
         self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
-        self._progress.context_full += scored.episode.error == CONTEXT_FULL
+        self._progress.context_full += scored.episode.truncated_by is TruncatedBy.CONTEXT
         reason = cause(scored.episode.outcome, scored.episode.error)
         if reason is not None:
             self._progress.void[reason] += 1

@@ -12,7 +12,7 @@ from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
 from agentrl.rollout.make_env import Split
 from agentrl.text import phone_name, with_short_serials
-from agentrl.types import Episode, Image, Message, Observation, Outcome, Turn
+from agentrl.types import Episode, Image, Message, Observation, Outcome, TruncatedBy, Turn
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
@@ -62,10 +62,6 @@ NO_ROOM = (
 )
 
 
-CONTEXT_FULL = "the context is full (rollout.max_context)"
-"""The `error` of an episode that was truncated for that: it is valid."""
-
-
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EpisodeLimits:
     """Limits of one episode."""
@@ -86,8 +82,7 @@ class _History:
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: StepResult | None = None
-    is_full: bool = False
-    """Whether the next prompt did not fit into the context."""
+    truncated_by: TruncatedBy | None = None
     under_way: str = ""
     """The call that is being waited for, for messages."""
     answered: Observation | None = None
@@ -119,7 +114,7 @@ async def run_episode(
         on_end: called with the final observation, unless the player has replied to it.
 
     Returns:
-        The episode; `outcome` and `error` describe how it ended.
+        The episode; `outcome`, `truncated_by` and `error` describe how it ended.
 
     Raises:
         ConfigError: a setting does not suit the environment.
@@ -138,18 +133,16 @@ async def run_episode(
             f"not finished within {limits.deadline_s:g} s (rollout.deadline_s), while waiting for "
             f"{history.under_way} in turn {len(history.turns) + 1}"
         )
-    except DeviceError as failure:
-        outcome, error = Outcome.DEVICE_ERROR, f"{type(failure).__name__}: {failure}"
     except ConfigError as failure:
         if not (limits.has_played or history.turns):
             raise
         outcome, error = Outcome.ENV_ERROR, f"{EnvError.__name__}: {failure}"
     except WorldError as failure:
-        outcome, error = Outcome.ENV_ERROR, f"{type(failure).__name__}: {failure}"
+        is_phone = isinstance(failure, DeviceError)
+        outcome = Outcome.DEVICE_ERROR if is_phone else Outcome.ENV_ERROR
+        error = f"{type(failure).__name__}: {failure}"
     finally:
         session.close()
-    if history.is_full:
-        error = CONTEXT_FULL
     if error:
         error = with_short_serials(error, [runner.device] if runner.device else [])
     last = history.last
@@ -180,6 +173,7 @@ def _episode(
         final_frames=() if last is None else last.frames,
         outcome=outcome,
         error=error,
+        truncated_by=history.truncated_by if outcome is Outcome.TRUNCATED else None,
         device=phone_name(runner.device, runner.host) if runner.device else None,
         final_images=() if last is None or last.hidden else last.observation.images,
     )
@@ -211,7 +205,7 @@ async def _play_turns(
         if answer is None:
             if not history.turns:
                 raise ConfigError(NO_ROOM)
-            history.is_full = True
+            history.truncated_by = TruncatedBy.CONTEXT
             return Outcome.TRUNCATED
         generated = time.perf_counter()
         if save_model_frame and not step.hidden:
@@ -230,8 +224,10 @@ async def _play_turns(
         if after.terminated:
             return Outcome.TERMINATED
         if after.truncated:
+            history.truncated_by = TruncatedBy.ENVIRONMENT
             return Outcome.TRUNCATED
         step = after
+    history.truncated_by = TruncatedBy.TURNS
     return Outcome.TRUNCATED
 
 

@@ -157,7 +157,11 @@ async def score_or_void(
     except TimeoutError:
         failure = RewardError(f"no reward within rollout.reward_deadline_s={deadline_s:g} s")
     void = replace(
-        episode, outcome=Outcome.ENV_ERROR, error=f"RewardError: {failure}", final_images=()
+        episode,
+        outcome=Outcome.ENV_ERROR,
+        error=f"RewardError: {failure}",
+        truncated_by=None,
+        final_images=(),
     )
     rewards = (0.0,) * len(episode.turns)
     return ScoredEpisode(episode=void, components={}, rewards=rewards), failure

@@ -40,6 +40,7 @@ def row(summary: Summary) -> dict[str, Any]:
         "member": summary.member,
         "seed": summary.seed,
         "outcome": summary.outcome.value,
+        "truncated_by": summary.truncated_by,
         "void": summary.outcome.void,
         "cause": summary.cause,
         "success": summary.success,

@@ -25,7 +25,7 @@ from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder, masked
 from agentrl.replay.run_layout import episode_file, is_name, pack_file, single_frame_file
-from agentrl.types import Outcome, ScoredEpisode
+from agentrl.types import Outcome, ScoredEpisode, TruncatedBy
 from tests.replay.episodes import episode, scored, screen, turn
 
 SECRET = (255, 0, 255)
@@ -48,10 +48,13 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_an_episode_is_recorded_whatever_its_outcome(tmp_path: Path, outcome: Outcome) -> None:
+    limit = TruncatedBy.CONTEXT if outcome is Outcome.TRUNCATED else None
     with Recorder(tmp_path) as recorder:
-        recorder.episode(scored("e", outcome=outcome, turns=0), split="eval", step=0)
+        ended = scored("e", outcome=outcome, truncated_by=limit, turns=0)
+        recorder.episode(ended, split="eval", step=0)
     (summary,) = replay.open(tmp_path).episodes()
-    assert summary.outcome is outcome
+    assert (summary.outcome, summary.truncated_by) == (outcome, limit)
+    assert replay.open(tmp_path).episode("e").episode.truncated_by is limit
     assert summary.turns == 0
 
 

@@ -11,7 +11,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.types import Outcome
+from agentrl.types import Outcome, TruncatedBy
 from tests.rollout.games import Player
 
 TICKET = EpisodeRequest(split="train", step=3, group=1, member=2, seed=6)
@@ -97,10 +97,13 @@ async def test_one_message_is_composed_per_answer_and_a_failing_one_loses_no_tur
 async def test_turn_limit_truncates():
     episode = await play_countdown(max_turns=2)
     assert (episode.outcome, len(episode.turns)) == (Outcome.TRUNCATED, 2)
+    assert episode.truncated_by is TruncatedBy.TURNS
 
 
 async def test_environment_may_truncate():
-    assert (await play_countdown(fault="truncate")).outcome is Outcome.TRUNCATED
+    episode = await play_countdown(fault="truncate")
+    assert episode.outcome is Outcome.TRUNCATED
+    assert episode.truncated_by is TruncatedBy.ENVIRONMENT
 
 
 @pytest.mark.parametrize(

@@ -107,5 +107,5 @@ export function outcomeBadge(row) {
   const failure = row.success === false && !(row.total > 0);  // a partial success is not shown as a failure
   const kind = row.void ? "void" : row.success === true ? "success" : failure ? "failure" : "plain";
   const words = row.void ? row.cause : row.success === true ? "success" : row.success === false ? "no success" : row.outcome;
-  return h("span", { class: `badge ${kind}`, title: row.error ?? row.outcome }, h("bdi", {}, words));
+  return h("span", { class: `badge ${kind}`, title: row.error ?? (row.truncated_by ? `truncated by: ${row.truncated_by}` : row.outcome) }, h("bdi", {}, words));
 }

@@ -75,6 +75,7 @@ class Player {
         fact("step", number(record.step)), fact("seed", String(record.seed)),
         fact("group", h("a", { href: `/groups/${encodeURIComponent(record.group)}` }, record.group)),
         fact("turns", number(record.turns)), fact("tokens", number(record.tokens)), fact("time", seconds(record.seconds)),
+        record.truncated_by ? fact("limit reached", record.truncated_by) : null,
         fact("phone", record.device ?? "none"), fact("ended", clock(record.time)),
         Object.entries(record.metrics).map(([name, value]) => fact(name, number(value)))),
       record.error ? notice(record.error) : null,
