@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from agentrl.virtual_phone.commands import COMMANDS
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
-from agentrl.virtual_phone.shell.redirects import CommandIO
+from agentrl.virtual_phone.shell.redirects import CommandIO, Input
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 
@@ -37,7 +37,7 @@ async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes
     async def read() -> bytes:
         return left.pop() if left else b""
 
-    io = CommandIO(out=out.append, err=err.append, read=read)
+    io = CommandIO(out=out.append, err=err.append, read=Input(read))
     shell = ShellInterpreter(phone=phone or probe_phone(), commands=COMMANDS, io=io)
     code = await asyncio.wait_for(shell.run(script), 60)
     return Done(b"".join(out), b"".join(err).decode("utf-8", "surrogateescape"), code)

@@ -342,7 +342,7 @@ async def read(ctx: CommandContext) -> int:
     """`read [-r] [-u fd] names`: split a line into variables, the rest into the last."""
     options, names = split_options(ctx, "tnNudp")
     source = ctx.io.others.get(int(options["u"])) if options.get("u", "").isdecimal() else None
-    line = await _read_line(source if isinstance(source, Input) else ctx.io.input)
+    line = await _read_line(source if isinstance(source, Input) else ctx.io.read)
     text = line.decode("utf-8", "surrogateescape")
     if "r" not in options:
         text = re.sub(r"\\([\s\S])", lambda found: "" if found[1] == "\n" else found[1], text)

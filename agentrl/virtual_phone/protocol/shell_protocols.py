@@ -10,7 +10,7 @@ from agentrl.virtual_phone.commands import COMMANDS
 from agentrl.virtual_phone.protocol.adb_stream import Stream
 from agentrl.virtual_phone.protocol.terminal import INTERRUPTED, TerminalDevice, converse
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
-from agentrl.virtual_phone.shell.redirects import CommandIO, Terminal
+from agentrl.virtual_phone.shell.redirects import CommandIO, Input, Terminal
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _V2 = struct.Struct("<BI")
@@ -38,7 +38,7 @@ async def serve_v1(phone: VirtualPhone, stream: Stream, script: str, *, is_raw: 
             raise BrokenPipeError(32, "Broken pipe")
         stream.write(data)
 
-    io = CommandIO(out=write, err=write, read=stream.read, drain=stream.drain)
+    io = CommandIO(out=write, err=write, read=Input(stream.read), drain=stream.drain)
     with contextlib.suppress(BrokenPipeError):
         await _run(phone, io, script, None if script or is_raw else Terminal())
 
@@ -66,7 +66,7 @@ async def serve_v2(
     io = CommandIO(
         out=lambda data: packet(_STDOUT, data),
         err=lambda data: packet(_STDERR, data),
-        read=_StandardInput(stream, terminal).read,
+        read=Input(_StandardInput(stream, terminal).read),
         drain=stream.drain,
     )
     code = await _run(phone, io, script, terminal)
@@ -79,7 +79,7 @@ async def _run(phone: VirtualPhone, io: CommandIO, script: str, terminal: Termin
         shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
         return await (shell.run(script) if script else shell.live(lambda: converse(shell, None)))
     device = TerminalDevice(io.read, io.out, terminal)
-    io = CommandIO(out=device.write, err=device.write, read=device.read, drain=io.drain,
+    io = CommandIO(out=device.write, err=device.write, read=Input(device.read), drain=io.drain,
                    terminal=terminal)  # fmt: skip
     shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
     keyboard = asyncio.create_task(device.listen())

@@ -123,7 +123,7 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
     while True:
         if device is not None:
             shell.io.out(_prompt(shell, text))
-        line = await _read_line(shell.io.input)
+        line = await _read_line(shell.io.read)
         if line == bytes([_INTERRUPT]) and device is not None:
             text, shell.code = "", INTERRUPTED
             continue

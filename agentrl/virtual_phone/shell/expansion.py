@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
 
 PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that make an unquoted word a pattern."""
+_SPECIAL = re.compile(r"[*?\[{~]")
 DEFAULT_IFS = " \t\n"
 MAX_LENGTH = 1 << 20
 """Longest text that a word or a variable may hold."""
@@ -33,6 +33,11 @@ CLASSES = {
     "cntrl": r"\x00-\x1f\x7f",
 }
 """The named character classes, as parts of a bracket expression of Python."""
+
+
+def is_literal(part: WordPart) -> bool:
+    """Whether a part of a word stands for nothing but itself."""
+    return part.kind == "text" and (part.quoted or not _SPECIAL.search(part.text))
 
 
 class Field:
@@ -210,7 +215,7 @@ def _between(word: Word, start: tuple[int, int], end: tuple[int, int] | None) ->
         last = end[1] if end is not None and number == end[0] else None
         if number >= start[0] and (end is None or number <= end[0]):
             is_cut = part.kind == "text" and not part.quoted
-            parts.append(replace(part, text=part.text[first:last]) if is_cut else part)
+            parts.append(part._replace(text=part.text[first:last]) if is_cut else part)
     return parts
 
 

@@ -15,7 +15,7 @@ from agentrl.virtual_phone.shell.compound_commands import (
 )
 from agentrl.virtual_phone.shell.conditions import ConditionalTest
 from agentrl.virtual_phone.shell.expansion import MAX_LENGTH
-from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects, never_full
+from agentrl.virtual_phone.shell.redirects import CommandIO, Input, Read, Redirects, never_full
 from agentrl.virtual_phone.shell.shell_parser import parse
 from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure
 from agentrl.virtual_phone.shell.syntax_tree import (
@@ -486,7 +486,7 @@ class ShellInterpreter(CompoundCommands):
         io = CommandIO(
             out=outer.out if sink is None else sink.write,
             err=outer.err,
-            read=outer.read if source is None else source.read,
+            read=outer.read if source is None else Input(source.read),
             drain=never_full if is_alone else outer.drain if sink is None else sink.drain,
             others=outer.others,
             terminal=outer.terminal if sink is None else None,
@@ -544,7 +544,10 @@ class ShellInterpreter(CompoundCommands):
             finally:
                 self.io = outer
         self.substituted = 0
-        words = [text for word in command.words for text in await self.fields(word)]
+        if (texts := command.texts) is not None:
+            words = list(texts)
+        else:
+            words = [text for word in command.words for text in await self.fields(word)]
         if not command.assignments:
             if not words:
                 return self.substituted
@@ -627,7 +630,7 @@ class ShellInterpreter(CompoundCommands):
                 raise BrokenPipeError(32, "Broken pipe")
             chunks.append(bytes(data))
 
-        io = replace(self.io, out=write, drain=_yield)
+        io = self.io._replace(out=write, drain=_yield)
         shell = self.inner(io)
         try:
             self.substituted = await shell.run_parsed(script)

@@ -30,6 +30,7 @@ _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 _LENGTH = re.compile(r"\$\{#([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*])\}")
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(\}|:?[-=?+]|##?|%%?|//?|:)")
 _PLAIN = re.compile(r"[^ \t\n'\"\\$`;&|<>()]+")
+_PLAIN_WORD = re.compile(_PLAIN.pattern + r"+(?=[ \t\n;&|<>()]|\Z)")
 _PLAIN_IN_QUOTES = re.compile(r"[^\"$`\\]+")
 _PLAIN_IN_BACKTICKS = re.compile(r"[^`\\]+")
 _PLAIN_IN_OPERAND = re.compile(r"[^'\"\\$`}/]+")
@@ -89,6 +90,9 @@ class ShellLexer:
             if operator.group() == "\n":
                 self._read_documents()
             return operator.group()
+        if plain := _PLAIN_WORD.match(self._script, self._at):
+            self._at = plain.end()
+            return (WordPart(kind="text", text=plain.group(), quoted=False),)
         return self._word()
 
     def arithmetic_command(self) -> Word | None:

@@ -1,7 +1,8 @@
 """Where a command reads from and writes to: its streams and redirections."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentrl.virtual_phone.shell.syntax_tree import Redirect
 from agentrl.virtual_phone.system.file_system import FileSystem, normalize_path
@@ -43,6 +44,10 @@ class Input:
         self._returned = data + self._returned
 
 
+NO_INPUT = Input(no_input)
+"""The input of commands that have none."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Terminal:
     """The terminal of an interactive shell; a client may change its size at any time."""
@@ -51,28 +56,17 @@ class Terminal:
     columns: int = 80
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class CommandIO:
+class CommandIO(NamedTuple):
     """The streams of a command."""
 
     out: Write
     err: Write
-    read: Read = no_input
+    read: Input = NO_INPUT
     drain: Drain = never_full
-    others: Mapping[int, Write | Input] = field(default_factory=dict)
+    others: Mapping[int, Write | Input] = {}
     """What is open at file descriptors above 2."""
     terminal: Terminal | None = None
     """What the standard streams are connected to, if it is a terminal."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.read, Input):
-            object.__setattr__(self, "read", Input(self.read))
-
-    @property
-    def input(self) -> Input:
-        """Standard input."""
-        assert isinstance(self.read, Input)
-        return self.read
 
 
 class Redirects:
@@ -121,9 +115,9 @@ class Redirects:
         Raises:
             OSError: nothing is open there.
         """
-        known: dict[int, Write | Input] = {0: io.input, 1: io.out, 2: io.err, **io.others}
+        known: dict[int, Write | Input] = {0: io.read, 1: io.out, 2: io.err, **io.others}
         if target == "-":
-            return replace(io, read=no_input) if fd == 0 else self._with(fd, _discard, io)
+            return io._replace(read=NO_INPUT) if fd == 0 else self._with(fd, _discard, io)
         source = known.get(int(target) if target.isdecimal() else -1)
         if source is None:
             raise OSError(9, "Bad file descriptor", target)
@@ -143,11 +137,11 @@ class Redirects:
 
     def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
         if fd == 1:
-            return replace(io, out=write, drain=never_full)
-        return replace(io, err=write) if fd == 2 else replace(io, others={**io.others, fd: write})
+            return io._replace(out=write, drain=never_full)
+        return io._replace(err=write) if fd == 2 else io._replace(others={**io.others, fd: write})
 
     def _input(self, fd: int, source: Input, io: CommandIO) -> CommandIO:
-        return replace(io, read=source) if not fd else replace(io, others={**io.others, fd: source})
+        return io._replace(**({"others": {**io.others, fd: source}} if fd else {"read": source}))
 
     def _reading(self, fd: int, content: bytes, io: CommandIO) -> CommandIO:
         """Read the content once, then the end of input."""

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from agentrl.virtual_phone.shell.expansion import is_literal
 from agentrl.virtual_phone.shell.lexer import ShellLexer
 from agentrl.virtual_phone.shell.syntax_tree import (
     Arithmetic,
@@ -68,17 +69,10 @@ class _Parser:
 
     def __init__(self, lexer: ShellLexer) -> None:
         self._lexer = lexer
-        self._token: Word | str | None = lexer.token()
-        self._compounds: dict[str, Callable[[], Compound]] = {
-            "{": self._braces,
-            "[[": self._conditional,
-            "if": self._if,
-            "while": lambda: self._loop(is_until=False),
-            "until": lambda: self._loop(is_until=True),
-            "for": self._for,
-            "case": self._case,
-            "function": self._function,
-        }
+        self._token: Word | str | None = None
+        self._reserved = ""
+        """The token if it is an operator or an unquoted word; empty for other tokens."""
+        self._advance()
 
     def whole_script(self) -> Script:
         """Parse to the end of the text."""
@@ -92,7 +86,7 @@ class _Parser:
         pipelines: list[Pipeline] = []
         joint = ";"
         self._skip_newlines()
-        while self._token is not None and self._reserved() not in ends:
+        while self._token is not None and self._reserved not in ends:
             pipelines.append(self._pipeline(joint))
             separator = self._token
             if not isinstance(separator, str) or separator not in _SEPARATORS:
@@ -101,7 +95,7 @@ class _Parser:
             joint = separator if separator in ("&&", "||") else ";"
             self._advance()
             self._skip_newlines()
-            if joint != ";" and (self._token is None or self._reserved() in ends):
+            if joint != ";" and (self._token is None or self._reserved in ends):
                 raise self._unexpected()
         return pipelines
 
@@ -112,25 +106,23 @@ class _Parser:
             word: what must come next.
             can_continue: whether to read the token that follows it.
         """
-        if self._reserved() != word:
+        if self._reserved != word:
             raise self._unexpected()
         if can_continue:
             self._advance()
 
     def _advance(self) -> None:
-        self._token = self._lexer.token()
+        self._token = token = self._lexer.token()
+        if token is None or isinstance(token, str):
+            self._reserved = token or ""
+            return
+        first = token[0]
+        is_plain = len(token) == 1 and first.kind == "text" and not first.quoted
+        self._reserved = first.text if is_plain else ""
 
     def _skip_newlines(self) -> None:
         while self._token == "\n":
             self._advance()
-
-    def _reserved(self) -> str:
-        """The next token if it is an operator or an unquoted word; empty for other tokens."""
-        token = self._token
-        if token is None or isinstance(token, str):
-            return token or ""
-        only = token[0]
-        return only.text if len(token) == 1 and only.kind == "text" and not only.quoted else ""
 
     def _unexpected(self) -> ShellSyntaxError:
         token = self._token
@@ -141,7 +133,7 @@ class _Parser:
 
     def _pipeline(self, joint: str) -> Pipeline:
         negated = False
-        while self._reserved() == "!" and not isinstance(self._token, str):
+        while self._reserved == "!" and not isinstance(self._token, str):
             negated = not negated
             self._advance()
         commands = [self._command()]
@@ -153,12 +145,12 @@ class _Parser:
 
     def _command(self) -> ShellCommand:
         command = ShellCommand()
-        reserved = self._reserved()
+        reserved = self._reserved
         if reserved == "(":
             command.compound = self._parentheses()
-        elif reserved in self._compounds:
+        elif reserved in _COMPOUNDS:
             self._deeper()
-            command.compound = self._compounds[reserved]()
+            command.compound = _COMPOUNDS[reserved](self)
             self._lexer.depth -= 1
         elif reserved in _CLOSING or reserved in _UNSUPPORTED:
             raise self._unexpected()
@@ -177,7 +169,14 @@ class _Parser:
         """Assignments, words and redirections; or the definition of a function."""
         while True:
             token = self._token
-            if self._is_redirect():
+            if token is not None and not isinstance(token, str):
+                assignment = None if command.words else _assignment(token)
+                if assignment is not None:
+                    command.assignments.append(assignment)
+                else:
+                    command.words.append(token)
+                self._advance()
+            elif self._is_redirect():
                 command.redirects += self._redirects()
             elif token == "(" and len(command.words) == 1 and not command.assignments:
                 name = _text(command.words.pop())
@@ -185,17 +184,12 @@ class _Parser:
                 self.expect(")")
                 command.compound = self._definition(name)
                 return
-            elif token is None or isinstance(token, str):
-                break
             else:
-                assignment = None if command.words else _assignment(token)
-                if assignment is not None:
-                    command.assignments.append(assignment)
-                else:
-                    command.words.append(token)
-                self._advance()
+                break
         if not (command.words or command.assignments or command.redirects):
             raise self._unexpected()
+        if all(len(word) == 1 and is_literal(word[0]) for word in command.words):
+            command.texts = [word[0].text for word in command.words]
 
     def _is_redirect(self) -> bool:
         token = self._token
@@ -241,7 +235,7 @@ class _Parser:
     def _body(self, *ends: str) -> Script:
         """A script that must contain a command."""
         script = self.script(*ends)
-        if not script or self._reserved() not in ends:
+        if not script or self._reserved not in ends:
             raise self._unexpected()
         return script
 
@@ -253,18 +247,19 @@ class _Parser:
 
     def _if(self) -> Compound:
         branches: list[tuple[Script, Script]] = []
-        while self._reserved() in ("if", "elif"):
+        while self._reserved in ("if", "elif"):
             self._advance()
             condition = self._body("then")
             self.expect("then")
             branches.append((condition, self._body("elif", "else", "fi")))
-        if self._reserved() == "else":
+        if self._reserved == "else":
             self._advance()
             branches.append(((), self._body("fi")))
         self.expect("fi")
         return If(branches=branches)
 
-    def _loop(self, *, is_until: bool) -> Compound:
+    def _loop(self) -> Compound:
+        is_until = self._reserved == "until"
         self._advance()
         condition = self._body("do")
         return Loop(condition=condition, body=self._do(), is_until=is_until)
@@ -277,13 +272,13 @@ class _Parser:
 
     def _for(self) -> Compound:
         self._advance()
-        name = self._reserved()
+        name = self._reserved
         if not _NAME.fullmatch(name):
             raise self._unexpected()
         self._advance()
         self._skip_newlines()
         words: list[Word] | None = None
-        if self._reserved() == "in":
+        if self._reserved == "in":
             words = []
             self._advance()
             while self._token is not None and not isinstance(self._token, str):
@@ -301,7 +296,7 @@ class _Parser:
         self.expect("in")
         self._skip_newlines()
         arms: list[tuple[Sequence[Word], Script, str]] = []
-        while self._reserved() != "esac":
+        while self._reserved != "esac":
             if self._token == "(":
                 self._advance()
             patterns = [self._word()]
@@ -310,7 +305,7 @@ class _Parser:
                 patterns.append(self._word())
             self.expect(")")
             body = self.script(";;", ";&", "esac")
-            end = self._reserved()
+            end = self._reserved
             if end in (";;", ";&"):
                 self._advance()
                 self._skip_newlines()
@@ -349,7 +344,7 @@ class _Parser:
     def _conditional(self) -> Compound:
         self._advance()
         tokens: list[Word | str] = []
-        while self._reserved() != "]]":
+        while self._reserved != "]]":
             if self._token is None:
                 raise self._unexpected()
             if self._token != "\n":
@@ -357,6 +352,19 @@ class _Parser:
             self._advance()
         self.expect("]]")
         return Conditional(tokens=tokens)
+
+
+_COMPOUNDS: dict[str, Callable[[_Parser], Compound]] = {
+    "{": _Parser._braces,
+    "[[": _Parser._conditional,
+    "if": _Parser._if,
+    "while": _Parser._loop,
+    "until": _Parser._loop,
+    "for": _Parser._for,
+    "case": _Parser._case,
+    "function": _Parser._function,
+}
+"""How each compound command is parsed."""
 
 
 def _literal(text: str) -> Word:

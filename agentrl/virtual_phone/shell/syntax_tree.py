@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["text", "name", "script", "arithmetic"]
 
@@ -23,8 +23,7 @@ class ShellSyntaxError(Exception):
         self.is_incomplete = is_incomplete
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class WordPart:
+class WordPart(NamedTuple):
     """A piece of a word."""
 
     kind: Kind
@@ -135,6 +134,8 @@ class ShellCommand:
 
     assignments: list[Assignment] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
+    texts: list[str] | None = None
+    """The words as they are, unless one of them has to be expanded."""
     redirects: list[Redirect] = field(default_factory=list)
     compound: Compound | None = None
 

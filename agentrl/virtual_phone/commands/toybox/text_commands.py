@@ -85,7 +85,7 @@ async def head(ctx: CommandContext) -> int:
             break
     start = _start(read, lines_wanted, bytes_wanted)
     ctx.out(start)
-    ctx.io.input.put_back(read[len(start) :])
+    ctx.io.read.put_back(read[len(start) :])
     return 0
 
 
