@@ -412,9 +412,12 @@ class ShellInterpreter(CompoundCommands):
             self.num_calls -= 1
             self.positional, self.num_loops = positional, num_loops
 
-    async def _run_pipeline(self, pipeline: Pipeline) -> int:
+    def _run_pipeline(self, pipeline: Pipeline) -> Awaitable[int]:
         if not pipeline.negated and len(pipeline.commands) == 1:
-            return await self._run_command(pipeline.commands[0], self.io)
+            return self._run_command(pipeline.commands[0], self.io)
+        return self._run_whole(pipeline)
+
+    async def _run_whole(self, pipeline: Pipeline) -> int:
         was_condition = self.is_condition
         self.is_condition |= pipeline.negated
         try:
@@ -491,7 +494,8 @@ class ShellInterpreter(CompoundCommands):
             others=outer.others,
             terminal=outer.terminal if sink is None else None,
         )
-        shell = self.inner(io)
+        is_program = is_alone and command.texts and command.texts[0] not in BUILTINS
+        shell = self if is_program else self.inner(io)  # which changes nothing
         try:
             return await shell._run_command(command, io)
         except (ShellExit, FunctionReturn) as end:
@@ -574,10 +578,10 @@ class ShellInterpreter(CompoundCommands):
                     self.environment[name] = known[name]
             self.exported = exported
 
-    async def _run_simple(self, words: list[str], io: CommandIO) -> int:
+    def _run_simple(self, words: list[str], io: CommandIO) -> Awaitable[int]:
         name = words[0].rpartition("/")[2]
         ctx = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
-        return await self.execute(ctx, words[0])
+        return self.execute(ctx, words[0])
 
     async def _run_compound(self, command: ShellCommand) -> int:
         compound = command.compound

@@ -1,5 +1,6 @@
 """The file system of a virtual phone, in memory."""
 
+import posixpath
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,13 +41,8 @@ _MAX_NODES = 50_000
 
 def normalize_path(path: str, folder: str = "/") -> str:
     """The canonical absolute path: without `.`, `..`, double slashes and aliases of /sdcard."""
-    parts: list[str] = []
-    for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
-        if part == "..":
-            del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
-    whole = "/" + "/".join(parts)
+    whole = posixpath.normpath(path if path.startswith("/") else f"{folder}/{path}")
+    whole = whole[1:] if whole.startswith("//") else whole  # which POSIX allows to be special
     if whole.startswith(_SDCARD_ALIASES):
         for same in _SDCARD_ALIASES:
             if whole == same or whole.startswith(f"{same}/"):

@@ -103,9 +103,12 @@ async def grep(ctx: CommandContext) -> int:
     try:
         lines = [line for pattern in patterns for line in pattern.split("\n")]
         compiled = [compile_pattern(p, kind, "i" in options, "w" in options) for p in lines]
+        pattern = compiled[0]
+        if len(compiled) > 1:
+            pattern = re.compile("|".join(f"(?:{p.pattern})" for p in compiled), pattern.flags)
     except ValueError as error:
         return ctx.fail(f"grep: {error}", 2)
-    search = _Search(ctx, compiled, options)
+    search = _Search(ctx, pattern, options)
     recursive = "r" in options or "R" in options
     paths = [p for word in words or ["."] for p in _below(ctx, word)] if recursive else words
     if not paths and not recursive:
@@ -139,13 +142,14 @@ class _Search:
     """Searches line by line, so that endless input can be searched."""
 
     def __init__(
-        self, ctx: CommandContext, patterns: list[re.Pattern[str]], options: dict[str, str]
+        self, ctx: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
     ) -> None:
         self.total = 0
         """Number of lines found in all files."""
         self._num_found = 0
         self._ctx = ctx
-        self._patterns = patterns
+        self._pattern = pattern
+        self._match = pattern.fullmatch if "x" in options else pattern.search
         self._options = options
         self._number = 0
         self._most = self._count("m")
@@ -198,15 +202,11 @@ class _Search:
     def _is_done(self) -> bool:
         return self._most is not None and self._num_found >= self._most
 
-    def _found(self, line: str) -> bool:
-        match = [p.fullmatch if "x" in self._options else p.search for p in self._patterns]
-        return any(search(line) for search in match)
-
     def _line(self, line: str, name: str) -> None:
         self._number += 1
         if self._is_done():
             return
-        if self._found(line) == ("v" in self._options):
+        if (self._match(line) is None) != ("v" in self._options):
             if self._num_left:
                 self._num_left -= 1
                 self._show(line, name, self._number, "-")
@@ -217,10 +217,9 @@ class _Search:
         if not {"c", "q", "l", "L"}.isdisjoint(self._options):
             return
         if "o" in self._options:
-            for pattern in self._patterns:
-                for found in pattern.finditer(line):
-                    if found[0]:
-                        self._show(found[0], name, self._number, ":")
+            for found in self._pattern.finditer(line):
+                if found[0]:
+                    self._show(found[0], name, self._number, ":")
             return
         for offset, earlier in enumerate(self._before, -len(self._before)):
             self._show(earlier, name, self._number + offset, "-")
