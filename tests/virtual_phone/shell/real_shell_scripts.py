@@ -33,6 +33,9 @@ function g { echo $1; }; g hello
 f() { if [ $1 -gt 0 ]; then echo $1; f $(($1-1)); fi; }; f 3
 f() { set -- q; echo $1; }; set -- p; f; echo $1
 f() ( x=5; echo $x ); x=1; f; echo $x
+f() { return 10; }; IFS=1; f; echo a$? "b$?"; IFS=0; f; printf '[%s]' x$?y
+set -- a b; printf '[%s]' x$@y x$*y "x$@y" "x$*y" $#$1 "$#"; set --; printf '[%s]' $@ "$@" "x$@"
+x=; y='a*'; z=' b '; printf '[%s]' $x "$x" $y"$y" "$z"$z w${z}w ~ a~ x{1,2}$#
 echo $((1+2*3)) $(((1+2)*3)) $((7/2)) $((-7/2)) $((-7%3)) $((7%-3))
 echo $((1<<31)) $((2147483647+1)) $((0x1f)) $((010)) $((2#101)) $((16#ff))
 x=5; echo $((x++)) $((++x)) $((x--)) $((--x)) $((x+=2)) $((x*=3)) $x
@@ -340,7 +343,7 @@ grep -c apple a.txt; grep -n apple a.txt n.txt; grep -l apple *.txt; grep -v app
 grep -o '[0-9]*' a.txt
 grep -A1 banana a.txt; grep -B1 cherry a.txt; grep -C1 cherry a.txt; grep -e banana -e cherry a.txt
 grep -E 'a|c' n.txt; grep -i APPLE a.txt; grep -q zzz a.txt; echo $?; grep -w app a.txt
-grep -x 9 n.txt
+grep -x 9 n.txt; grep -x -e 9 -e apple n.txt a.txt; grep -o -e ap -e a -e "[0-9]" a.txt; grep -ivwe apple -e 9 a.txt n.txt
 grep -r deep . ; grep -rl deep d; grep apple nope; echo $?; grep -h apple a.txt c.csv
 grep -H apple a.txt
 grep -m1 apple a.txt; grep -F . c.csv; grep -c zzz a.txt n.txt; grep -L apple *.txt
