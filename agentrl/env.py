@@ -1,7 +1,9 @@
 """The registry of environments, and the translators and scripted players that belong to them."""
 
 import importlib.util
+import inspect
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -164,16 +166,34 @@ def find_env(id: str) -> EnvRegistration:
     except ConfigError:
         if not module and name in ENV.names():  # of an installed package
             return find_env(ENV.target(name))
+        if module and kind is not None:
+            raise ConfigError(
+                f"env.id={id}: {name!r} is not a gymnasium.Env{_old_gym_hint(kind)}"
+            ) from None
+        registered = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
+        if module and name in registered:
+            point = registered[name].entry_point
+            hint = _old_gym_hint(registry.load(point) if isinstance(point, str) else point)
+            raise ConfigError(
+                f"env.id={id}: {name!r} is not registered with gymnasium{hint}"
+            ) from None
         if not module or re.search(r"-v\d+$", name):
             raise
         known = [n for n, member in vars(loaded).items() if isinstance(member, type)]
-        problem = "is not a gymnasium.Env" if kind is not None else "does not exist"
-        if any(base.__module__.startswith("gym.") for base in getattr(kind, "__mro__", ())):
-            problem += (
-                ", but one of the old gym package: derive it from gymnasium.Env, or wrap it in "
-                "GymV21CompatibilityV0 of the package shimmy"
-            )
-        raise ConfigError(f"env.id={id}: {name!r} {problem}{did_you_mean(name, known)}") from None
+        raise ConfigError(
+            f"env.id={id}: {name!r} does not exist{did_you_mean(name, known)}"
+        ) from None
+
+
+def _old_gym_hint(kind: Any) -> str:
+    """What to do about a class of the old gym package; empty for any other class."""
+    if not any(base.__module__.startswith("gym.") for base in getattr(kind, "__mro__", ())):
+        return ""
+    version = "26" if "seed" in inspect.signature(kind.reset).parameters else "21"
+    return (
+        f", but one of the old gym package: derive {kind.__name__} from gymnasium.Env, or wrap it "
+        f"in GymV{version}CompatibilityV0 of the package shimmy"
+    )
 
 
 def env_targets() -> dict[str, str]:
@@ -260,11 +280,11 @@ def _gymnasium_env(name: str) -> EnvRegistration:
     except gymnasium.error.DeprecatedEnv as error:
         raise ConfigError(f"env.id: {error}") from error
     except gymnasium.error.Error as error:
-        known = [*_ENVS, *gymnasium.registry]
+        own = [entry.id for entry in registered_envs()]
+        meant = did_you_mean(name, [*own, *gymnasium.registry])
         raise ConfigError(
-            f"env.id: no environment {name!r} is registered{did_you_mean(name, known)}."
-            f"{_module_hint(name)} "
-            f"agentrl has: {', '.join(sorted(_ENVS)) or 'none'}. `agentrl envs list --all` also "
+            f"env.id: no environment {name!r} is registered{meant}.{_module_hint(name)} "
+            f"agentrl has: {', '.join(own)}. `agentrl envs list --all` also "
             "lists those of Gymnasium and of installed packages. For your own environment, call "
             "agentrl.register(...) in its module, or name its class as module:Class."
         ) from error

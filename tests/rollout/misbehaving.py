@@ -132,6 +132,9 @@ class _GymEnv:
 class Ancient(_GymEnv):
     """Derives from the class of the old package, which is not installed."""
 
+    def reset(self):
+        return np.zeros(2, np.float32)
+
 
 class MiniwobClicks(gymnasium.Wrapper):
     """Clicks on MiniWoB's `click-test`, which is observed as a screenshot."""

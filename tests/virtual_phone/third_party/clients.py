@@ -55,14 +55,14 @@ class Result:
     seconds: float
 
 
-def installed(source: str, command: Sequence[str]) -> Path:
+def installed(source: Path, command: Sequence[str]) -> Path:
     """A folder with the pinned packages of a file; they are installed if they are not there yet.
 
     Raises:
         NotInstalled: they cannot be installed.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentrl-clients"
-    digest = hashlib.sha256((HERE / source).read_bytes() + sys.version.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = cache / digest
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f"{digest}.lock", timeout=INSTALL_S):
@@ -70,29 +70,27 @@ def installed(source: str, command: Sequence[str]) -> Path:
             if which(command[0]) is None:
                 raise NotInstalled(f"{command[0]} is not installed")
             folder.mkdir(exist_ok=True)
-            (folder / source).write_bytes((HERE / source).read_bytes())
+            (folder / source.name).write_bytes(source.read_bytes())
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S, check=False
             )
             if done.returncode:
                 lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-                raise NotInstalled(f"cannot install {source}: {lines[-1][:300]}")
+                raise NotInstalled(f"cannot install {source.name}: {lines[-1][:300]}")
             (folder / ".complete").touch()
     return folder
 
 
-def python_packages() -> Path:
-    """The folder of the Python clients."""
+def python_packages(source: Path = HERE / "requirements.txt") -> Path:
+    """The folder of the Python clients, or of other packages that a file pins."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    return installed(
-        "requirements.txt", [*pip, "--no-deps", "--target", ".", "-r", "requirements.txt"]
-    )
+    return installed(source, [*pip, "--no-deps", "--target", ".", "-r", source.name])
 
 
 def node_packages() -> Path:
     """The folder of the Node clients."""
     npm = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-    return installed("package.json", npm)
+    return installed(HERE / "package.json", npm)
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,77 @@
+"""Environments of the old gym package, and an id that a package registers: hints, and then play."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.virtual_phone.third_party.clients import NotInstalled, python_packages
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
+OLD = """
+import gym
+import numpy as np
+from shimmy import GymV26CompatibilityV0
+
+class Corridor(gym.Env):
+    observation_space = gym.spaces.Box(0, 10, (1,), dtype=np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        return np.array([self.at], np.float32), {}
+
+    def step(self, action):
+        self.at += int(action)
+        return np.array([self.at], np.float32), float(self.at == 5), self.at == 5, False, {}
+
+class Wrapped(GymV26CompatibilityV0):
+    def __init__(self):
+        super().__init__(env=Corridor())
+
+gym.register("Corridor-v0", entry_point=f"{__name__}:Corridor")
+"""
+CHECK = """
+import sys
+from agentrl.config import EnvConfig
+from agentrl.errors import ConfigError
+from agentrl.rollout.env_check import check_environment
+for id in sys.argv[1:]:
+    for finding in check_environment(EnvConfig(id=id, max_turns=12), 10):
+        print(id, finding.state, finding.what, finding.detail)
+"""
+
+
+@pytest.fixture(scope="module")
+def packages() -> Path:
+    try:
+        return python_packages(Path(__file__).with_name("foreign_envs.txt"))
+    except NotInstalled as error:
+        pytest.skip(str(error))
+
+
+def test_foreign_environments_get_hints_and_pass_once_these_are_followed(
+    packages: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "corridors.py").write_text(OLD)
+    ids = ("Corridor", "Corridor-v0", "Wrapped")
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, "ALE/Pong-v5", "ale_py:ALE/Pong-v5"]
+        + [f"corridors:{name}" for name in ids],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        env=os.environ | {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{packages}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    wrong = [line for line in done.stdout.splitlines() if " wrong " in line]
+    hint = "old gym package: derive Corridor from gymnasium.Env, or wrap it in GymV26Compatibility"
+    assert "installed ale_py registers it: ale_py:ALE/Pong-v5" in wrong[0]
+    assert hint in wrong[1]
+    assert hint in wrong[2]
+    assert {line.partition(" ")[0] for line in wrong} == {
+        "ALE/Pong-v5", "corridors:Corridor", "corridors:Corridor-v0",
+    }  # fmt: skip
+    assert "ale_py:ALE/Pong-v5 ok gymnasium's checker passes" in done.stdout
+    assert "corridors:Wrapped ok another process gives the same episode" in done.stdout
