@@ -1,7 +1,6 @@
 """The command line, one file per command. Heavy imports happen inside the commands."""
 
 import sys
-from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from agentrl.cli import (
     terminal,
     train,
 )
+from agentrl.cli.command_help import CONTEXT, CommandGroup, settings
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore, view
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import check_links
@@ -46,16 +46,10 @@ _GROUPS = {
 """Commands by task, in the order of `agentrl --help`."""
 
 
-class _CommandsByTask(typer.core.TyperGroup):
+class _CommandsByTask(CommandGroup):
     """Lists the commands of `agentrl --help` by task."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write one section for each task."""
-        for task, names in _GROUPS.items():
-            commands = [(name, self.commands[name]) for name in names if name in self.commands]
-            rows = [(name, c.get_short_help_str(80)) for name, c in commands if not c.hidden]
-            with formatter.section(task):
-                formatter.write_dl(rows)
+    sections = _GROUPS
 
 
 class _CommandWithOverrides(typer.core.TyperCommand):
@@ -87,31 +81,8 @@ class _CommandWithOverrides(typer.core.TyperCommand):
 
 def _setting(name: str) -> str | None:
     """The dotted key of a setting that is called `name`, with or without its section."""
-    from agentrl.config import (
-        Config,
-        DPOConfig,
-        RewardAuditConfig,
-        RewardModelConfig,
-        SFTConfig,
-        WarmStartConfig,
-    )
-
-    def keys(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
-        for key, value in tree.items():
-            yield prefix + key
-            if isinstance(value, dict):
-                yield from keys(value, f"{prefix}{key}.")
-
-    whole = Config(
-        warm_start=WarmStartConfig(),
-        sft=SFTConfig(),
-        dpo=DPOConfig(),
-        reward_model=RewardModelConfig(),
-        reward_audit=RewardAuditConfig(),
-    )
-    known = list(keys(whole.to_dict()))
     name = name.replace("-", "_")
-    found = [key for key in known if f".{key}".endswith(f".{name}")]
+    found = [key for key in settings() if f".{key}".endswith(f".{name}")]
     return min(
         found,
         key=lambda key: (not key.startswith("train."), "warm" in key, key.count(".")),
@@ -123,7 +94,7 @@ app = typer.Typer(
     cls=_CommandsByTask,
     help="Train vision-language agents that act on screens.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=CONTEXT,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

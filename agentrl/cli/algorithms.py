@@ -6,10 +6,9 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.extension_points import ALGORITHM
 
 
@@ -51,7 +50,7 @@ def _list(names: list[str]) -> None:
             if key != "name" and usual.get(key) != value
         )
         table.add_row(name, f"{algorithm.about} ({algorithm.source})\n{differs}")
-    Console(emoji=False).print(table)
+    print_table(table)
     suggest(("algorithms", "grpo"), ("train", "number_game", "algorithm.name=grpo"))
 
 

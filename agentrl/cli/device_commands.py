@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.cli.terminal import print_finding, suggest
+from agentrl.cli.command_help import CommandGroup
+from agentrl.cli.terminal import print_finding, print_table, suggest
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.text import pluralize, printable
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from agentrl.devices.doctor.phone_probes import Prove
     from agentrl.findings import Finding
 
-app = typer.Typer(help="Phones and emulators known to adb; without a command, list them.")
+app = typer.Typer(
+    cls=CommandGroup, help="Phones and emulators known to adb; without a command, list them."
+)
 
 _NO_PHONE = (
     "No phone. Plug one in and allow debugging on its screen, or: agentrl devices connect "
@@ -79,7 +82,7 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
         if not known:
             typer.echo(_NO_PHONE)
             return
-        Console(emoji=False).print(_table(server, known))
+        print_table(_table(server, known))
         suggest(("devices", "doctor"))
 
 
@@ -178,14 +181,19 @@ def tap(
 @app.command(context_settings={"allow_interspersed_args": False})
 def shell(
     serial: Annotated[str, typer.Argument(help="Which phone.")],
-    command: Annotated[list[str], typer.Argument(help="The command and its arguments.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(help="The command and its arguments, or a whole command line in quotes."),
+    ],
 ) -> None:
     """Run one command on the phone, and exit with its exit code.
 
-    The arguments are passed unchanged: the phone's shell does not expand them.
+    The phone's shell expands a command line in quotes, but not the arguments of a command.
 
-    Example: agentrl devices shell emulator-5554 getprop ro.product.model
+    Example: agentrl devices shell emulator-5554 "ls /sdcard | head"
     """
+    if len(command) == 1:
+        command = ["sh", "-c", *command]
     with _phone(serial, command_s=_SHELL_S) as phone:
         (result,) = phone.batch(command)
     sys.stdout.write(result.output if not sys.stdout.isatty() else printable(result.output))
@@ -246,7 +254,7 @@ def bench(
             "" if row.lag_s is None else f"{1000 * row.lag_s:.0f}",
             Text(row.failure, style="red") if row.failure else "picked" if row.picked else "",
         )
-    Console(emoji=False).print(table)
+    print_table(table)
     picked = {row.kind: row.name for row in rows if row.picked}
     suggest(("train", "number_game", *(f"devices.{k}={name}" for k, name in picked.items())))
 
@@ -352,7 +360,7 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
             said = "; ".join(f"{one.what}: {one.detail}; fix: {one.fix}" for one in found)
             style = "red" if found else "green"
             table.add_row(names[reply.node], serial, Text(printable(said) or "ready", style=style))
-    Console(emoji=False).print(table)
+    print_table(table)
     typer.echo(f"{num_phones - num_wrong} of {num_phones} phones are ready for jobs.")
     if silent:
         typer.echo(f"No answer from {pluralize(silent, 'node')}.")
@@ -410,7 +418,7 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
     """One row per phone; marks a phone that is connected twice."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("serial", "state", "phone", "Android", "screen", "battery", "in front"):
-        table.add_column(column, no_wrap=column == "serial", overflow="fold")
+        table.add_column(column)
     seen: dict[str, str] = {}
     for serial, state in sorted(known.items()):
         color = "green" if state == "device" else "red"

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from agentrl.cli import extensions
-from agentrl.cli.terminal import suggest
+from agentrl.cli.command_help import CommandGroup
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.text import printable
 
-app = typer.Typer(help="List and create environments.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="List and create environments.", no_args_is_help=True)
 _TEMPLATES = {
     "game.py.jinja": "{name}.py",
     "rewards.py.jinja": "{name}_rewards.py",
@@ -48,7 +48,7 @@ def list_(
     for game in env.registered_envs():
         place = "a phone" if game.app else "this machine"
         table.add_row(game.id, place, ", ".join(sorted(game.players)))
-    Console(emoji=False).print(table)
+    print_table(table)
     if not all_:
         suggest(("envs", "list", "--all"), ("check", "env", "NumberGame-v0"))
         return

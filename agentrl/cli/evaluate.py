@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.cli.command_help import complete_config, complete_setting
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import printable
@@ -32,6 +33,7 @@ _TargetArgument = Annotated[
         help="A run folder, a YAML file, a packaged name, or an environment (see env.id); with "
         "--suite also a model's folder or its id on the Hugging Face Hub.",
         metavar="TARGET",
+        autocompletion=complete_config,
     ),
 ]
 _OthersArgument = Annotated[
@@ -39,6 +41,7 @@ _OthersArgument = Annotated[
     typer.Argument(
         help="With --suite: further targets, to be compared. Overrides.",
         metavar="TARGET or KEY=VALUE",
+        autocompletion=complete_setting,
     ),
 ]
 _EpisodesOption = Annotated[
@@ -253,7 +256,8 @@ def _print_table(
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     console = Console(emoji=False)
-    for table in results_tables({who: result.summary()}, target, console.width):
+    typer.echo(printable(target))
+    for table in results_tables({who: result.summary()}, console.width):
         console.print(table)
     if policy == "model" and result.model is None and Path(target).is_dir():
         model = f"checkpoint {checkpoint}" if checkpoint else "the final model"

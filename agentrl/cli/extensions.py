@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def list_(
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in (conformance.point_of(kind).setting, "from", "what it is, and where"):
-        table.add_column(column, no_wrap=column == "from", overflow="fold")
+        table.add_column(column)
     for one in found:
         about = Text.assemble(printable(one.description), "\n", (one.target, "dim"))
         table.add_row(Text(one.name, style="bold"), Text(one.origin), about)
-    Console(emoji=False).print(table)
+    print_table(table)
     if (base := conformance.point_of(kind).base) is not None:
         typer.echo(f"Your own derives from {base.replace(':', '.')}")
     suggest(("check", kind, found[0].name if found else "my_file.py:MyClass"))
@@ -68,7 +68,7 @@ def _list_kinds(as_json: bool) -> None:
         table.add_column(column, justify="right" if column == "how many" else "left")
     for point in points:
         table.add_row(point.kind, str(len(point.names())), point.setting)
-    Console(emoji=False).print(table)
+    print_table(table)
     suggest(("list", "logger"))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from agentrl.cli.command_help import complete_run, complete_setting
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, pluralize, printable
 
@@ -28,12 +29,17 @@ _Model = Annotated[
     str,
     typer.Argument(
         help="The folder of a run or a model, an id on the Hugging Face Hub, or the URL of a chat "
-        "completions server, such as http://HOST:PORT/v1."
+        "completions server, such as http://HOST:PORT/v1.",
+        autocompletion=complete_run,
     ),
 ]
 _Overrides = Annotated[
     list[str] | None,
-    typer.Argument(help="Overrides, such as rollout.temperature=0.7.", metavar="KEY=VALUE"),
+    typer.Argument(
+        help="Overrides, such as rollout.temperature=0.7.",
+        metavar="KEY=VALUE",
+        autocompletion=complete_setting,
+    ),
 ]
 _Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the most probable token.")]
 _Checkpoint = Annotated[

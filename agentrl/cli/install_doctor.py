@@ -11,18 +11,15 @@ from typing import Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from agentrl import accelerators, extras
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_check, suggest
 from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import LOGGER
 from agentrl.files import check_links
 
 State = Literal["ok", "optional", "missing"]
-_COLORS = {"ok": "green", "optional": "yellow", "missing": "red"}
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
@@ -54,15 +51,9 @@ def doctor() -> None:
     Example: agentrl doctor
     """
     findings = list(examine())
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for finding in findings:
-        table.add_row(
-            Text(finding.state, style=_COLORS[finding.state]),
-            Text(finding.what, style="bold"),
-            Text(finding.detail, overflow="fold"),
-            Text(finding.fix, overflow="fold"),
-        )
-    Console(emoji=False).print(table)
+    console = Console(emoji=False)
+    for found in findings:
+        print_check(console, found.state, found.what, found.detail, found.fix)
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
     suggest(("train", "number_game", "--dry-run"), ("devices",))

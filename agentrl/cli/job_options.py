@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agentrl.cli.command_help import complete_config, complete_setting
 from agentrl.errors import ConfigError
 
 CONFIG = Annotated[
@@ -14,11 +15,16 @@ CONFIG = Annotated[
     typer.Argument(
         help="A YAML file, the name of a packaged configuration, or a run's folder with --resume.",
         metavar="CONFIG",
+        autocompletion=complete_config,
     ),
 ]
 OVERRIDES = Annotated[
     list[str] | None,
-    typer.Argument(help="Overrides, such as optim.lr=1e-5.", metavar="KEY=VALUE"),
+    typer.Argument(
+        help="Overrides, such as optim.lr=1e-5.",
+        metavar="KEY=VALUE",
+        autocompletion=complete_setting,
+    ),
 ]
 DRY_RUN = Annotated[
     bool,

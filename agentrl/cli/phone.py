@@ -9,10 +9,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError, DeviceError
 
-app = typer.Typer(help="Start virtual phones.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Start virtual phones.", no_args_is_help=True)
 
 _LOOK_S = 0.5
 

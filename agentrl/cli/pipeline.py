@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.job_options import OVERRIDES
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def pipeline(
     table = Table("stage", "job", "steps", "time", "results")
     for row in rows_of(stages.stored_pipeline(folder).report(folder)):
         table.add_row(*map(escape, row))
-    Console(emoji=False).print(table)
+    print_table(table)
     typer.echo(f"pipeline: {folder}")
     typer.echo(f"report: {export.write_pipeline_report(folder)}")
     models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentrl.cli.command_help import complete_config
+from agentrl.cli.job_options import OVERRIDES
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
@@ -16,11 +18,11 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:GB)?", re.IGNORECASE)
 
 
 def plan(
-    config: Annotated[str, typer.Argument(help="A YAML file or a packaged name.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="Overrides, such as optim.moments=8bit.", metavar="KEY=VALUE"),
-    ] = None,
+    config: Annotated[
+        str,
+        typer.Argument(help="A YAML file or a packaged name.", autocompletion=complete_config),
+    ],
+    overrides: OVERRIDES = None,
     gpu: Annotated[str, typer.Option(help="Memory of each GPU, such as 80GB.")] = "80GB",
     gpus: Annotated[int, typer.Option(help="Number of GPUs per node.", min=1)] = 1,
     nodes: Annotated[int, typer.Option(help="Number of nodes.", min=1)] = 1,

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from agentrl.cli.command_help import complete_config, complete_setting
 from agentrl.cli.terminal import draw_image, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable
@@ -39,10 +40,14 @@ _WidthOption = Annotated[
 def play(
     target: Annotated[
         str,
-        typer.Argument(help="An environment (see env.id), a YAML file, or a run folder."),
+        typer.Argument(
+            help="An environment (see env.id), a YAML file, or a run folder.",
+            autocompletion=complete_config,
+        ),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="Overrides.", metavar="KEY=VALUE")
+        list[str] | None,
+        typer.Argument(help="Overrides.", metavar="KEY=VALUE", autocompletion=complete_setting),
     ] = None,
     policy: _PolicyOption = "human",
     seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,

@@ -7,20 +7,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from agentrl.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from agentrl.findings import Finding
     from agentrl.types import Image
 
 _UPPER_HALF = "\u2580"
-_COLORS = {"ok": "green", "note": "yellow", "wrong": "red"}
+_UNLIMITED = 10_000
+_COLORS = {
+    "ok": "green", "note": "yellow", "optional": "yellow", "wrong": "red", "missing": "red",
+}  # fmt: skip
 
 
 def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
@@ -29,13 +33,34 @@ def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
     typer.echo(printable(f"{prefix}Next: {'   or: '.join(lines)}"))
 
 
-def print_finding(console: "Console", found: "Finding", indent: str = "") -> None:
+def print_table(table: Table) -> None:
+    """Print a table on a terminal, or wider than that where a word would be broken otherwise."""
+    console = Console(emoji=False)
+    unlimited = console.options.update_width(_UNLIMITED)
+    for column in table.columns:
+        cells = (column.header, *column.cells)
+        column.min_width = max(Measurement.get(console, unlimited, c).minimum for c in cells)
+    width = Measurement.get(console, unlimited, table).minimum
+    if width > console.width:
+        table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would be broken
+    Console(emoji=False, width=max(console.width, width)).print(table, crop=False)
+
+
+def print_finding(console: Console, found: "Finding", indent: str = "") -> None:
     """One check on a line, and below it how to fix it."""
-    state = f"[{_COLORS[found.state]}]{found.state:5}[/]"
-    detail = escape(printable(found.detail))
-    console.print(f"{indent}{state} [bold]{escape(found.what):19}[/] {detail}", soft_wrap=True)
-    if found.fix:
-        console.print(f"{indent}      fix: {escape(printable(found.fix))}", soft_wrap=True)
+    print_check(console, found.state, found.what, found.detail, found.fix, indent=indent)
+
+
+def print_check(
+    console: Console, state: str, what: str, detail: str, fix: str, *, indent: str = ""
+) -> None:
+    """One check on a line, and below it how to fix it."""
+    text = f"{indent}[{_COLORS[state]}]{state:8}[/] [bold]{escape(what):19}[/] "
+    console.print(text + escape(printable(detail)), soft_wrap=True, highlight=False)
+    if fix:
+        label = "" if state == "optional" else "fix: "
+        line = f"{indent}         {label}{escape(printable(fix))}"
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

@@ -37,10 +37,14 @@ def test_an_option_of_the_list_before_a_command_is_an_error(
     assert "agentrl devices screenshot" in capsys.readouterr().err
 
 
-def test_phones_are_listed(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_phones_are_listed(
+    serial: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     listed = said(capsys)
     assert serial in listed
     assert "Virtual" in listed
+    monkeypatch.setenv("COLUMNS", "40")
+    assert set(said(capsys).split()) == set(listed.split())
 
 
 def test_a_picture_is_written(
@@ -64,6 +68,8 @@ def test_a_command_arrives_as_it_is_given_and_its_code_comes_back(
 ) -> None:
     assert said(capsys, "shell", serial, "echo", "a;b", "$(id)") == "a;b $(id)\n"
     said(capsys, "shell", serial, "false", code=1)
+    assert "sdcard\n" in said(capsys, "shell", serial, "ls /")
+    assert said(capsys, "shell", serial, "ls / | grep sdc; exit 3", code=3) == "sdcard\n"
 
 
 def test_ways_are_measured(serial: str, capsys: pytest.CaptureFixture[str]) -> None:

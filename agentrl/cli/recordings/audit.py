@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
 from agentrl.cli.recordings.rescore import matching_episodes, recorded_episodes, reward_configs
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import one_line, pluralize, printable
 
@@ -200,7 +200,7 @@ def _print(report: "AuditReport") -> None:
     for case in report.cases[:_SHOWN]:
         score, true = f"{case['score']:.4g}", f"{case['truth']:.4g}"
         table.add_row(escape(printable(case["id"])), case["kind"], score, true)
-    console.print(table)
+    print_table(table)
 
 
 def _print_facts(console: Console, facts: Mapping[str, Mapping[str, float]]) -> None:

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.terminal import suggest
+from agentrl.cli.command_help import complete_run
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.text import one_line, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Summary
 
-RunArgument = Annotated[str, typer.Argument(help="A run's folder.")]
+RunArgument = Annotated[str, typer.Argument(help="A run's folder.", autocompletion=complete_run)]
 SplitOption = Annotated[str | None, typer.Option(help="Only `train`, `eval` or `demo`.")]
 LabelOption = Annotated[
     str | None, typer.Option(help="Only this label, such as `after-sampled` or `human`.")
@@ -89,10 +90,7 @@ def _cell(text: str) -> str:
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
-    console = Console(emoji=False)
-    is_piped = not console.is_terminal
-    if is_piped:  # one line per episode, without a frame, for other programs
-        console = Console(width=200, emoji=False)
+    is_piped = not Console().is_terminal
     table = Table(
         "episode", "split", "label", "step", "seed", "outcome", "success", "turns", "reward",
         "device", "error", box=None if is_piped else HEAVY_HEAD,
@@ -104,5 +102,8 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
             "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
             _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip
-    console.print(table)
-    console.print(f"{len(episodes)} of {total} episodes")
+    if is_piped:  # one line per episode, without a frame, for other programs
+        Console(width=200, emoji=False).print(table)
+    else:
+        print_table(table)
+    typer.echo(f"{len(episodes)} of {total} episodes")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from agentrl.cli.command_help import complete_run
 from agentrl.cli.recordings.episodes import (
     LabelOption,
     MinRewardOption,
@@ -196,7 +197,7 @@ def pairs(
         typer.Option("--held-out", help="Include evaluations, whose seeds should stay unseen."),
     ] = False,
 ) -> None:
-    """Make preference pairs of recorded siblings, for agentrl dpo and train-reward-model.
+    """Make preference pairs of recorded siblings, for agentrl dpo and reward models.
 
     Example: agentrl pairs runs/NAME pairs.jsonl --by state
     """
@@ -217,7 +218,7 @@ def pairs(
 
 
 def merge(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.", autocompletion=complete_run)],
     out: Annotated[Path, typer.Argument(help="A new folder for the model.")],
     checkpoint: Annotated[
         str | None,

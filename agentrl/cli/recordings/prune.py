@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentrl.cli.command_help import complete_run
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def prune(
-    run: Annotated[str, typer.Argument(help="A run's folder; a job may be running in it.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A run's folder; a job may be running in it.", autocompletion=complete_run
+        ),
+    ],
     keep_gb: Annotated[
         float, typer.Option(help="Limit for its episodes and frames, in GB (10^9 bytes).")
     ],

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
 
@@ -79,7 +79,7 @@ def rescore(
             f"{episode.now:.4g}",
             f"{episode.difference:+.4g}",
         )
-    console.print(table)
+    print_table(table)
     named = ", ".join(f"{{function: '{r.function}', weight: {r.weight:g}}}" for r in rewards)
     suggest(("train", Path(run) / "config.yaml", f"rewards=[{named}]"))
 

@@ -6,7 +6,6 @@ from typing import Any
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 HEADLINE = (
     "reward", "success", "accuracy", "tokens_per_s", "episodes_per_s", "score",
@@ -16,9 +15,7 @@ HEADLINE = (
 """Metrics shown on the console, in this order; all others are only in the files."""
 
 
-def results_tables(
-    players: Mapping[str, Mapping[str, float]], title: str, width: int
-) -> list[Table]:
+def results_tables(players: Mapping[str, Mapping[str, float]], width: int) -> list[Table]:
     """The metrics of each player, or of each evaluation, in tables of at most this width.
 
     Each has a column; or a row, if there are more of them than metrics.
@@ -31,7 +28,7 @@ def results_tables(
     tables = list[Table]()
     for part in fold_columns(grid, width - 1, gap=3):
         header, *rows = ([escape(row[k]) for k in part] for row in grid)  # may look like markup
-        tables.append(Table(*header, title=None if tables else Text(title)))
+        tables.append(Table(*header))
         for row in rows:
             tables[-1].add_row(*row)
     return tables

@@ -359,7 +359,8 @@ def test_swanlab_writes_the_numbers_and_waits_for_no_network(tmp_path: Path) -> 
 
 def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> None:
     output = io.StringIO()
-    display = ConsoleDisplay(tmp_path, PlannedWork(steps=4), Console(file=output, width=200))
+    run = tmp_path / "a-run-with-a-name-that-is-wider-than-its-table-of-results"
+    display = ConsoleDisplay(run, PlannedWork(steps=4), Console(file=output, width=60))
     display.stage("reinforcement")
     display.log("reinforcement", 1, {"train/reward": 2.5, "rollout/episodes_per_s": 3.0})
     display.progress(1, 2, "not yet due")
@@ -369,6 +370,7 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
     assert "reinforcement 1  reward 2.5  episodes/s 3  eta" in text
     assert "not yet due" not in text
     assert "before greedy" in text
+    assert f"\n{run}\n" in text
     assert "\x1b" not in text
 
 
@@ -381,7 +383,7 @@ def test_tables_of_results_fit_with_all_their_numbers(width: int, count: int) ->
         for step in range(100, 100 + count)
     }
     console = Console(file=io.StringIO(), width=width)
-    for table in results_tables(found, "runs/NAME", width):
+    for table in results_tables(found, width):
         console.print(table)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width

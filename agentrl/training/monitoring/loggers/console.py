@@ -94,7 +94,8 @@ class ConsoleDisplay(Logger):
         """Show a table of all results, and how long each stage took, also before a resume."""
         self._finished = True
         if rows := flatten_results(results):
-            for table in results_tables(rows, f"{self._run}", self._console.width):
+            self._console.print(Text(f"{self._run}"), soft_wrap=True)
+            for table in results_tables(rows, self._console.width):
                 self._console.print(table)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():

@@ -1,0 +1,104 @@
+"""Help pages and shell completion of the commands."""
+
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+import typer.core
+
+CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Of the root command; all others inherit it."""
+_PACKAGED = Path(__file__).parents[1] / "configs"
+_MOST = 200
+"""Paths that a shell is offered."""
+
+
+class CommandGroup(typer.core.TyperGroup):
+    """Lists its commands with the whole first paragraph of their help."""
+
+    sections: dict[str, tuple[str, ...]] | None = None
+    """The names of commands by title; None: all of them under `Commands`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of commands."""
+        for title, names in (self.sections or {"Commands": tuple(self.commands)}).items():
+            commands = [(name, self.commands[name]) for name in names if name in self.commands]
+            rows = [(name, _summary(command)) for name, command in commands if not command.hidden]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _summary(command: Any) -> str:
+    """The first paragraph of a command's help, and the names of the commands in it."""
+    text = " ".join((command.help or "").split("\n\n")[0].split())
+    inner = [name for name, one in getattr(command, "commands", {}).items() if not one.hidden]
+    return f"{text} Commands: {', '.join(inner)}." if inner else text
+
+
+def complete_config(incomplete: str) -> list[str]:
+    """Packaged configurations, YAML files and runs that begin with the text."""
+    names = (file.stem for file in _PACKAGED.glob("*.yaml"))
+    return _beginning(incomplete, names) + _paths(incomplete, ".yaml") + complete_run(incomplete)
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Runs and folders that begin with the text."""
+    runs = (f"{file.parent}/" for file in Path("runs").glob("*/config.yaml"))
+    return list(dict.fromkeys(_beginning(incomplete, runs) + _paths(incomplete)))
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _paths(incomplete: str, suffix: str | None = None) -> list[str]:
+    """Files with this suffix that begin with the text; folders if it is None."""
+    found = sorted(glob.glob(f"{glob.escape(incomplete)}*{suffix or '/'}"))
+    return found[:_MOST]
+
+
+def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Sections and settings that begin with the text; a single setting also with its default."""
+    given = ctx.params.get("overrides") or ctx.params.get("others") or ()
+    found, prefix = settings(), incomplete
+    # bash makes `=` a word of its own
+    if "=" in incomplete or (given and (given[-1] == "=" or given[-1] in found)):
+        return []
+    while True:
+        keys = [key for key, value in found.items() if key.startswith(prefix)]
+        steps = {key[: key.find(".", len(prefix)) + 1] or f"{key}=" for key in keys}
+        if len(steps) != 1 or not (step := steps.pop()).endswith("."):
+            break
+        prefix = step
+    # With several choices, a shell adds no space after what all of them begin with.
+    return [step, f"{step}{found[step[:-1]]}"] if len(keys) == 1 else sorted(steps)
+
+
+def settings() -> dict[str, Any]:
+    """The default of each setting, by its dotted key."""
+    from agentrl.config import (
+        Config,
+        DPOConfig,
+        RewardAuditConfig,
+        RewardModelConfig,
+        SFTConfig,
+        WarmStartConfig,
+    )
+
+    def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for key, value in tree.items():
+            if isinstance(value, dict) and value:
+                yield from flat(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, value
+
+    whole = Config(
+        warm_start=WarmStartConfig(),
+        sft=SFTConfig(),
+        dpo=DPOConfig(),
+        reward_model=RewardModelConfig(),
+        reward_audit=RewardAuditConfig(),
+    )
+    return dict(flat(whole.to_dict()))
