@@ -48,7 +48,7 @@ JOBS = {
         "rollout.concurrency=8", "eval.episodes=4", "eval.every=0", "checkpoint.every=1",
     ),
 }  # fmt: skip
-_LEFT_S = 60.0
+_LEFT_S = 20.0
 """Time for the processes of a killed job to end; Ray's notice the death of the driver."""
 _EXACT = ("loss", "train/", "learner/")
 _MACHINE = ("learner/seconds", "learner/peak_memory_gb")
@@ -92,24 +92,28 @@ class Job:
                 process.wait()
                 done = metrics(run)
                 struck.append(f"{done[-1]['stage']} {done[-1]['step']}" if done else "its start")
-                self.check_nothing_is_left()
+                self.check_nothing_is_left(process.pid)
         self.finish(run)
         return struck
 
-    def check_nothing_is_left(self) -> None:
+    def check_nothing_is_left(self, session: int) -> None:
         """Wait until the processes of a killed job have ended, and its phones left adb's list."""
         end = time.monotonic() + _LEFT_S
-        while left := [*self._processes(), *phones()]:
+        while left := [*self._processes(session), *phones()]:
             if time.monotonic() > end:
                 raise SystemExit(f"left of a killed job: {left}")
             time.sleep(0.2)
 
-    def _processes(self) -> Iterator[str]:
-        """The job's processes, except an adb server, which others use as well."""
+    def _processes(self, session: int) -> Iterator[str]:
+        """The job's processes, except an adb server, which others use as well.
+
+        Those that set a title may have overwritten the mark, and others have their own session.
+        """
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 command = (folder / "cmdline").read_bytes().split(b"\0")
-                is_ours = self.mark.encode() in (folder / "environ").read_bytes()
+                is_marked = self.mark.encode() in (folder / "environ").read_bytes()
+                is_ours = is_marked or os.getsid(int(folder.name)) == session
                 if is_ours and b"adb" not in command[0]:
                     yield f"{folder.name} {b' '.join(command).decode()[:80]}"
 

@@ -7,9 +7,10 @@ import json
 import logging
 import os
 import signal
-import socket
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -22,7 +23,6 @@ from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 _PR_SET_PDEATHSIG = 1
-_ADB_S = 2.0
 
 
 async def serve(spec: PhonesSpec, report_fd: int) -> None:
@@ -43,22 +43,24 @@ async def serve(spec: PhonesSpec, report_fd: int) -> None:
     except ConfigError as error:
         _report(report_fd, {"error": str(error)})
         return
-    _report(report_fd, {"ports": [server.port for server in servers]})
-    await stop.wait()
-    for server in servers:
-        server.close()
-    if spec.adb_server is not None:
-        _disconnect(spec.adb_server, [server.port for server in servers])
+    ports = [server.port for server in servers]
+    with _listed(spec.adb_server, ports):
+        _report(report_fd, {"ports": ports})
+        await stop.wait()
+        for server in servers:
+            server.close()
 
 
-def _disconnect(adb_server: tuple[str, int], ports: Sequence[int]) -> None:
-    """Remove the phones from the adb server's list, where they would stay as offline."""
-    with contextlib.suppress(OSError, UnicodeError):  # it may be gone, or have no valid address
-        for port in ports:
-            request = f"host:disconnect:127.0.0.1:{port}".encode()
-            with socket.create_connection(adb_server, timeout=_ADB_S) as link:
-                link.sendall(b"%04x%s" % (len(request), request))
-                link.recv(4)
+@contextlib.contextmanager
+def _listed(adb_server: tuple[str, int] | None, ports: Sequence[int]) -> Iterator[None]:
+    """Have the phones removed from the adb server's list at the end, however this process ends."""
+    if adb_server is None:
+        yield
+        return
+    script, (host, port) = str(Path(__file__).with_name("forget_phones.py")), adb_server
+    command = [sys.executable, "-I", "-S", script, host, str(port), *map(str, ports)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield
 
 
 def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,6 +48,27 @@ def test_a_session_is_ended_only_by_its_owner(
     ray.running = True  # What the user starts later is the user's.
     ray_cluster.leave_cluster()
     assert ray.running
+
+
+@pytest.mark.slow
+def test_no_process_of_ray_outlives_a_killed_driver_for_long() -> None:
+    script = """
+import time
+import agentrl.cluster.ray_cluster as cluster
+cluster.join_cluster()
+import psutil
+print(*(process.pid for process in psutil.Process().children(recursive=True)), flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+        driver.kill()
+    assert len(pids) > 5
+    end = time.monotonic() + 30  # left alone, Ray's agents end after a minute
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
 
 
 def test_logs_of_a_run_do_not_name_its_phones() -> None:

@@ -200,6 +200,17 @@ def test_a_phone_with_a_fixed_key_list_stays_unauthorized(adb_server: AdbServer)
         adb_server.disconnect(serial)
 
 
+def test_phones_whose_process_is_killed_leave_adb_s_list_at_once(adb_server: AdbServer) -> None:
+    with spawn(2, adb_server=(adb_server.host, adb_server.port)) as running:
+        for serial in running.serials:
+            adb_server.connect(serial)
+        os.kill(running.pid, signal.SIGKILL)
+        end = time.monotonic() + 20  # adb itself keeps them for a minute
+        while set(running.serials) & set(adb_server.devices()):
+            assert time.monotonic() < end, adb_server.devices()
+            time.sleep(0.02)
+
+
 def test_phones_listen_on_loopback_only(phones: VirtualPhones) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
