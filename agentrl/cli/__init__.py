@@ -27,7 +27,7 @@ from agentrl.cli import (
     train,
 )
 from agentrl.cli.command_help import CONTEXT, CommandGroup, settings
-from agentrl.cli.recordings import audit, episodes, export, prune, rescore, view
+from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import check_links
 from agentrl.text import printable
@@ -36,7 +36,7 @@ _GROUPS = {
     "Train": ("train", "plan", "eval", "compare", "merge", "algorithms"),
     "Train on data": ("pipeline", "sft", "dpo", "train-reward-model"),
     "Use": ("infer", "chat"),
-    "Inspect": ("play", "view", "episodes"),
+    "Inspect": ("runs", "play", "view", "episodes"),
     "Phones": ("devices", "phone"),
     "Data": ("export", "pairs", "prune", "rescore", "rehearse", "audit"),
     "Environments": ("envs", "serve-env", "serve-reward"),
@@ -109,6 +109,7 @@ app.command("compare")(evaluate.compare)
 app.command("play", cls=_CommandWithOverrides)(play.play)
 app.command("infer", cls=_CommandWithOverrides)(inference.infer)
 app.command("chat", cls=_CommandWithOverrides)(inference.chat)
+app.command("runs")(runs.runs)
 app.command("view")(view.view)
 app.command("episodes")(episodes.episodes)
 app.command("export")(export.export)

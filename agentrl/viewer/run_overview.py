@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.files import is_locked
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
 from agentrl.training.monitoring.progress import TRAINING_STAGES
+from agentrl.training.run_summary import job_state
 
 _DATA_STAGES = TRAINING_STAGES[1:]
 _DECODINGS = ("sampled", "greedy")
@@ -42,7 +42,7 @@ def overview(run: Run) -> dict[str, Any]:
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
         "command": _read(run.path / "command"),
-        "job": job_state(run),
+        "job": job_state(run.path),
         "plays": rows_by_label(run),
         "devices": devices(run),
         "audits": audits(run),
@@ -50,22 +50,6 @@ def overview(run: Run) -> dict[str, Any]:
         "summary": _parsed(_read(run.path / "summary.json")),
         "state": _parsed(_read(run.path / "state.json")),
     }
-
-
-def job_state(run: Run) -> str | None:
-    """`runs`, `ended`, or `stopped` (before its end); None if the run has no job.
-
-    A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
-    """
-    worked_in = is_locked(run.path)
-    if worked_in is None or worked_in:
-        return "runs" if worked_in else None
-    files = [_parsed(_read(run.path / name)) for name in ("summary.json", "state.json")]
-    summary, state = (content if isinstance(content, dict) else {} for content in files)
-    if "policy" in summary:  # an evaluation, which adds its results when it ends
-        return "ended" if "reward" in summary else "stopped"
-    ended = "steps" in summary and summary["steps"] == state.get("step")
-    return "ended" if ended else "stopped"
 
 
 def rows_by_label(run: Run) -> list[dict[str, Any]]:

@@ -17,13 +17,14 @@ from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
+from agentrl.training.run_summary import job_state
 from agentrl.viewer import page_data
 from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
 from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
-from agentrl.viewer.run_overview import MetricCurves, job_state, overview, rows_by_label
+from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 _CACHE_FOREVER = "private, max-age=31536000, immutable"
@@ -342,7 +343,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
 
 def _state(run: Run) -> tuple[Any, ...]:
     metrics = run.path / "metrics.jsonl"
-    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job_state(run))
+    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job_state(run.path))
 
 
 def as_json(value: Any, status: int = 200) -> Response:

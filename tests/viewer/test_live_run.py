@@ -69,7 +69,7 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
     expect(configuration).to_have_attribute("open", "")
 
     comes(lambda: job.poll() == 0)
-    expect(overview.locator("#live")).to_have_text("ended")
+    expect(overview.locator("#live")).to_have_text("finished")
     expect(overview.get_by_text("finished after 3 steps")).to_be_visible()
     expect(episodes.get_by_text("32 of 32 episodes")).to_be_visible()
     expect(phones.get_by_text("The job has finished.")).to_be_visible()

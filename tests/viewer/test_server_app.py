@@ -94,7 +94,7 @@ def test_paths_cannot_leave_the_run(small, path):
     assert b"import" not in body
 
 
-def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
+def test_the_job_state_is_running_stopped_or_finished(serve, tmp_path):
     run = runs.run(tmp_path / "run")
     served = serve(run)
 
@@ -103,11 +103,11 @@ def test_the_job_state_is_running_stopped_or_ended(serve, tmp_path):
 
     assert state() is None
     with lock_folder(run):
-        assert state() == "runs"
+        assert state() == "running"
     assert state() == "stopped"
     (run / "state.json").write_text('{"step": 2}')
     (run / "summary.json").write_text('{"steps": 2}')
-    assert state() == "ended"
+    assert state() == "finished"
     (run / "state.json").write_text('{"step": 3}')  # it was resumed, and killed
     assert state() == "stopped"
 

@@ -75,7 +75,7 @@ function listen() {
     const { news, job } = JSON.parse(event.data);
     const isNew = JSON.stringify(news) !== known;
     known = JSON.stringify(news);
-    if (job === "runs" || (!job && isNew)) show("live", false); else if (job) show(job, true);
+    if (job === "running" || (!job && isNew)) show("live", false); else if (job) show(job, true);
     if (!isNew) return;
     if (busy) { again = true; return; }
     busy = true;

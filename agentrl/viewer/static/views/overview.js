@@ -3,11 +3,11 @@ import { chart } from "../lib/chart.js";
 import { clock, fact, frame, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
 
 const JOB = {
-  runs: (step) => `running, ${number(step)} steps done`, ended: (step) => `finished after ${number(step)} steps`,
+  running: (step) => `running, ${number(step)} steps done`, finished: (step) => `finished after ${number(step)} steps`,
   stopped: (step) => `stopped after ${number(step)} steps, before finishing`,
 };
 
-const EVALUATION = { runs: "running", ended: "finished", stopped: "stopped before finishing" };
+const EVALUATION = { running: "running", finished: "finished", stopped: "stopped before finishing" };
 
 /** Shown instead of a curve that is zero everywhere. */
 const NONE = { "Void episodes": "None so far." };

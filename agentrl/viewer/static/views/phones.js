@@ -19,7 +19,7 @@ export async function phones(place) {
     const found = await get("/api/phones");
     if (!found.length) {
       const { job } = await get("/api/run/name");
-      const ended = { ended: "The job has finished.", stopped: "The job stopped before finishing." }[job] ?? "";
+      const ended = { finished: "The job has finished.", stopped: "The job stopped before finishing." }[job] ?? "";
       replace(wall, h("p", { class: "empty" }, `${ended} No job is using phones now. While one is running, its phones appear here.`.trim()));
       replace(large);
       return;

@@ -1,0 +1,90 @@
+"""`agentrl runs`: list all runs, and what they have reached."""
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import HEAVY_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentrl.cli.terminal import suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentrl.training.run_summary import RunSummary
+
+_LEFT_OUT = ("started", "seed", "algorithm", "time", "environment", "steps", "state")
+"""Columns that a narrow terminal leaves out, in this order."""
+
+
+def runs(
+    folder: Annotated[str, typer.Argument(help="The folder of the runs.")] = "runs",
+    environment: Annotated[
+        str | None, typer.Option(help="Only runs of this environment, or of a part of its name.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each run.")
+    ] = False,
+) -> None:
+    """List the runs in a folder with their results.
+
+    Example: agentrl runs --environment FrozenLake
+    """
+    from agentrl.config.bounds import path_of
+    from agentrl.training.run_summary import find_runs, summarize
+
+    path = path_of(folder, "folder")
+    wanted = (environment or "").lower()
+    found = [summarize(run, path) for run in find_runs(path)]
+    shown = [one for one in found if wanted in one.environment.lower()]
+    if as_json:
+        for one in shown:
+            typer.echo(json.dumps(one.to_dict()))
+        return
+    if not shown:
+        of = f" of an environment with {environment!r} in its name" if found else ""
+        typer.echo(f"No runs{of} in {path}.")
+        return
+    _print_table(shown)
+    suggest(("view", folder), ("view", shown[0].path))
+
+
+def _print_table(found: "Sequence[RunSummary]") -> None:
+    """A table without columns that a narrow terminal has no place for; a line per run if piped."""
+    console = Console(emoji=False)
+    rows = [_row(one) for one in found]
+    shown = list(rows[0])
+    widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}
+    is_piped, gap = not console.is_terminal, 3
+    for name in () if is_piped else _LEFT_OUT:
+        if sum(widths[name] + gap for name in shown) + 1 > console.width:
+            shown.remove(name)
+    table = Table(*shown, box=None if is_piped else HEAVY_HEAD)
+    for row in rows:
+        table.add_row(*(escape(row[name]) for name in shown))
+    if is_piped:
+        console = Console(width=sum(widths.values()) + gap * len(widths), emoji=False)
+    console.print(table)
+    if left_out := [name for name in rows[0] if name not in shown]:
+        typer.echo(f"Not shown, as the terminal is narrow: {', '.join(left_out)}")
+
+
+def _row(one: "RunSummary") -> dict[str, str]:
+    from agentrl.training.monitoring.result_tables import format_duration
+
+    return {
+        "run": one.name,
+        "environment": one.environment,
+        "algorithm": one.algorithm,
+        "seed": str(one.seed),
+        "steps": str(one.step) if one.steps in (None, one.step) else f"{one.step}/{one.steps}",
+        "result (95% interval)": one.result,
+        "time": format_duration(one.seconds),
+        "state": one.state or "",
+        "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)),
+    }

@@ -1,0 +1,317 @@
+"""What a run is and what it has reached, in a line: the rows of `agentrl runs`."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from agentrl.errors import ConfigError
+from agentrl.files import is_locked
+from agentrl.text import printable
+from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
+from agentrl.training.monitoring.metrics_file import read_metrics
+from agentrl.training.monitoring.result_tables import format_duration
+
+State = Literal["running", "finished", "stopped"]
+ENDS = ("before", "after")
+_COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy")
+_RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
+"""The first of these metrics that was measured is the result of a run."""
+_ARCHIVE = "archive"
+"""The folder of archived runs, beside the others."""
+_LARGEST = 4 << 20
+"""Bytes of a run's configuration or summary; real ones have a few thousand."""
+_ON_DATA = {
+    "agentrl sft": "sft",
+    "agentrl dpo": "dpo",
+    "agentrl train-reward-model": "reward_model",
+}
+"""The section of the configuration by the command that trains on data."""
+_BySeed = Mapping[str, Mapping[str, float]]
+
+# The parser in C reads a configuration in a seventh of the time.
+_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RunSummary:
+    """One run."""
+
+    path: Path
+    name: str
+    """Its path below the folder of runs."""
+    command: str
+    """What started it, such as `agentrl train`."""
+    environment: str
+    """What is played, or the data that is learned from."""
+    algorithm: str
+    """Empty if it only plays."""
+    seed: int
+    step: int
+    """The last finished training step."""
+    steps: int | None
+    """The planned training steps; None if it only plays."""
+    state: State | None
+    """None if no job has worked in the folder, such as in a recording."""
+    started: float
+    """Seconds since 1970."""
+    seconds: float
+    """Wall-clock time of the finished stages."""
+    metric: str | None
+    """The metric of the result; None as long as nothing was evaluated."""
+    before: Estimate | None
+    """The result before training."""
+    after: Estimate | None
+    """The result after training, or of the latest evaluation."""
+    best_player: tuple[str, float] | None = None
+    """The best scripted player and its result."""
+
+    @property
+    def result(self) -> str:
+        """Such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty as long as there is none."""
+        ends = [f"{one.mean:.3g}" for one in (self.before, self.after) if one is not None]
+        if self.metric is None or not ends:
+            return ""
+        last = self.after or self.before
+        within = ""
+        if last is not None and last.low is not None and last.high is not None:
+            within = f" ({last.low:.3g} to {last.high:.3g})"
+        return f"{self.metric} {' -> '.join(ends)}{within}"
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence, with its interval, the best scripted player and the time."""
+        parts = [self.result.replace(" (", ", 95% interval ").rstrip(")")] if self.result else []
+        if self.best_player is not None and self.result:
+            parts.append(f"{self.best_player[0]} {self.best_player[1]:.3g}")
+        return ", ".join([*parts, format_duration(self.seconds)]) if parts else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, with the intervals as [low, high]."""
+        return {
+            "name": self.name, "path": str(self.path), "command": self.command,
+            "environment": self.environment, "algorithm": self.algorithm, "seed": self.seed,
+            "step": self.step, "steps": self.steps, "state": self.state, "started": self.started,
+            "seconds": round(self.seconds, 1), "metric": self.metric,
+            "before": _json(self.before), "after": _json(self.after), "result": self.result,
+        }  # fmt: skip
+
+
+def _json(one: Estimate | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {"mean": round(one.mean, 6), "episodes": one.count, "interval": [one.low, one.high]}
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder and in the folders of its sweeps and pipelines, newest first.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; give one that holds runs, such as runs")
+    files = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")]
+    found = {file.parent: file for file in files if folder / _ARCHIVE not in file.parents}
+    return sorted(found, key=lambda path: (found[path].stat().st_mtime, path.name), reverse=True)
+
+
+def summarize(run: Path, folder: Path | None = None) -> RunSummary:
+    """Read a run's files; what is missing or damaged counts as absent.
+
+    Args:
+        run: its folder.
+        folder: the folder that its name is relative to; None for the one above it.
+    """
+    config, summary, state = (
+        read_config(run),
+        _read(run / "summary.json"),
+        _read(run / "state.json"),
+    )
+    results = {**_dict(state.get("results")), **summary}
+    only_plays = "policy" in summary
+    command = _text(run / "command") or ("agentrl eval" if only_plays else "agentrl train")
+    on_data = _ON_DATA.get(command)
+    section = _dict(config.get(on_data or "train"))
+    algorithm = on_data or str(_dict(config.get("algorithm")).get("name", ""))
+    metric, before, after = _result(results, _evaluated(run))
+    path = run.absolute()
+    return RunSummary(
+        path=run,
+        name=printable(str(path.relative_to(path.parent if folder is None else folder.absolute()))),
+        command=printable(command),
+        environment=printable(_environment(config, on_data)),
+        algorithm="" if only_plays else printable(algorithm),
+        seed=_integer(config.get("seed")) or 0,
+        step=_integer(state.get("step", summary.get("steps"))) or 0,
+        steps=None if only_plays else _integer(section.get("steps")),
+        state=job_state(run),
+        started=_started(run),
+        seconds=_seconds(summary.get("seconds", state.get("seconds"))),
+        metric=metric,
+        before=before,
+        after=after,
+        best_player=_best_player(results, metric),
+    )
+
+
+def job_state(run: Path) -> State | None:
+    """`running`, `finished`, or `stopped` before its end; None if the run has no job.
+
+    A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
+    """
+    worked_in = is_locked(run)
+    if worked_in is None or worked_in:
+        return "running" if worked_in else None
+    summary, state = _read(run / "summary.json"), _read(run / "state.json")
+    if "policy" in summary:  # an evaluation, which adds its results when it ends
+        return "finished" if "reward" in summary else "stopped"
+    ended = "steps" in summary and summary["steps"] == state.get("step")
+    return "finished" if ended else "stopped"
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The tree of a run's `config.yaml`; empty if it cannot be read."""
+    try:
+        return _dict(yaml.load(_text(run / "config.yaml"), _YAML_LOADER))
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return {}
+
+
+def results_of(found: Any) -> dict[str, float]:
+    """The compared metrics of an evaluation in a summary: of sampled play, or of examples."""
+    numbers = _dict(_dict(found).get("sampled", found))
+    return {name: numbers[name] for name in _COMPARED if _is_number(numbers.get(name))}
+
+
+def estimates_of(
+    run: Path, results: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Estimate]]:
+    """Estimates by metric of `before`, `after` and their `difference`, paired by seed.
+
+    None of a mean that is not that of the seeds, such as of mixtures.
+    """
+    played = {end: by_seed for end, by_seed in _evaluated(run).items() if end in ENDS}
+    found: dict[str, dict[str, Estimate]] = {}
+    for metric in results["after"]:
+        values = {end: _values(played.get(end, {}), metric) for end in ENDS}
+        estimates = {end: estimate([*own.values()]) for end, own in values.items() if own}
+        if any(
+            not math.isclose(one.mean, results[end].get(metric, math.nan), abs_tol=1e-3)
+            for end, one in estimates.items()
+        ):
+            continue
+        before, after = values.values()
+        if shared := [after[seed] - before[seed] for seed in before if seed in after]:
+            estimates["difference"] = student_estimate(shared)
+        found[metric] = estimates
+    return found
+
+
+def _evaluated(run: Path) -> dict[str, _BySeed]:
+    """The metrics by seed of sampled play before and after training, and of the `latest` step."""
+    file = run / "evaluations.jsonl"
+    played = dict[str, _BySeed]()
+    for line in read_metrics(file, label="name") if file.is_file() else ():
+        end, _, decoding = line["name"].partition(" ")
+        by_seed = _dict(line.get("by_seed"))
+        if decoding == "sampled":
+            played[end] = by_seed
+        elif end == "step":
+            played["latest"] = by_seed
+    return played
+
+
+def _result(
+    results: Mapping[str, Any], evaluated: Mapping[str, _BySeed]
+) -> tuple[str | None, Estimate | None, Estimate | None]:
+    """The metric of a run's result, and its estimates before and after training."""
+    if "policy" in results:
+        ends = {"after": results_of(results)}
+    else:
+        ends = {end: results_of(results.get(end)) for end in ENDS}
+    names = {name for end in ends.values() for name in end}
+    metric = next((name for name in _RESULT if name in names), None)
+    if metric is None:
+        return None, None, None
+    found = dict[str, Estimate]()
+    for end, numbers in ends.items():
+        values = [*_values(evaluated.get(end, {}), metric).values()]
+        if metric in numbers:
+            mean = numbers[metric]
+            own = estimate(values) if values else None
+            is_same = own is not None and math.isclose(own.mean, mean, abs_tol=1e-3)
+            found[end] = own if own and is_same else Estimate(mean=mean, count=len(values))
+    if "after" not in found and (latest := _values(evaluated.get("latest", {}), metric)):
+        found["after"] = estimate([*latest.values()])
+    return metric, found.get("before"), found.get("after")
+
+
+def _best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, float] | None:
+    """The scripted player with the best result."""
+    players = {
+        name: numbers[metric]
+        for name, numbers in results.items()
+        if name not in ENDS and isinstance(numbers, Mapping) and _is_number(numbers.get(metric))
+    }
+    best = max(players, key=players.__getitem__, default=None)
+    return None if best is None else (printable(best), players[best])
+
+
+def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
+    rows = ((seed, _dict(row).get(metric)) for seed, row in by_seed.items())
+    return {seed: float(value) for seed, value in rows if _is_number(value)}
+
+
+def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
+    """What is played, or the name of the data."""
+    if on_data is not None:
+        return Path(str(_dict(_dict(config.get(on_data)).get("train")).get("data", "?"))).name
+    mixed = config.get("mixture")
+    if isinstance(mixed, list) and mixed:
+        return " + ".join(str(_dict(one).get("name", "?")) for one in mixed)
+    return str(_dict(config.get("env")).get("id", "?"))
+
+
+def _started(run: Path) -> float:
+    """The time of its first file: `command` is written once, `config.yaml` again at a resume."""
+    files = [file for file in (run / "command", run / "config.yaml") if file.is_file()]
+    return min((file.stat().st_mtime for file in files), default=time.time())
+
+
+def _seconds(took: Any) -> float:
+    if _is_number(took):
+        return float(took)
+    return float(sum(value for value in _dict(took).values() if _is_number(value)))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return _dict(json.loads(_text(file)))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_LARGEST).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
