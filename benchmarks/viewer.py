@@ -2,7 +2,8 @@
 
     python benchmarks/viewer.py [--episodes 10000] [--turns 20]
 
-Records that many episodes, serves them in a separate process, and sends the pages' requests.
+Records that many episodes, serves them in a separate process, and sends the pages' requests. Then
+it does the same with a folder of 50 runs of 500 steps.
 """
 
 import argparse
@@ -11,18 +12,24 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import yaml
 from rich.console import Console
 from rich.table import Table
 
+from agentrl.config import Config, EnvConfig
 from agentrl.replay.recorder import Recorder
 from agentrl.types import Episode, Image, Outcome, ScoredEpisode, Turn
 
 TRIES = 20
+RUNS, STEPS = 50, 500
 FRAMES = 400
 """Distinct screens; in a long run most screens occur repeatedly."""
 
@@ -87,17 +94,16 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         took = record(run, options.episodes, options.turns)
-        command = [sys.executable, "-m", "agentrl", "view", str(run), "--port", "0"]
         started = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            try:
-                url = server.stdout.readline().partition("#")[0]
-                up = time.perf_counter() - started
-                rows = _measured(url)
-                memory = _memory_mb(server.pid)
-            finally:
-                server.terminate()
+        with served(run) as (url, pid):
+            up = time.perf_counter() - started
+            rows = _measured(url)
+            memory = _memory_mb(pid)
+        names = write_runs(Path(folder) / "runs")
+        with served(Path(folder) / "runs") as (url, _):
+            overlay = "api/runs/curves?" + "&".join(f"run={name}" for name in names)
+            for name, path in ((f"the list of {RUNS} runs", "api/runs"), ("their curves", overlay)):
+                rows[name] = [_seconds(url + path) for _ in range(TRIES)]
     table = Table("", "median, ms", "at most, ms")
     for name, times in rows.items():
         table.add_row(name, f"{1000 * median(times):.1f}", f"{1000 * max(times):.1f}")
@@ -107,6 +113,34 @@ def main() -> None:
         f"{options.episodes:,} episodes of {options.turns} turns, recorded in {took:.1f} s; "
         f"the server was up in {up:.1f} s and takes {memory:.0f} MB"
     )
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, int]]:
+    """The address of a viewer in a separate process, and its process id."""
+    command = [sys.executable, "-m", "agentrl", "view", str(folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().partition("#")[0], server.pid
+        finally:
+            server.terminate()
+
+
+def write_runs(folder: Path) -> list[str]:
+    """Runs with logged metrics and no episodes; their names."""
+    tree = Config(env=EnvConfig(id="Game-v0")).to_dict()
+    for number in range(RUNS):
+        run = folder / f"run-{number:02d}"
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(yaml.safe_dump({**tree, "seed": number}))
+        (run / "summary.json").write_text(json.dumps({"after": {"sampled": {"reward": 1.0}}}))
+        line: dict[str, Any] = {"stage": "reinforcement", "time": 1.0}
+        line |= {f"learner/metric_{n}": float(n) for n in range(60)}
+        steps = ({**line, "step": n, "train/reward": n / STEPS} for n in range(1, STEPS + 1))
+        lines = "".join(json.dumps(step) + "\n" for step in steps)
+        (run / "metrics.jsonl").write_text(lines)
+    return [run.name for run in folder.iterdir()]
 
 
 def _measured(url: str) -> dict[str, list[float]]:

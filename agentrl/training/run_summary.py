@@ -14,7 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.text import printable
 from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
-from agentrl.training.monitoring.metrics_file import read_metrics
+from agentrl.training.monitoring.metrics_file import is_number, read_metrics
 from agentrl.training.monitoring.result_tables import format_duration
 
 State = Literal["running", "finished", "stopped"]
@@ -22,7 +22,7 @@ ENDS = ("before", "after")
 _COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy")
 _RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 """The first of these metrics that was measured is the result of a run."""
-_ARCHIVE = "archive"
+ARCHIVE = "archive"
 """The folder of archived runs, beside the others."""
 _LARGEST = 4 << 20
 """Bytes of a run's configuration or summary; real ones have a few thousand."""
@@ -116,9 +116,22 @@ def find_runs(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; give one that holds runs, such as runs")
-    files = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")]
-    found = {file.parent: file for file in files if folder / _ARCHIVE not in file.parents}
-    return sorted(found, key=lambda path: (found[path].stat().st_mtime, path.name), reverse=True)
+    runs, groups = list[Path](), [folder]
+    while groups:
+        for file in (place := groups.pop()).glob("[!.]*"):
+            if (file / "config.yaml").is_file():
+                runs.append(file)
+            elif place == folder and file.is_dir() and file.name != ARCHIVE:
+                groups.append(file)
+    found = {run: (run / "config.yaml").stat().st_mtime for run in runs}
+    return sorted(found, key=lambda run: (found[run], run.name), reverse=True)
+
+
+def is_folder_of_runs(path: str | Path) -> bool:
+    """Whether a folder is no run itself, but holds runs."""
+    folder = Path(path)
+    is_run = (folder / "config.yaml").is_file() or (folder / "episodes").is_dir()
+    return folder.is_dir() and not is_run and bool(find_runs(folder))
 
 
 def summarize(run: Path, folder: Path | None = None) -> RunSummary:
@@ -186,7 +199,7 @@ def read_config(run: Path) -> dict[str, Any]:
 def results_of(found: Any) -> dict[str, float]:
     """The compared metrics of an evaluation in a summary: of sampled play, or of examples."""
     numbers = _dict(_dict(found).get("sampled", found))
-    return {name: numbers[name] for name in _COMPARED if _is_number(numbers.get(name))}
+    return {name: numbers[name] for name in _COMPARED if is_number(numbers.get(name))}
 
 
 def estimates_of(
@@ -257,7 +270,7 @@ def _best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, f
     players = {
         name: numbers[metric]
         for name, numbers in results.items()
-        if name not in ENDS and isinstance(numbers, Mapping) and _is_number(numbers.get(metric))
+        if name not in ENDS and isinstance(numbers, Mapping) and is_number(numbers.get(metric))
     }
     best = max(players, key=players.__getitem__, default=None)
     return None if best is None else (printable(best), players[best])
@@ -265,7 +278,7 @@ def _best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, f
 
 def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
     rows = ((seed, _dict(row).get(metric)) for seed, row in by_seed.items())
-    return {seed: float(value) for seed, value in rows if _is_number(value)}
+    return {seed: float(value) for seed, value in rows if is_number(value)}
 
 
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
@@ -285,9 +298,9 @@ def _started(run: Path) -> float:
 
 
 def _seconds(took: Any) -> float:
-    if _is_number(took):
+    if is_number(took):
         return float(took)
-    return float(sum(value for value in _dict(took).values() if _is_number(value)))
+    return float(sum(value for value in _dict(took).values() if is_number(value)))
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -311,7 +324,3 @@ def _dict(value: Any) -> dict[str, Any]:
 
 def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,7 +1,6 @@
 """The overview page of a run as JSON values: counts, tables and curves."""
 
 import json
-import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -14,10 +13,13 @@ from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
+from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
 from agentrl.training.monitoring.progress import TRAINING_STAGES
 from agentrl.training.run_summary import job_state
 
 _DATA_STAGES = TRAINING_STAGES[1:]
+_COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
+"""Stages whose steps are training steps."""
 _DECODINGS = ("sampled", "greedy")
 _MAX_AUDITS = 20
 _MAX_LINES = 200_000
@@ -130,8 +132,8 @@ class Curve:
     """(step, value), finite"""
     dots: bool = False
     """Whether to draw the points: there are few, far apart."""
-    dashed: bool = False
-    """Whether to dash the line, as nothing was measured between two points."""
+    lone: bool = False
+    """Whether to draw only the points: nothing was measured between them."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -202,26 +204,59 @@ _DATA_CHARTS = (
 """Of training on data sets."""
 
 
-class MetricCurves:
-    """The charts of `metrics.jsonl`, read incrementally as it grows.
+class MetricHistory:
+    """What a job has logged in `metrics.jsonl`, read incrementally as the file grows.
 
     Args:
         run: the run's folder.
     """
 
     def __init__(self, run: Path) -> None:
-        self._tail = JsonlTail(run / "metrics.jsonl")
+        self._tail = JsonlTail(run / METRICS_FILE)
         self._lines: list[dict[str, Any]] = []
+        self._names: dict[str, None] = {}
         self._lock = threading.Lock()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        with self._lock:
+            if self._tail.is_replaced():
+                self._tail, self._lines, self._names = JsonlTail(self._tail.path), [], {}
+            if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
+                new = list(self._tail.new())
+                self._lines.extend(new)
+                for line in new:
+                    if line.get("stage") in _COUNTED_STAGES:
+                        unknown = line.keys() - self._names.keys()
+                        self._names |= {key: None for key in unknown if is_number(line[key])}
+            return list(self._lines)
+
+    def names(self) -> list[str]:
+        """The metrics of training steps and evaluations so far, in no order."""
+        self.lines()
+        return [name for name in self._names if name not in ("step", "time")]
+
+    def points(self, name: str) -> list[Point]:
+        """A metric by training step."""
+        lines = self.lines()
+        return _points(
+            [one for one in lines if name in one and one["stage"] in _COUNTED_STAGES], [name]
+        )
+
+
+class MetricCurves:
+    """The charts of a run.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._history = MetricHistory(run)
 
     def charts(self) -> list[Chart]:
         """The charts for which metrics were logged."""
-        with self._lock:
-            if self._tail.is_replaced():
-                self._tail, self._lines = JsonlTail(self._tail.path), []
-            if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
-                self._lines.extend(self._tail.new())
-            lines = list(self._lines)
+        lines = self._history.lines()
         on_data = any(line.get("stage") in _DATA_STAGES for line in lines)
         drawn = (
             Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about)
@@ -236,7 +271,7 @@ def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
     The last step has both an evaluation during training and one after it.
     """
     trained = [line for line in lines if line.get("stage") in TRAINING_STAGES]
-    evaluated = [line for line in lines if line.get("stage") == "evaluation"]
+    evaluated = [line for line in lines if line.get("stage") == EVALUATION]
     during = [line for line in evaluated if not _full_evaluations(line)]
     curves = [
         Curve(name="training", points=_points(trained, spec.training)),
@@ -252,8 +287,7 @@ def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
                     [line for line in evaluated if decoding in _full_evaluations(line)],
                     [f"{decoding}/{key}" for key in spec.held_out],
                 ),
-                dots=True,
-                dashed=True,
+                lone=True,
             )
             for decoding in _DECODINGS
         ),
@@ -268,21 +302,12 @@ def _full_evaluations(line: dict[str, Any]) -> list[str]:
 
 def _points(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
     """Points in the order of steps; if a step was logged twice, the last line counts."""
-    key = next((key for key in keys if any(_is_number(line.get(key)) for line in lines)), None)
+    key = next((key for key in keys if any(is_number(line.get(key)) for line in lines)), None)
     if key is None:
         return []
-    values = {
-        float(line["step"]): float(line[key])
-        for line in lines
-        if _is_number(line.get(key)) and _is_number(line.get("step"))
-    }
+    values = {}
+    for line in lines:
+        if is_number(value := line.get(key)) and is_number(step := line.get("step")):
+            values[float(step)] = float(value)
     points = sorted(values.items())
     return points[:: max(1, -(-len(points) // _MAX_POINTS))]
-
-
-def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
-    )

@@ -5,8 +5,10 @@ import json
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, replace
+from html import escape
 from importlib import resources
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.dependencies.utils import get_flat_dependant
@@ -108,17 +110,21 @@ def add_files(
 ) -> None:
     """Serve the static files, and one of them as the page at some addresses."""
 
-    async def page() -> Response:
-        return Response(files[page_file], media_type=_MEDIA_TYPES["html"])
+    def page(request: Request, status: int = 200) -> Response:
+        # A run in a folder of runs is served below its own path, which its addresses begin with.
+        base = f'data-base="{escape(quote(request.scope.get("root_path", "")))}"'.encode()
+        content = files[page_file].replace(b'data-base=""', base, 1)
+        return Response(content, status, media_type=_MEDIA_TYPES["html"])
 
     for path in pages:
         app.add_api_route(path, page, methods=["GET"])
 
     @app.exception_handler(404)
     async def missing(request: Request, _: Exception) -> Response:
-        if request.url.path.lstrip("/").partition("/")[0] in _NOT_PAGES:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if path.lstrip("/").partition("/")[0] in _NOT_PAGES:
             return JSONResponse({"error": "no such address"}, 404)
-        return Response(files[page_file], 404, media_type=_MEDIA_TYPES["html"])
+        return page(request, 404)
 
     @app.get("/static/{path:path}")
     async def static(path: str) -> Response:

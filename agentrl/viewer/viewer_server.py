@@ -14,16 +14,20 @@ import uvicorn
 
 from agentrl import replay
 from agentrl.config import Config
+from agentrl.config.bounds import path_of
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Run
 from agentrl.training.evaluation.interactive_play import HUMAN, play
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.model_thread import ModelThread
+from agentrl.training.run_summary import is_folder_of_runs
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
+from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.chat_app import chat_application
 from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.runs_app import runs_application
 from agentrl.viewer.server_app import application
 
 _START_S = 30.0
@@ -39,10 +43,10 @@ def serve(
     other: str | Path | None = None,
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve the pages of a run until Ctrl-C or SIGTERM.
+    """Serve the pages of a run, or of all runs in a folder, until Ctrl-C or SIGTERM.
 
     Args:
-        run: its folder; it may still be growing.
+        run: the run's folder, which may still be growing; or a folder of runs.
         host: the address to listen on. Beyond loopback, every request needs the token that is
             part of the printed address.
         port: the port to listen on; 0 picks a free one.
@@ -54,11 +58,15 @@ def serve(
         ConfigError: there is no such run, or the port is taken.
         SystemExit: with status 143, after SIGTERM.
     """
-    recorded = replay.open(run, may_be_unplayed=True)
-    recorded.episodes()
-    beside = None if other is None else replay.open(other)
+    server: WebServer
+    if is_folder_of_runs(run):
+        server = RunsServer(path_of(str(run), "run"), host=host, port=port)
+    else:
+        recorded = replay.open(run, may_be_unplayed=True)
+        recorded.episodes()
+        beside = None if other is None else replay.open(other)
+        server = ViewerServer(recorded, host=host, port=port, other=beside)
     signal.signal(signal.SIGTERM, _end)
-    server = ViewerServer(recorded, host=host, port=port, other=beside)
     try:
         ready(server.address(page))
         server.wait()
@@ -232,6 +240,28 @@ class WebServer:
         self._pages.state.closing.set()  # ends event streams, which would delay the shutdown
         self._server.should_exit = True
         self._thread.join(_STOP_S)
+
+
+class RunsServer(WebServer):
+    """The pages of a folder of runs, and of each run in it, served from a thread.
+
+    Args:
+        folder: the folder.
+        host: the address to listen on.
+        port: the port to listen on; 0 picks a free one.
+
+    Raises:
+        ConfigError: there is no such folder, or the port is taken.
+    """
+
+    def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        runs = AllRuns(folder)
+        super().__init__(lambda guard: runs_application(runs, guard), host, port)
+
+    def close(self) -> None:
+        """Stop the server; may be called twice."""
+        super().close()
+        self._pages.state.close()
 
 
 class ViewerServer(WebServer):

@@ -5,7 +5,6 @@ from urllib.parse import quote
 
 import typer
 
-from agentrl.cli.recordings.episodes import RunArgument
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def view(
-    run: RunArgument,
+    run: Annotated[str, typer.Argument(help="A run's folder, or a folder of runs.")],
     episode: Annotated[
         str | None, typer.Option(help="Print the address of this episode's page.")
     ] = None,
@@ -28,13 +27,18 @@ def view(
     ] = 8200,
     host: Annotated[str, typer.Option(help="Address to serve the pages at.")] = "127.0.0.1",
 ) -> None:
-    """Browse a run in the browser, also while a job is running.
+    """Browse a run, or all runs in a folder, in the browser, also while jobs are running.
 
     Example: agentrl view runs/NAME --with runs/OTHER
     """
     from agentrl import replay
+    from agentrl.training.run_summary import is_folder_of_runs
 
-    page = _page(replay.open(run, may_be_unplayed=True), episode, group)
+    page = ""
+    if not is_folder_of_runs(run):
+        page = _page(replay.open(run, may_be_unplayed=True), episode, group)
+    elif episode or group or beside:
+        raise ConfigError(f"{run} is a folder of runs: --episode, --group and --with need a run")
     try:
         from agentrl.viewer.viewer_server import serve
     except ImportError as error:

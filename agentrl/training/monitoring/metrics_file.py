@@ -1,8 +1,9 @@
 """The file of a run's metrics, `metrics.jsonl`: one JSON object per step of a stage."""
 
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 METRICS_FILE = "metrics.jsonl"
 EVALUATION = "evaluation"
@@ -20,3 +21,12 @@ def read_metrics(path: Path, label: str = "stage") -> list[dict[str, Any]]:
         if isinstance(entry, dict) and isinstance(entry.get(label), str):
             entries.append(entry)
     return [entry for entry in entries if isinstance(entry.get("step"), int)]
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number; a file may hold anything."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+    )

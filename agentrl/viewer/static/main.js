@@ -1,5 +1,5 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
-import { get, h, keepToken, notice, replace } from "./lib/dom.js";
+import { base, get, h, keepToken, notice, replace } from "./lib/dom.js";
 import { choose } from "./views/choose.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
@@ -10,7 +10,7 @@ import { phones } from "./views/phones.js";
 import { play } from "./views/play.js";
 
 const view = document.getElementById("view");
-const path = location.pathname.replace(/\/+$/, "") || "/";
+const path = decodeURI(location.pathname).slice(decodeURI(base).length).replace(/\/+$/, "") || "/";
 const rest = (prefix) => {
   try { return decodeURIComponent(path.slice(prefix.length)); } catch { return path.slice(prefix.length); }
 };
@@ -32,7 +32,9 @@ function notFound(place) {
     h("p", {}, h("bdi", {}, path), " does not exist."), h("p", {}, h("a", { href: "/" }, "Go to the overview")));
 }
 
-for (const link of document.querySelectorAll("nav a")) {
+document.getElementById("all").hidden = !base;
+for (const link of document.querySelectorAll("nav a, .brand")) {
+  link.setAttribute("href", base + link.getAttribute("href"));
   if (link.dataset.view === route.name) link.setAttribute("aria-current", "page");
 }
 
@@ -63,7 +65,7 @@ async function start() {
 
 function listen() {
   const badge = document.getElementById("live");
-  const stream = new EventSource("/api/news");
+  const stream = new EventSource(`${base}/api/news`);
   const show = (words, gone) => {
     badge.hidden = false;
     badge.classList.toggle("gone", gone);

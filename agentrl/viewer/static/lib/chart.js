@@ -1,44 +1,99 @@
-// A small chart with a legend that follows the pointer, drawn by uPlot.
+// A chart with a legend that follows the pointer, drawn by uPlot. Dragging zooms in, a double click
+// zooms out, and the pointer marks the same step in all charts of the page.
 import { h, number } from "./dom.js";
 
-const COLORS = ["--series-1", "--series-2", "--series-3", "--series-4"];
+/** The colors of series that have one of their own; all others take theirs from `colorOf`. */
+const OWN = {
+  training: "--series-1", "held out, during training": "--series-2",
+  "held out, before and after, sampled": "--series-3", "held out, before and after, greedy": "--series-4",
+};
+const PALETTE = 12;
+/** A spread below this part of the values is noise: it does not fill the chart. */
+const NOISE = 0.02;
 
-/** sets: [{name, points: [[x, y], ...], dots, dashed}], at most one point per step. The returned figure can `grow` to newer sets with the same names. */
-export function chart(title, sets, about = "") {
+/** The color of the nth of many series; distinct for any number of them. */
+export const colorOf = (n) => n < PALETTE ? `--run-${n + 1}` : `hsl(${Math.round(n * 137.5) % 360} 55% 52%)`;
+
+/** sets: [{name, points: [[x, y], ...], dots, lone, color, low, high}], at most one point per step: `dots` marks the points, `lone` leaves out the line between them, and `low` and `high` are the points of a band. The returned figure can `grow` to newer sets with the same names, and `adjust` to other {smoothing, log}. */
+export function chart(title, sets, { about = "", height = 170, smoothing = 0, log = false } = {}) {
   const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title, about ? h("small", { class: "faint" }, about) : null));
   const place = h("div", { class: "plot" });
   figure.append(place);
   const style = getComputedStyle(document.documentElement);
-  const color = (name) => style.getPropertyValue(name).trim();
+  const color = (name) => name.startsWith("--") ? style.getPropertyValue(name).trim() : name;
+  const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: `11px ${style.getPropertyValue("--font").trim() || "system-ui"}` };
   let plot = null;
-  const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
-  requestAnimationFrame(() => {
+
+  function draw() {
+    plot?.destroy();
+    const drawn = sets.flatMap((set, i) => series(set, color(set.color ?? OWN[set.name] ?? colorOf(i)), smoothing));
+    const numbers = drawn.map((one, i) => one.band ? i + 1 : 0).filter(Boolean);
+    const isPositive = sets.every((set) => set.points.every(([, y]) => y > 0));
     plot = new uPlot({
-      width: place.clientWidth || 320, height: 170, padding: [8, 8, 0, 0],
-      cursor: { points: { size: 6 } },
+      width: place.clientWidth || 320, height, padding: [8, 8, 0, 0],
+      cursor: { points: { size: 6 }, sync: { key: "steps" } },
       legend: { live: true },
-      scales: { y: { range: (_, low, high) => low === high ? [Math.min(low, 0), Math.max(high, 0) || 1] : uPlot.rangeNum(low, high, 0.08, true) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
-      axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000] }, { ...axis, size: 48, values: (_, ticks) => apart(ticks) }],
-      series: [{ label: "step", value: legendValue }, ...sets.map((set, i) => ({
-        label: set.name, stroke: color(COLORS[i]), width: set.dots ? 1.5 : 2, spanGaps: true,
-        points: { show: set.dots || ((made) => made.data[0].length < 40), size: set.dots ? 7 : 4, fill: color(COLORS[i]) },
-        dash: set.dashed ? [4, 4] : undefined,
-        value: legendValue,
-      }))],
-    }, columns(sets), place);
-    new ResizeObserver(() => {
-      if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: 170 });
-    }).observe(place);
+      scales: { y: log ? { distr: isPositive ? 3 : 4 } : { range: (_, low, high) => span(low, high) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
+      axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] }, { ...axis, size: 48, values: (_, ticks) => log ? ticks.map((tick) => tick === null ? null : number(tick)) : apart(ticks) }],
+      series: [{ label: "step", value: legendValue }, ...drawn.map((one) => one.series)],
+      bands: pairs(numbers).map(([high, low]) => ({ series: [high, low], fill: drawn[high - 1].band })),
+    }, columns(drawn.map((one) => one.points)), place);
+  }
+  const columnsNow = () => columns(sets.flatMap((set, i) => series(set, "", smoothing).map((one) => one.points)));
+  requestAnimationFrame(() => {
+    draw();
+    new ResizeObserver(() => { if (place.clientWidth) plot.setSize({ width: place.clientWidth, height }); }).observe(place);
   });
-  const names = (some) => some.map((set) => set.name).join();
+  const shapes = (some) => some.map((set) => [set.name, set.color, set.low ? 1 : 0].join()).join("|");
   figure.grow = (others) => {
-    if (names(others) !== names(sets)) return false;
-    plot?.setData(columns(others));
+    if (shapes(others) !== shapes(sets)) return false;
     sets = others;
+    plot?.setData(columnsNow());
     return true;
+  };
+  figure.adjust = (options) => {
+    ({ smoothing = smoothing, log = log } = options);
+    if (plot) draw();
   };
   return figure;
 }
+
+/** What a set consists of: its curve, its unsmoothed one behind it, and the two edges of its band. */
+function series(set, stroke, smoothing) {
+  const hidden = { class: "unlisted", points: { show: false } };
+  const isSmooth = smoothing > 0 && !set.dots && !set.lone;
+  const curve = {
+    points: isSmooth ? smooth(set.points, smoothing) : set.points,
+    series: {
+      label: set.name, stroke, width: set.dots ? 1.5 : 2, spanGaps: true, value: legendValue,
+      points: { show: set.dots || set.lone || ((made) => made.data[0].length < 40), size: set.lone ? 9 : set.dots ? 7 : 4, fill: stroke },
+      ...(set.lone ? { paths: () => null } : {}),
+    },
+  };
+  const raw = { points: set.points, series: { ...hidden, label: set.name, stroke: `color-mix(in srgb, ${stroke} 28%, transparent)`, width: 1, spanGaps: true } };
+  const edge = (points) => ({ points, band: `color-mix(in srgb, ${stroke} 18%, transparent)`, series: { ...hidden, label: set.name, stroke: "transparent", spanGaps: true } });
+  return [...(isSmooth ? [raw] : []), curve, ...(set.low ? [edge(set.high), edge(set.low)] : [])];
+}
+
+/** Exponential moving average whose start is not pulled toward zero. */
+function smooth(points, weight) {
+  let sum = 0;
+  let norm = 0;
+  return points.map(([x, y]) => {
+    sum = sum * weight + y;
+    norm = norm * weight + 1;
+    return [x, sum / norm];
+  });
+}
+
+/** The range of the vertical axis: with room around the values, and not filled by noise. */
+function span(low, high) {
+  const size = Math.max(Math.abs(low), Math.abs(high)) || 1;
+  if (high - low >= NOISE * size) return uPlot.rangeNum(low, high, 0.08, true);
+  return [low >= 0 ? Math.max(0, low - 0.1 * size) : low - 0.1 * size, high <= 0 && low < 0 ? Math.min(0, high + 0.1 * size) : high + 0.1 * size];
+}
+
+const pairs = (list) => list.filter((_, i) => i % 2 === 0).map((one, i) => [one, list[2 * i + 1]]);
 
 /** Labels with enough digits to distinguish neighboring grid lines. */
 function apart(ticks) {
@@ -51,13 +106,11 @@ function apart(ticks) {
 /** Legend value: the one under the pointer, or the last one. */
 const legendValue = (plot, value, i, at) => number((at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : value);
 
-const steps = (sets) => [...new Set(sets.flatMap((set) => set.points.map(([x]) => x)))].sort((a, b) => a - b);
-
-/** The steps, and the value of each set at each step. */
-function columns(sets) {
-  const xs = steps(sets);
-  return [xs, ...sets.map((set) => {
-    const at = new Map(set.points);
+/** The steps, and the value of each series at each step. */
+function columns(all) {
+  const xs = [...new Set(all.flatMap((points) => points.map(([x]) => x)))].sort((a, b) => a - b);
+  return [xs, ...all.map((points) => {
+    const at = new Map(points);
     return xs.map((x) => at.get(x) ?? null);
   })];
 }

@@ -1,5 +1,9 @@
 // Elements and numbers. Text only ever becomes text nodes: nothing that a model wrote is markup.
 
+/** What the addresses of this run begin with, if the server has a folder of runs. */
+export const base = document.documentElement.dataset.base ?? "";
+const LINKS = new Set(["href", "src"]);
+
 export function h(tag, attributes = {}, ...children) {
   const element = SVG.has(tag)
     ? document.createElementNS("http://www.w3.org/2000/svg", tag)
@@ -8,6 +12,7 @@ export function h(tag, attributes = {}, ...children) {
     if (value === null || value === undefined || (value === false && !name.startsWith("aria-"))) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") Object.assign(element.style, value);
+    else if (LINKS.has(name) && value.startsWith("/")) element.setAttribute(name, base + value);
     else element.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : String(value));
   }
   element.append(...present(children));
@@ -52,7 +57,7 @@ export function keepToken() {
 async function ask(address, options = {}) {
   let answer;
   try {
-    answer = await fetch(address, options);
+    answer = await fetch(base + address, options);
   } catch {
     throw new Error("The server does not answer. Is agentrl still running?");
   }

@@ -50,7 +50,7 @@ function draw(place, drawn, charts, evaluated) {
   for (const { title, curves, about } of charts) {
     if (drawn.get(title)?.grow(curves)) continue;
     const isNone = NONE[title] && isZero(curves);
-    drawn.set(title, isNone ? sentence(title) : chart(title, curves, about));
+    drawn.set(title, isNone ? sentence(title) : chart(title, curves, { about }));
     isNew = true;
   }
   if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));

@@ -1,5 +1,5 @@
 // The phones of a running job; free ones can be tapped.
-import { fact, frame, get, h, notice, number, post, replace, seconds, share } from "../lib/dom.js";
+import { base, fact, frame, get, h, notice, number, post, replace, seconds, share } from "../lib/dom.js";
 
 const LOOK_MS = 1000;
 
@@ -49,7 +49,7 @@ function draw(wall, found, state, choose) {
     if (phone.frame && card.shown !== phone.frame) {
       const next = new Image();
       next.onload = () => { card.picture.src = next.src; card.shown = phone.frame; };
-      next.src = frame(phone.frame, 192);
+      next.src = base + frame(phone.frame, 192);
     }
     card.setAttribute("aria-pressed", phone.name === state.chosen);
     replace(card.words, h("bdi", { class: "name" }, phone.name), badge(phone),
@@ -90,7 +90,7 @@ function enlarge(place, phone, close) {
   if (source && (view.free || view.shown !== phone.frame)) {
     const next = new Image();
     next.onload = () => { view.picture.src = next.src; view.shown = view.free ? null : phone.frame; };
-    next.src = source;
+    next.src = base + source;
   }
   replace(view.facts, phone.host ? fact("host", phone.host) : null, fact("state", phone.state ?? "in use"),
     fact("episode", phone.episode ? h("a", { href: `/episodes/${encodeURIComponent(phone.episode)}` }, phone.episode) : "none"),

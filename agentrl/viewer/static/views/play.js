@@ -1,5 +1,5 @@
 // Play an episode in the browser with taps, swipes, keys and text.
-import { fact, get, h, notice, number, post, replace, signed, tone } from "../lib/dom.js";
+import { base, fact, get, h, notice, number, post, replace, signed, tone } from "../lib/dom.js";
 
 const LOOK_MS = 150;
 /** Delay after a failed request. */
@@ -97,7 +97,7 @@ function draw(screen, now, answer) {
   if (screen.seen === now.seen) return; // a touch may be in progress
   const pictures = Array.from({ length: now.pictures }, (_, i) => {
     const image = h("img", { alt: "screen", draggable: "false" });
-    image.src = `/api/play/pictures/${i}?v=${now.seen}`;
+    image.src = `${base}/api/play/pictures/${i}?v=${now.seen}`;
     if (touched) listen(image, answer);
     return h("div", { class: "picture" }, image);
   });

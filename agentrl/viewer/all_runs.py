@@ -1,0 +1,201 @@
+"""The runs in a folder: their rows, overlaid curves and differences, archived and deleted."""
+
+import hashlib
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.files import lock_folder
+from agentrl.text import printable, quoted
+from agentrl.training.run_summary import ARCHIVE, find_runs, job_state, read_config, summarize
+from agentrl.viewer.run_overview import MetricHistory
+
+_OWN = ("run", "seed")
+"""Sections in which runs of one experiment differ: seeds of one configuration form a group."""
+_FILES = ("config.yaml", "command", "state.json", "summary.json", "evaluations.jsonl")
+MAX_CHOSEN = 100
+"""Runs whose curves are drawn together."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was read of a run, and when its files were written."""
+
+    stamp: tuple[Any, ...] = ()
+    row: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    history: MetricHistory | None = None
+
+
+class AllRuns:
+    """A folder of runs; jobs may be writing in it. Files are read again when they change.
+
+    Args:
+        folder: the folder of the runs.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        find_runs(folder)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each run, newest first: `RunSummary.to_dict`, and the `group` of its seeds."""
+        with self._lock:
+            paths = {self._name(path): path for path in find_runs(self.folder)}
+            self._known = {name: self._known.get(name, _Known()) for name in paths}
+            return [self._row(name, path) for name, path in paths.items()]
+
+    def _row(self, name: str, path: Path) -> dict[str, Any]:
+        known = self._known[name]
+        stamp = tuple(_stamp(path / file) for file in _FILES)
+        if known.stamp != stamp:
+            known.stamp, known.config = stamp, read_config(path)
+            known.row = summarize(path, self.folder).to_dict() | {"group": group_of(known.config)}
+        return known.row | {"name": name, "state": job_state(path)}
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def path(self, name: str) -> Path:
+        """The folder of a run.
+
+        Raises:
+            ConfigError: no run has this name.
+        """
+        found = {self._name(path): path for path in find_runs(self.folder)}
+        if name not in found:
+            raise self._absent(name)
+        return found[name]
+
+    def _absent(self, name: str) -> ConfigError:
+        return ConfigError(f"{self.folder.name} has no run {quoted(name)}")
+
+    def split(self, address: str) -> tuple[str, str] | None:
+        """The run that an address names, and the rest of it; None if it names none."""
+        parts = address.split("/")
+        for length in (1, 2):
+            name = "/".join(parts[:length])
+            if len(parts) >= length and (self.folder / name / "config.yaml").is_file():
+                try:
+                    return self._name(self.path(name)), address[len(name) :]
+                except ConfigError:
+                    continue
+        return None
+
+    def curves(self, names: Sequence[str], metric: str | None) -> dict[str, Any]:
+        """The curves of one metric of several runs, and the settings in which the runs differ.
+
+        Args:
+            names: of the runs.
+            metric: one of `metrics.jsonl`; None chooses one that the runs have.
+
+        Raises:
+            ConfigError: an unknown run, or too many.
+        """
+        if len(names) > MAX_CHOSEN:
+            raise ConfigError(f"{len(names)} runs: choose at most {MAX_CHOSEN}")
+        rows = {row["name"]: row for row in self.rows()}
+        with self._lock:
+            for name in names:
+                if name not in self._known:
+                    raise self._absent(name)
+            histories = {name: self._history(name) for name in names}
+            configs = {name: self._known[name].config for name in names}
+        logged = dict.fromkeys(key for history in histories.values() for key in history.names())
+        chosen = metric if metric in logged else _first(logged, [rows[name] for name in names])
+        return {
+            "metrics": sorted(logged),
+            "metric": chosen,
+            "curves": [
+                {"run": name, "group": rows[name]["group"], "points": history.points(chosen)}
+                for name, history in histories.items()
+                if chosen is not None
+            ],
+            "differences": differences(configs),
+        }
+
+    def _history(self, name: str) -> MetricHistory:
+        known = self._known[name]
+        if known.history is None:
+            known.history = MetricHistory(self.folder / name)
+        return known.history
+
+    def archive(self, name: str) -> None:
+        """Move a run into the folder `archive`, beside the others.
+
+        Raises:
+            ConfigError: a job works in it, or the archive has a run of this name.
+        """
+        path = self.path(name)
+        place = self.folder / ARCHIVE / path.name
+        with lock_folder(path):
+            if place.exists():
+                raise ConfigError(f"{place} exists; rename one of the two")
+            place.parent.mkdir(exist_ok=True)
+            path.rename(place)
+
+    def delete(self, name: str) -> None:
+        """Delete a run with its recordings, checkpoints and models.
+
+        Raises:
+            ConfigError: a job works in it.
+        """
+        path = self.path(name)
+        with lock_folder(path):
+            # It disappears at once, and completely, even if the removal is interrupted.
+            hidden = Path(tempfile.mkdtemp(prefix=".deleted-", dir=self.folder))
+            path.rename(hidden / path.name)
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def group_of(config: Mapping[str, Any]) -> str:
+    """A key that runs share whose configurations differ only in their seed and folder."""
+    shared = {key: value for key, value in config.items() if key not in _OWN}
+    text = json.dumps(shared, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The settings in which runs differ, as texts by run; a run without the setting has none."""
+    flat = {name: dict(_settings(tree)) for name, tree in configs.items()}
+    keys = dict.fromkeys(key for own in flat.values() for key in own)
+    return [
+        {"key": printable(key), "values": {n: own[key] for n, own in flat.items() if key in own}}
+        for key in keys
+        if not key.startswith("run.") and len({own.get(key) for own in flat.values()}) > 1
+    ]
+
+
+def _settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value, default=str)
+
+
+def _first(logged: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The metric to begin with: that of the runs' results, or the first one."""
+    wanted = [f"{where}/{row['metric']}" for row in rows for where in ("train", "sampled")]
+    return next((name for name in [*wanted, "train/reward"] if name in logged), None) or next(
+        iter(logged), None
+    )
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -1,0 +1,105 @@
+"""The web application of a folder of runs: their list, and below it the pages of each run."""
+
+import threading
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentrl import replay
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.viewer.access import AccessGuard, check_token, guard_requests
+from agentrl.viewer.all_runs import AllRuns
+from agentrl.viewer.server_app import add_files, application, as_json, static_files, status_of
+
+_PREFIX = "/runs"
+
+
+def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
+    """Create the ASGI application; the caller calls its `state.close`.
+
+    Args:
+        runs: the folder.
+        guard: decides which requests are answered.
+    """
+    app = FastAPI(title="agentrl", openapi_url=None)
+    pages = _PagesOfRuns(runs, guard)
+    app.state.guard, app.state.close = guard, pages.close
+    app.state.closing = pages.closing
+    app.middleware("http")(guard_requests)
+    add_files(app, static_files(), "runs.html", ("/",))
+
+    @app.exception_handler(AgentRLError)
+    async def refuse(_: Request, error: AgentRLError) -> Response:
+        place = str(runs.folder)
+        text = str(error).replace(place, runs.folder.name) if len(runs.folder.parts) > 1 else error
+        return as_json({"error": str(text)}, status_of(error))
+
+    @app.get("/api/runs")
+    def listing() -> Response:
+        return as_json({"folder": runs.folder.absolute().name, "runs": runs.rows()})
+
+    @app.get("/api/runs/curves")
+    def curves(run: Annotated[list[str], Query()], metric: str | None = None) -> Response:
+        return as_json(runs.curves(run, metric))
+
+    @app.post("/api/runs/archive")
+    def archive(run: str, request: Request) -> Response:
+        check_token(guard, request)
+        pages.drop(run)
+        runs.archive(run)
+        return as_json({})
+
+    @app.post("/api/runs/delete")
+    def delete(run: str, request: Request) -> Response:
+        check_token(guard, request)
+        pages.drop(run)
+        runs.delete(run)
+        return as_json({})
+
+    app.mount(_PREFIX, pages)
+    return app
+
+
+class _PagesOfRuns:
+    """Passes `/runs/NAME/...` to the application of that run, which is created when first asked."""
+
+    def __init__(self, runs: AllRuns, guard: AccessGuard) -> None:
+        self._runs, self._guard = runs, guard
+        self._apps: dict[str, FastAPI] = {}
+        self._lock = threading.Lock()
+        self.closing = threading.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        root = scope.get("root_path", "")
+        found = self._runs.split(scope["path"].removeprefix(root).lstrip("/"))
+        try:
+            app = None if found is None else self._app(found[0])
+        except ConfigError as error:
+            await as_json({"error": str(error)}, 404)(scope, receive, send)
+            return
+        if found is None or app is None:
+            await Response("no such run\n", 404, media_type="text/plain")(scope, receive, send)
+            return
+        await app({**scope, "root_path": f"{root}/{found[0]}"}, receive, send)
+
+    def _app(self, name: str) -> ASGIApp:
+        with self._lock:
+            if name not in self._apps:
+                run = replay.open(self._runs.path(name), may_be_unplayed=True)
+                self._apps[name] = application(run, self._guard)
+                self._apps[name].state.closing = self.closing
+            return self._apps[name]
+
+    def drop(self, name: str) -> None:
+        """Close the application of a run that is about to go."""
+        with self._lock:
+            if (app := self._apps.pop(name, None)) is not None:
+                app.state.search.close()
+                app.state.wall.close()
+
+    def close(self) -> None:
+        """Close the applications of all runs."""
+        for name in [*self._apps]:
+            self.drop(name)

@@ -1,0 +1,197 @@
+// All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
+import { chart, colorOf } from "./lib/chart.js";
+import { get, h, keepToken, notice, number, post, replace, seconds } from "./lib/dom.js";
+
+const POLL_MS = 3000;
+/** Runs whose curves are shown at first. */
+const FIRST = 5;
+/** The server refuses more. */
+const MOST = 100;
+const COLUMNS = [
+  ["name", "run"], ["environment", "environment"], ["algorithm", "algorithm"], ["seed", "seed", "num"], ["step", "steps", "num"],
+  ["result", "result (95% interval)"], ["seconds", "time", "num"], ["state", "state"], ["started", "started", "num"],
+];
+
+keepToken();
+const query = new URLSearchParams(location.search);
+const state = { runs: [], chosen: new Set(query.getAll("run")), asked: 0, figure: null };
+const view = document.getElementById("view");
+const said = h("div");
+const count = h("p", { class: "faint count", role: "status" });
+const head = h("tr");
+const body = h("tbody");
+const curves = h("div", { class: "overlay" });
+const metrics = h("select", { name: "metric", onchange: () => keep("metric", metrics.value, draw) });
+const differences = h("section", { class: "card", hidden: true });
+const bar = h("form", { class: "filters card", role: "search", onsubmit: (event) => event.preventDefault() },
+  label("Search", h("input", { type: "search", name: "text", value: query.get("text") ?? "", placeholder: "name, environment, algorithm", oninput: (event) => keep("text", event.target.value, list) })),
+  label("State", h("select", { name: "state", onchange: (event) => keep("state", event.target.value, list) },
+    ["", "running", "finished", "stopped"].map((name) => h("option", { value: name, selected: name === (query.get("state") ?? "") }, name || "all")))),
+  h("button", { class: "button", type: "button", onclick: () => choose(shown().slice(0, MOST).map((run) => run.name)) }, "Choose all shown"),
+  h("button", { class: "button quiet", type: "button", onclick: () => choose([]) }, "Choose none"));
+const drawing = h("section", { class: "card", hidden: true },
+  h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
+    label("Metric", metrics),
+    label("Smoothing", h("input", { type: "range", name: "smooth", min: "0", max: "0.99", step: "0.01", value: query.get("smooth") ?? "0", oninput: (event) => { keep("smooth", event.target.value === "0" ? "" : event.target.value); adjust(); } })),
+    check("log", "log axis", adjust), check("seeds", "seeds as mean and range", draw)),
+  curves);
+const actions = h("div", { class: "filters", hidden: true },
+  h("button", { class: "button", type: "button", onclick: () => change("archive") }, "Archive"),
+  h("button", { class: "button bad", type: "button", onclick: () => change("delete") }, "Delete"));
+
+replace(view, h("h1", {}, "Runs"), said, bar,
+  h("section", { class: "card" }, count, h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, head), body)), actions),
+  drawing, differences);
+
+function label(name, control) {
+  return h("label", {}, h("span", {}, name), control);
+}
+
+function check(name, words, changed) {
+  const box = h("input", { type: "checkbox", name, checked: query.get(name) === "1", onchange: () => keep(name, box.checked ? "1" : "", changed) });
+  return h("label", { class: "check" }, box, h("span", {}, words));
+}
+
+/** Keep a choice in the address, so that it can be shared and reloaded. */
+function keep(name, value, then) {
+  if (value) query.set(name, value); else query.delete(name);
+  history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+  then?.();
+}
+
+function choose(names) {
+  state.chosen = new Set(names);
+  query.delete("run");
+  for (const name of names) query.append("run", name);
+  keep("chosen", names.length ? "" : "none", () => { list(); draw(); });
+}
+
+/** The runs that the filters leave, sorted. */
+function shown() {
+  const words = (query.get("text") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = query.get("state");
+  const [by, down] = [query.get("sort") ?? "started", (query.get("down") ?? "1") === "1"];
+  const value = (run) => by === "result" ? run.after?.mean ?? run.before?.mean ?? -Infinity : run[by] ?? "";
+  const order = (a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : a.name < b.name ? -1 : 1) * (down ? -1 : 1);
+  return state.runs.filter((run) => (!wanted || run.state === wanted)
+    && words.every((word) => `${run.name} ${run.environment} ${run.algorithm}`.toLowerCase().includes(word))).sort(order);
+}
+
+function list() {
+  const rows = shown();
+  const [by, down] = [query.get("sort") ?? "started", (query.get("down") ?? "1") === "1"];
+  const sort = (key) => { query.set("down", by === key && down ? "0" : "1"); keep("sort", key, list); };
+  count.textContent = rows.length === state.runs.length ? `${number(rows.length)} runs` : `${number(rows.length)} of ${number(state.runs.length)} runs`;
+  replace(head, h("th", {}, h("span", { class: "unseen" }, "chosen")), COLUMNS.map(([key, name, kind]) => h("th", { class: kind, "aria-sort": by === key ? (down ? "descending" : "ascending") : null },
+    h("button", { class: "bare", type: "button", onclick: () => sort(key) }, name, by === key ? (down ? " ↓" : " ↑") : ""))));
+  replace(body, rows.map((run) => {
+    const box = h("input", { type: "checkbox", "aria-label": `choose ${run.name}`, checked: state.chosen.has(run.name), onchange: () => {
+      choose(box.checked ? [...state.chosen, run.name] : [...state.chosen].filter((name) => name !== run.name));
+    } });
+    return h("tr", {},
+      h("td", {}, box, h("span", { class: "dot", style: state.chosen.has(run.name) ? { background: css(colorOf(place(run.name))) } : {} })),
+      h("td", {}, h("a", { href: `/runs/${run.name.split("/").map(encodeURIComponent).join("/")}/` }, h("bdi", {}, run.name))),
+      h("td", {}, h("bdi", {}, run.environment)), h("td", {}, h("bdi", {}, run.algorithm)), h("td", { class: "num" }, String(run.seed)),
+      h("td", { class: "num" }, run.steps === null || run.steps === run.step ? String(run.step) : `${run.step} of ${run.steps}`),
+      h("td", {}, run.result.replace("->", "→")), h("td", { class: "num" }, seconds(run.seconds)),
+      h("td", {}, run.state ? h("span", { class: `badge ${run.state === "running" ? "success" : run.state === "stopped" ? "void" : "plain"}` }, run.state) : ""),
+      h("td", { class: "num" }, new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" })));
+  }));
+  actions.hidden = !state.chosen.size;
+  if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, h("p", { class: "empty" }, "No runs in this folder yet. ", h("code", {}, "agentrl train CONFIG"), " starts one."))));
+}
+
+/** A run keeps its color while others come and go: runs are counted from the oldest one. */
+const place = (name) => state.runs.length - 1 - state.runs.findIndex((run) => run.name === name);
+const css = (color) => color.startsWith("--") ? `var(${color})` : color;
+
+async function draw() {
+  const mine = ++state.asked;
+  const names = state.runs.map((run) => run.name).filter((name) => state.chosen.has(name));
+  drawing.hidden = !names.length;
+  differences.hidden = names.length < 2;
+  if (!names.length) return;
+  const asked = new URLSearchParams(names.map((name) => ["run", name]));
+  if (query.get("metric")) asked.set("metric", query.get("metric"));
+  let found;
+  try { found = await get(`/api/runs/curves?${asked}`); } catch (error) { replace(curves, notice(error.message)); return; }
+  if (mine !== state.asked) return;
+  replace(metrics, found.metrics.map((name) => h("option", { value: name, selected: name === found.metric }, name)));
+  const sets = query.get("seeds") === "1" ? grouped(found.curves) : found.curves.map(({ run, points }) => ({ name: run, points, color: colorOf(place(run)) }));
+  const drawn = sets.filter((set) => set.points.length);
+  if (!drawn.length) {
+    state.figure = null;
+    replace(curves, h("p", { class: "empty" }, "No curves yet: none of the chosen runs has finished a step."));
+  } else if (state.figure?.title !== found.metric || !state.figure.drawn.grow(drawn)) {
+    state.figure = { title: found.metric, drawn: chart(found.metric, drawn, { height: 320, ...look() }) };
+    replace(curves, state.figure.drawn);
+  }
+  differ(found.differences, names);
+}
+
+function look() {
+  return { smoothing: Number(query.get("smooth") ?? 0), log: query.get("log") === "1" };
+}
+
+function adjust() {
+  state.figure?.drawn.adjust(look());
+}
+
+/** Runs of one configuration with several seeds as one curve, with the range of its seeds. */
+function grouped(all) {
+  const groups = Map.groupBy(all, (one) => one.group);
+  return [...groups.values()].map((members) => {
+    if (members.length === 1) return { name: members[0].run, points: members[0].points, color: colorOf(place(members[0].run)) };
+    const steps = [...new Set(members.flatMap(({ points }) => points.map(([x]) => x)))].sort((a, b) => a - b);
+    const at = members.map(({ points }) => new Map(points));
+    const values = steps.map((x) => at.map((map) => map.get(x)).filter((value) => value !== undefined));
+    const curve = (summary) => steps.map((x, i) => [x, summary(values[i])]);
+    return {
+      name: `${members[0].run} and ${members.length - 1} more seeds`, color: colorOf(place(members[0].run)),
+      points: curve((all) => all.reduce((sum, value) => sum + value, 0) / all.length),
+      low: curve((all) => Math.min(...all)), high: curve((all) => Math.max(...all)),
+    };
+  });
+}
+
+function differ(found, names) {
+  replace(differences, h("h2", {}, "What differs"), found.length
+    ? h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", {}, "setting"), names.map((name) => h("th", {}, h("bdi", {}, name))))),
+      h("tbody", {}, found.map(({ key, values }) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), names.map((name) => h("td", {}, h("bdi", {}, values[name] ?? "–"))))))))
+    : h("p", { class: "faint" }, "The same settings in all chosen runs."));
+}
+
+async function change(what) {
+  const names = [...state.chosen];
+  const question = what === "delete"
+    ? `Delete ${names.length === 1 ? "this run" : `these ${names.length} runs`} with all recordings, checkpoints and models? This cannot be undone.\n\n${names.join("\n")}`
+    : `Move ${names.length === 1 ? "this run" : `these ${names.length} runs`} to the folder archive?\n\n${names.join("\n")}`;
+  if (!confirm(question)) return;
+  const failed = [];
+  for (const name of names) {
+    try { await post(`/api/runs/${what}`, { run: name }); } catch (error) { failed.push(`${name}: ${error.message}`); }
+  }
+  replace(said, failed.map((words) => notice(words)));
+  await load();
+  choose([]);
+}
+
+async function load() {
+  const found = await get("/api/runs");
+  const news = JSON.stringify(found.runs);
+  document.getElementById("folder").textContent = found.folder;
+  document.title = `${found.folder} · agentrl`;
+  if (news === state.news) return false;
+  Object.assign(state, { runs: found.runs, news });
+  if (!state.chosen.size && !query.get("chosen")) state.chosen = new Set(found.runs.filter((run) => run.algorithm).slice(0, FIRST).map((run) => run.name));
+  list();
+  await draw();
+  return true;
+}
+
+async function poll() {
+  try { await load(); } catch (error) { replace(said, notice(error.message)); }
+  setTimeout(poll, POLL_MS);
+}
+poll();

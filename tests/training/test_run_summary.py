@@ -1,0 +1,128 @@
+"""Runs in one line each: what they trained, how far they are, and what they have reached."""
+
+import json
+
+import pytest
+
+from agentrl import cli
+from agentrl.errors import ConfigError
+from agentrl.files import lock_folder
+from agentrl.training.run_summary import find_runs, is_folder_of_runs, job_state, summarize
+
+CONFIG = """seed: 3
+env: {id: Lake-v0}
+algorithm: {name: dapo}
+train: {steps: 40}
+sft: {steps: 20, train: {data: /data/chats.jsonl}}
+"""
+
+
+def evaluation(name, step, successes, of):
+    by_seed = {str(n): {"success": float(n < successes), "reward": 2.0} for n in range(of)}
+    return {"name": name, "step": step, "by_seed": by_seed}
+
+
+def play(successes, of):
+    return {"sampled": {"success": successes / of, "reward": 2.0}, "greedy": {"success": 1.0}}
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "runs" / "lake-1"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(CONFIG)
+    return folder
+
+
+def write(run, lines, **files):
+    (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for name, content in files.items():
+        (run / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_a_finished_run_has_its_result_with_wilsons_interval(run):
+    ends = {"before": play(5, 20), "after": play(18, 20), "expert": {"success": 0.95}}
+    lines = [
+        evaluation("expert", 0, 19, 20),
+        evaluation("before sampled", 0, 5, 20),
+        evaluation("after greedy", 40, 20, 20),
+        evaluation("after sampled", 40, 18, 20),
+    ]
+    with lock_folder(run):
+        assert job_state(run) == "running"
+    seconds = {"start": 5.0, "reinforcement": 1020.0}
+    write(run, lines, summary={**ends, "steps": 40, "seconds": seconds}, state={"step": 40})
+    found = summarize(run)
+    assert (found.environment, found.algorithm, found.seed) == ("Lake-v0", "dapo", 3)
+    assert (found.step, found.steps, found.state) == (40, 40, "finished")
+    # statsmodels.stats.proportion.proportion_confint(18, 20, method="wilson")
+    assert found.after.low == pytest.approx(0.698966, abs=1e-5)
+    assert found.after.high == pytest.approx(0.972136, abs=1e-5)
+    assert found.result == "success 0.25 -> 0.9 (0.699 to 0.972)"
+    assert found.headline == (
+        "success 0.25 -> 0.9, 95% interval 0.699 to 0.972, expert 0.95, 17:05"
+    )
+
+
+def test_a_run_under_way_shows_the_latest_evaluation(run):
+    results = {"before": play(5, 20)}
+    lines = [
+        evaluation("before sampled", 0, 5, 20),
+        evaluation("step 10", 10, 4, 8),
+        evaluation("step 20", 20, 6, 8),
+    ]
+    write(run, lines, state={"step": 21, "results": results, "seconds": {"start": 2.0}})
+    found = summarize(run)
+    assert (found.step, found.steps) == (21, 40)
+    assert (found.before.mean, found.after.mean, found.after.count) == (0.25, 0.75, 8)
+
+
+def test_training_on_data_and_evaluations_are_runs_as_well(run):
+    (run / "command").write_text("agentrl sft\n")
+    write(run, [], summary={"before": {"loss": 2.5}, "after": {"loss": 0.5}, "steps": 20})
+    found = summarize(run)
+    assert (found.environment, found.algorithm, found.steps) == ("chats.jsonl", "sft", 20)
+    assert found.result == "loss 2.5 -> 0.5"
+    (run / "command").unlink()
+    write(run, [], summary={"policy": "model", "success": 0.5, "reward": 1.0, "seconds": 7.0})
+    found = summarize(run)
+    assert (found.command, found.algorithm, found.steps) == ("agentrl eval", "", None)
+    assert (found.result, found.seconds) == ("success 0.5", 7.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "[1]", '{"before": 3, "steps": "x"}', "\0", '{"before": {"sampled": []}}', "9"],
+)
+def test_damaged_files_count_as_absent(run, text):
+    for name in ("summary.json", "state.json", "evaluations.jsonl", "config.yaml", "command"):
+        (run / name).write_text(text)
+    found = summarize(run)
+    assert found.result == ""
+    assert found.step == 0
+
+
+def test_runs_of_sweeps_are_found_and_archived_ones_are_not(run):
+    for name in ("sweep/seed=0", "archive/old", ".deleted/gone"):
+        (run.parent / name).mkdir(parents=True)
+        (run.parent / name / "config.yaml").write_text(CONFIG)
+    found = [path.relative_to(run.parent).as_posix() for path in find_runs(run.parent)]
+    assert sorted(found) == ["lake-1", "sweep/seed=0"]
+    assert summarize(run.parent / "sweep/seed=0", run.parent).name == "sweep/seed=0"
+    assert is_folder_of_runs(run.parent)
+    assert not is_folder_of_runs(run)
+    with pytest.raises(ConfigError, match="no such folder"):
+        find_runs(run.parent / "absent")
+
+
+def test_the_command_lists_runs(run, capsys):
+    write(run, [], summary={"after": play(18, 20), "steps": 40}, state={"step": 40})
+    assert cli.run(["runs", str(run.parent)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "lake-1" in line][:1]
+    assert line.split()[:5] == ["lake-1", "Lake-v0", "dapo", "3", "40"]
+    assert "success 0.9" in line
+    assert cli.run(["runs", str(run.parent), "--json", "--environment", "lake"]) == 0
+    assert json.loads(capsys.readouterr().out)["after"]["mean"] == 0.9
+    assert cli.run(["runs", str(run.parent), "--environment", "Snake"]) == 0
+    assert capsys.readouterr().out.startswith("No runs of an environment with 'Snake'")
+    assert cli.run(["runs", str(run / "absent")]) == 2
