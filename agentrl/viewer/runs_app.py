@@ -1,10 +1,10 @@
 """The web application of a folder of runs: their list, and below it the pages of each run."""
 
 import threading
-from typing import Annotated
+from collections.abc import MutableMapping
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
@@ -70,7 +70,7 @@ class _PagesOfRuns:
         self._lock = threading.Lock()
         self.closing = threading.Event()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Answer a request (ASGI)."""
         root = scope.get("root_path", "")
         found = self._runs.split(scope["path"].removeprefix(root).lstrip("/"))
@@ -84,7 +84,7 @@ class _PagesOfRuns:
             return
         await app({**scope, "root_path": f"{root}/{found[0]}"}, receive, send)
 
-    def _app(self, name: str) -> ASGIApp:
+    def _app(self, name: str) -> FastAPI:
         with self._lock:
             if name not in self._apps:
                 run = replay.open(self._runs.path(name), may_be_unplayed=True)
