@@ -122,6 +122,11 @@ def format_signed(value: float) -> str:
     return f"{value:+.3g}" if value else "0"
 
 
+def retry_after_s(header: str | None) -> float:
+    """Seconds of a `Retry-After` header; 0 if it is missing, a date, or invalid."""
+    return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine only."""
     if host == "localhost":

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import cv2
 
 from agentrl.errors import ConfigError, RewardError
-from agentrl.text import is_loopback
+from agentrl.text import is_loopback, retry_after_s
 from agentrl.types import Image
 
 T = TypeVar("T")
@@ -24,13 +24,15 @@ _LARGEST = 16 << 20
 """Maximum size of a response in bytes."""
 _RETRY_STATUSES = (408, 425, 429, 502, 503, 504)
 """Status codes of a server that is busy or not up yet; the request is retried."""
-_FIRST_PAUSE_S = 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
+"""Before the first retry; and that a `Retry-After` can ask for."""
 
 
 class HttpClient:
     """Posts JSON to one URL.
 
-    If the server cannot be reached or is busy, the request is retried with exponential backoff.
+    If the server cannot be reached or is busy, the request is retried with exponential backoff, or
+    when its `Retry-After` says.
 
     Args:
         url: of the request.
@@ -68,18 +70,20 @@ class HttpClient:
         request = urllib.request.Request(self.url, json.dumps(content).encode(), headers)
         why = ""
         for attempt in range(1, self._attempts + 1):
-            response = self._request(request, end, key)
+            response, wait_s = self._request(request, end, key)
             if isinstance(response, bytes):
                 return response
             why = f"failed after {attempt} attempts: {response}"
-            pause_s = _FIRST_PAUSE_S * 2 ** (attempt - 1)
+            pause_s = max(_FIRST_PAUSE_S * 2 ** (attempt - 1), min(wait_s, _LONGEST_PAUSE_S))
             if attempt == self._attempts or time.monotonic() + pause_s >= end:
                 break
             time.sleep(pause_s)
         raise RewardError(f"{self.url}: {why}")
 
-    def _request(self, request: urllib.request.Request, end: float, key: str | None) -> bytes | str:
-        """One attempt: the response body, or the reason why a retry may help.
+    def _request(
+        self, request: urllib.request.Request, end: float, key: str | None
+    ) -> tuple[bytes | str, float]:
+        """One attempt: the response body, or why a retry may help, and after how many seconds.
 
         Raises:
             RewardError: a retry would not help.
@@ -87,24 +91,25 @@ class HttpClient:
         try:
             # A socket's timeout applies to each packet, and does not cover name resolution.
             answer = start_call(lambda: self._exchange(request, end))
-            status, body = result_by(answer, end)
+            status, body, wait_s = result_by(answer, end)
         except (OSError, http.client.HTTPException) as error:
-            return self._reason(error)
+            return self._reason(error), 0.0
         if status // 100 == 2:
-            return body
+            return body, 0.0
         message = _error_message(body)
         why = f"{status}: {message.replace(key, '(the key)') if key else message}"
         if status in _RETRY_STATUSES:
-            return why
+            return why, wait_s
         raise RewardError(f"{self.url}: {why}")
 
-    def _exchange(self, request: urllib.request.Request, end: float) -> tuple[int, bytes]:
+    def _exchange(self, request: urllib.request.Request, end: float) -> tuple[int, bytes, float]:
         try:
             answer = self._opener.open(request, timeout=max(0.01, end - time.monotonic()))
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
-            return answer.status, _read_body(answer, end)
+            wait_s = retry_after_s(answer.headers.get("Retry-After"))
+            return answer.status, _read_body(answer, end), wait_s
 
     def _reason(self, error: Exception) -> str:
         """The error, with a hint if no server is running."""
@@ -177,6 +182,7 @@ def _read_body(answer: Any, end: float) -> bytes:
     Raises:
         RewardError: the body is too large.
         TimeoutError: the body was not complete in time.
+        IncompleteRead: the connection ended before the body did.
     """
     body = b""
     while chunk := answer.read1(65536):
@@ -185,6 +191,8 @@ def _read_body(answer: Any, end: float) -> bytes:
             raise RewardError(f"the reward server's response exceeds {_LARGEST >> 20} MiB")
         if time.monotonic() > end:
             raise TimeoutError("the response was not complete in time")
+    if missing := getattr(answer, "length", None):
+        raise http.client.IncompleteRead(body, missing)
     return body
 
 

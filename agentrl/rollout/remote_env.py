@@ -67,7 +67,10 @@ class _Connection(http.client.HTTPConnection):
             raise http.client.HTTPException(
                 f"the answer has {answer.length} bytes; the maximum is {MAX_BYTES}"
             )
-        return answer.status, answer.read(MAX_BYTES)
+        content = answer.read(MAX_BYTES)
+        if answer.length:
+            raise http.client.IncompleteRead(content, answer.length)
+        return answer.status, content
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):

@@ -26,8 +26,10 @@ def reply(text: Any, finish: Any = "stop", **others: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "message": message, "finish_reason": finish, **others}]}
 
 
-def exact(text: str, ids: Sequence[int], prompt_ids: Sequence[int] = (1, 2, 3)) -> dict[str, Any]:
-    logprobs = {"content": [{"token": "t", "logprob": -0.5} for _ in ids]}
+def exact(
+    text: str, ids: Sequence[int], prompt_ids: Sequence[int] = (1, 2, 3), logprob: Any = -0.5
+) -> dict[str, Any]:
+    logprobs = {"content": [{"token": "t", "logprob": logprob} for _ in ids]}
     answer = reply(text, token_ids=list(ids), logprobs=logprobs)
     return {**answer, "prompt_token_ids": list(prompt_ids)}
 

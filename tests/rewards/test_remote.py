@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
@@ -78,14 +79,16 @@ def served(folder, *arguments, **environment):
 
 @contextmanager
 def answering(*answers):
-    """A server that gives these answers one after the other: (status, body)."""
+    """A server that gives these answers one after the other: (status, body, *headers)."""
     left = list(answers)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
-            status, body = left.pop(0)
+            status, body, *headers = left.pop(0)
             self.send_response(status)
+            for name, value in headers:
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -211,6 +214,21 @@ def test_a_request_to_a_busy_server_is_retried():
     with answering((503, b"later"), (502, b"later"), (200, ROWS)) as (url, left):
         assert Remote(url)(inputs("42")) == [{"overall": 1.0}]
         assert left == []
+    began = time.monotonic()
+    with answering((429, b"", ("Retry-After", "1")), (200, ROWS)) as (url, left):
+        assert Remote(url)(inputs("42")) == [{"overall": 1.0}]
+    assert time.monotonic() - began >= 1
+
+
+def test_a_response_that_is_cut_off_is_requested_again():
+    cut = (200, ROWS[:9], ("Content-Length", "1000"))
+    with answering(cut, (200, ROWS)) as (url, _):
+        assert Remote(url)(inputs("42")) == [{"overall": 1.0}]
+    with (
+        answering(cut, cut) as (url, _),
+        pytest.raises(RewardError, match="failed after 2 attempts: IncompleteRead"),
+    ):
+        Remote(url, attempts=2)(inputs("42"))
 
 
 @pytest.mark.parametrize(

@@ -382,8 +382,12 @@ def fixed_server() -> Iterator[Callable[..., str]]:
 
 
 @pytest.mark.parametrize(
-    ("status", "body"), [(200, pack({})), (200, pack([1])), (500, pack([1])), (200, b"<html>")]
-)
+    ("status", "body"),
+    [
+        (200, pack({})), (200, pack([1])), (500, pack([1])), (200, b"<html>"), (302, b""),
+        (429, b"slow down"), (200, pack({"observation_space": 1})[:-3]),
+    ],
+)  # fmt: skip
 def test_an_unexpected_answer_is_an_error(fixed_server, status: int, body: bytes) -> None:
     named = r"HTTP \d+: not an environment server|env\.id=.*: not an environment server"
     with pytest.raises((ConfigError, EnvError), match=named):
@@ -397,6 +401,8 @@ def test_an_answer_that_is_slow_or_too_long_is_an_error(fixed_server) -> None:
     assert time.monotonic() - started < 15
     with pytest.raises(EnvError, match="the maximum is"):
         RemoteEnv(fixed_server(200, b"x", length=10**12))
+    with pytest.raises(EnvError, match="IncompleteRead"):
+        RemoteEnv(fixed_server(200, b"x", length=100))
 
 
 VALUES = st.recursive(

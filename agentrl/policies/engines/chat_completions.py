@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 
 from agentrl.errors import EngineError
-from agentrl.policies.engines.engine import Completion, Sampling
+from agentrl.policies.engines.engine import LARGEST_LOGPROB, Completion, Sampling
 from agentrl.text import encodable, quoted
 from agentrl.types import Image, Message
 
@@ -154,7 +154,7 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
             type(id) is int and 0 <= id < _IDS for id in numbers
         ):
             raise EngineError("the response's token ids are invalid")
-    if not all(type(p) in (int, float) and math.isfinite(p) for p in logprobs):
+    if not all(type(p) in (int, float) and -math.inf < p <= LARGEST_LOGPROB for p in logprobs):
         raise EngineError("the response's log-probabilities are invalid")
     if len(ids) != len(logprobs):
         return {}

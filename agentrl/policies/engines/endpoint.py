@@ -24,7 +24,7 @@ from agentrl.errors import (
 )
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import Completion, Sampling
-from agentrl.text import did_you_mean, is_loopback, quoted
+from agentrl.text import did_you_mean, is_loopback, quoted, retry_after_s
 
 log = logging.getLogger(__name__)
 
@@ -202,11 +202,11 @@ class Endpoint:
         for number in range(_TRIES):
             last = number == _TRIES - 1
             try:
-                status, content, retry_after_s = await self._send(method, path, body)
+                status, content, wait_s = await self._send(method, path, body)
             except EndpointUnreachable as error:
                 if last or not retry:
                     raise
-                failure, retry_after_s = str(error), 0.0
+                failure, wait_s = str(error), 0.0
             else:
                 if status == 200:
                     return self._json(content)
@@ -219,7 +219,7 @@ class Endpoint:
                 log.warning("%s; retrying (further retries are not logged)", failure)
             # Jitter: concurrent requests were refused at the same time.
             backoff_s = _BACKOFF_S * 2**number * random.uniform(1, 1.5)
-            await asyncio.sleep(min(_MAX_BACKOFF_S, max(backoff_s, retry_after_s)))
+            await asyncio.sleep(min(_MAX_BACKOFF_S, max(backoff_s, wait_s)))
         raise AssertionError("the last try returns or raises")
 
     async def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
@@ -242,7 +242,8 @@ class Endpoint:
             if isinstance(error.__cause__, httpx2.TransportError):
                 raise EndpointUnreachable(self._without_key(_why(what, error.__cause__))) from None
             raise
-        return response.status_code, bytes(content), _delay_s(response.headers.get("retry-after"))
+        wait_s = retry_after_s(response.headers.get("retry-after"))
+        return response.status_code, bytes(content), wait_s
 
     def _json(self, content: bytes) -> Any:
         try:
@@ -317,8 +318,3 @@ def _reports_tokens(answer: Any) -> bool:
 
 def _why(what: str, error: BaseException) -> str:
     return f"{what}: {type(error).__name__}: {error}".removesuffix(": ")
-
-
-def _delay_s(value: str | None) -> float:
-    """Seconds of a `Retry-After` header; 0 if it is a date or missing."""
-    return float(value) if value is not None and value.isascii() and value.isdigit() else 0.0

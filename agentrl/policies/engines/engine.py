@@ -346,8 +346,12 @@ class ChatEngine(Engine):
         """
 
 
+LARGEST_LOGPROB = 1e-3
+"""Probabilities are at most 1, up to rounding."""
+
+
 def check_reply(reply: Reply, vocab_size: int) -> None:
-    """Check that a reply has tokens of the model and one finite log-probability for each of them.
+    """Check that a reply has tokens of the model and one valid log-probability for each of them.
 
     Args:
         reply: of an engine.
@@ -365,13 +369,10 @@ def check_reply(reply: Reply, vocab_size: int) -> None:
         raise EngineError(
             f"the engine's reply has {len(tokens)} tokens and {len(reply.versions)} versions"
         )
-    if not tokens or (
-        min(tokens) >= 0 and max(tokens) < vocab_size and all(map(math.isfinite, logprobs))
-    ):
-        return
     for token, logprob in zip(tokens, logprobs, strict=True):
-        if not 0 <= token < vocab_size or not math.isfinite(logprob):
+        if not (0 <= token < vocab_size and -math.inf < logprob <= LARGEST_LOGPROB):
             raise EngineError(
                 f"the engine's reply has the token {token} with the log-probability {logprob}; the "
-                f"model's ids are 0 to {vocab_size - 1}, and log-probabilities are finite"
+                f"model's ids are 0 to {vocab_size - 1}, and log-probabilities are finite and at "
+                "most 0"
             )

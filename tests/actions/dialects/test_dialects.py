@@ -120,6 +120,34 @@ def test_a_broken_reply_is_an_action_or_an_action_error(name: str, data: st.Data
     assert isinstance(parsed, dialect.says)
 
 
+_MB = 1 << 20
+HOSTILE = {
+    "letters": "x" * _MB,
+    "NUL": "\0" * _MB,
+    "lone surrogates": "\ud800" * _MB,
+    "openings": "<action>" * (_MB // 8) + "<tool_call>" * (_MB // 11) + "<answer>do(" * (_MB // 11),
+    "actions": "<action>tap(0.5, 0.5)</action>\n" * (_MB // 31),
+    "not a number": '<action>tap(NaN, 1e999)</action> Action: {"action_type": "click", "x": 1e999}',
+    "digits": f"<action>tap({'9' * _MB}, 0.5)</action>",
+    "commas": f"<action>tap({',' * _MB})</action>",
+    "nesting": f"<tool_call>{'[' * _MB}</tool_call>\nAction: {'[' * _MB}",
+    "calls": "Action: " + "click(" * (_MB // 6),
+    "escapes": "Action: type(content='" + "\\'" * (_MB // 2) + "')",
+    "strings": '<answer>do(action="Type", text="' + '") do(' * (_MB // 6),
+    "blanks": 'do(action="Wait", duration="1' + " " * _MB + '")',
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_reply_of_a_megabyte_is_refused_at_once_in_a_short_line(what: str) -> None:
+    for name, dialect in OPENED.items():
+        began = time.process_time()
+        with pytest.raises(ActionError) as refused:
+            dialect.parse(HOSTILE[what], SCREEN)
+        assert time.process_time() - began < 5, name
+        assert len(str(refused.value)) < 500, name
+
+
 def call(arguments: str) -> str:
     return f'<tool_call>\n{{"name": "mobile_use", "arguments": {arguments}}}\n</tool_call>'
 

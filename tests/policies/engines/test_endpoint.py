@@ -253,6 +253,16 @@ async def test_a_busy_server_is_retried(server: Server, started: Endpoint) -> No
     assert len(server.asked) == 4
 
 
+@pytest.mark.parametrize("header", ["soon", "-1", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT", "\xb2"])
+async def test_a_retry_after_that_is_no_number_of_seconds_is_ignored(
+    server: Server, started: Endpoint, header: str
+) -> None:
+    server.answers.append(refusal(429, "slow down", **{"Retry-After": header}))
+    began = time.monotonic()
+    await started.chat(ASKED, Sampling())
+    assert time.monotonic() - began < 5
+
+
 async def test_retry_after_is_respected(server: Server, started: Endpoint) -> None:
     server.answers.append(refusal(429, "slow down", **{"Retry-After": "1"}))
     began = time.monotonic()
@@ -268,7 +278,26 @@ async def test_retries_are_limited(server: Server, started: Endpoint, status: in
     assert len(server.asked) == 5
 
 
-@pytest.mark.parametrize("status", [400, 401, 404])
+async def test_a_reply_that_is_cut_off_is_requested_again(
+    server: Server, started: Endpoint
+) -> None:
+    def cut(handler: Any) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b'{"choices": [{"mess')
+        handler.wfile.flush()
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    server.answers.append(cut)
+    assert await started.chat(ASKED, Sampling()) == Completion(text="ok", finish_reason="stop")
+    assert len(server.asked) == 2
+    server.usual = lambda body: cut
+    with pytest.raises(EngineError, match="RemoteProtocolError: peer closed connection"):
+        await started.chat(ASKED, Sampling())
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 404])
 async def test_permanent_errors_are_not_retried(
     server: Server, started: Endpoint, status: int
 ) -> None:
@@ -335,6 +364,10 @@ async def test_silent_and_slow_responses_have_a_deadline(server: Server) -> None
         (ok(exact("I", [-1])), "token ids are invalid"),
         (ok(exact("I", [True])), "token ids are invalid"),
         (ok(exact("I", [1], ["a"])), "token ids are invalid"),  # type: ignore[list-item]
+        (ok(exact("I", [1], logprob=0.7)), "log-probabilities are invalid"),
+        (ok(exact("I", [1], logprob=float("nan"))), "log-probabilities are invalid"),
+        (ok(exact("I", [1], logprob=-float("inf"))), "log-probabilities are invalid"),
+        (ok(exact("I", [1], logprob="-1")), "log-probabilities are invalid"),
         (ok(reply("I", logprobs=[1], token_ids=[1])), "not a valid chat completions response"),
     ],
 )

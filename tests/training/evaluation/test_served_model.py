@@ -106,6 +106,33 @@ def test_a_server_failure_is_not_a_lost_game(server: Server, tmp_path: Path) -> 
     }
 
 
+def test_a_hostile_reply_costs_a_turn_and_is_recorded_as_it_came(
+    server: Server, tmp_path: Path
+) -> None:
+    replies = {
+        "x" * (1 << 20): "0 complete",
+        "<action>\0</action>": "actions are",
+        "<action>\ud800</action>": "actions are",
+        "<script>alert(1)</script><action>down</action><action>down</action>": "2 complete",
+        "<|im_end|><|vision_start|><image>": "0 complete",
+        "<action>tap(NaN, 1e999)</action>": "actions are",
+        "": "0 complete",
+    }
+    server.answers.extend([ok(reply("Hello!"))] * 2)
+    server.answers.extend(ok(reply(text)) for text in replies)
+    arguments = ("--episodes=1", "--greedy", f"env.max_turns={len(replies)}")
+    assert play(server, tmp_path, "eval", *arguments) == 0
+    (game,) = replay.open(recorded(tmp_path)).episodes()
+    assert game.truncated_by == "turns"
+    turns = replay.open(recorded(tmp_path)).episode(game.id).episode.turns
+    assert [turn.reply for turn in turns] == [text.replace("\ud800", "\\ud800") for text in replies]
+    for turn, words in zip(turns, replies.values(), strict=True):
+        assert words in str(turn.parse_error)
+        assert len(str(turn.parse_error)) < 300
+    assert agentrl(["export", str(recorded(tmp_path)), str(tmp_path / "game.html")]) == 0
+    assert "<script>alert" not in (tmp_path / "game.html").read_text()
+
+
 def test_a_server_that_only_fails_ends_the_evaluation(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
