@@ -7,9 +7,9 @@ from agentrl.virtual_phone.commands.command_table import COMMANDS, command, run_
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
 from agentrl.virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
 from agentrl.virtual_phone.shell.conditions import conditions_of
-from agentrl.virtual_phone.shell.interpreter import BUILTINS, CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Input
-from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure
+from agentrl.virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
 
 _MAX_LINE_LENGTH = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -25,12 +25,15 @@ def command(*names: str) -> Callable[[_Command], _Command]:
     return register
 
 
-def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str], list[str]]:
+def split_options(
+    ctx: CommandContext, with_value: str, joined: str = ""
+) -> tuple[dict[str, str], list[str]]:
     """Split the arguments into options by letter and other words.
 
     Args:
         ctx: invocation of the command.
         with_value: letters of options with a value, in the same word or the next.
+        joined: those whose values are joined by newlines; of others, the last one counts.
     """
     options: dict[str, str] = {}
     words: list[str] = []
@@ -42,10 +45,12 @@ def split_options(ctx: CommandContext, with_value: str) -> tuple[dict[str, str],
             words.append(argument)
             continue
         for at, letter in enumerate(argument[1:], 2):
-            options[letter] = ""
             if letter in with_value:
-                options[letter] = argument[at:] or next(arguments, "")
+                value = argument[at:] or next(arguments, "")
+                is_next = letter in joined and letter in options
+                options[letter] = f"{options[letter]}\n{value}" if is_next else value
                 break
+            options[letter] = ""
     return options, words
 
 

@@ -2,58 +2,37 @@
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
-from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure
 from agentrl.virtual_phone.shell.compound_commands import (
     COMMANDS_PER_TURN,
-    CompoundCommands,
     FunctionReturn,
     LoopJump,
 )
-from agentrl.virtual_phone.shell.conditions import ConditionalTest
 from agentrl.virtual_phone.shell.expansion import MAX_LENGTH
-from agentrl.virtual_phone.shell.redirects import CommandIO, Input, Read, Redirects, never_full
+from agentrl.virtual_phone.shell.pipelines import BROKEN_PIPE, Pipelines
+from agentrl.virtual_phone.shell.redirects import CommandIO, Read, Redirects
 from agentrl.virtual_phone.shell.shell_parser import parse
-from agentrl.virtual_phone.shell.shell_state import ShellExit, ShellFailure
+from agentrl.virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
 from agentrl.virtual_phone.shell.syntax_tree import (
     MAX_NESTING,
-    Arithmetic,
-    Case,
-    Conditional,
-    For,
-    FunctionDefinition,
-    Group,
-    If,
-    Loop,
     Pipeline,
     Script,
     ShellCommand,
     ShellSyntaxError,
 )
 from agentrl.virtual_phone.system.file_system import normalize_path
-from agentrl.virtual_phone.system.pipe import Pipe
 from agentrl.virtual_phone.system.process_table import Process
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
-_BROKEN_PIPE = 141
-_FILTERS = frozenset(("grep", "head", "wc"))
-"""Commands that end as soon as their input does."""
-_MAX_CALLS = 30
-"""Deepest nesting of functions."""
 MAX_IN_MEMORY = 64 << 20
 """Largest input, in bytes, that a command may hold in memory."""
 _PROGRAM_FOLDERS = frozenset((
     "/bin", "/system/bin", "/system/xbin", "/product/bin", "/vendor/bin", "/odm/bin",
 ))  # fmt: skip
-BUILTINS = frozenset((
-    ".", ":", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "let",
-    "local", "read", "readonly", "return", "set", "shift", "source", "trap", "type", "typeset",
-    "unset", "wait",
-))  # fmt: skip
-"""Commands that belong to the shell, and are no programs."""
 _SPECIAL = BUILTINS - {"cd", "command", "let", "local", "read", "source", "type", "wait"}
 """Builtins that keep the assignments before them, as POSIX demands."""
 
@@ -126,13 +105,11 @@ async def read_to_end(read: Read) -> bytes:
 
 
 @dataclass(slots=True, kw_only=True)
-class ShellInterpreter(CompoundCommands):
+class ShellInterpreter(Pipelines):
     """One shell; `$?` and variables live as long as it does."""
 
     phone: VirtualPhone
     commands: Mapping[str, CommandFunction]
-    num_calls: int = 0
-    """Number of functions that run inside each other."""
     substituted: int = 0
     """Exit code of the last `$(...)` of the current command."""
 
@@ -178,16 +155,20 @@ class ShellInterpreter(CompoundCommands):
 
         As with adbd, the connection stays open while background commands can write to it.
         """
-        if action := self.traps.pop("EXIT", ""):
-            code = self.code
-            await self.run_text(action)
-            self.code = code
+        await self._run_exit_trap()
         tasks = [job.task for job in self.jobs.values() if job.task is not None]
         if tasks:
             await asyncio.wait(tasks)
         for task in tasks:
             if not task.cancelled():
                 task.result()  # a bug raises again
+
+    async def _run_exit_trap(self) -> int:
+        code = self.code
+        if action := self.traps.pop("EXIT", ""):
+            await self.run_text(action)
+            self.code = code
+        return code
 
     def _die(self, process: Process) -> int:
         """The exit code of a program that a signal has ended in the current task."""
@@ -245,7 +226,7 @@ class ShellInterpreter(CompoundCommands):
             if pipeline.background:
                 self._start_job(pipeline)
             else:
-                self.code = await self._run_pipeline(pipeline)
+                self.code = await self.run_pipeline(pipeline)
                 if self.code and "e" in self.options and not pipeline.negated:
                     is_last = number == len(script) or script[number].joint == ";"
                     if is_last and not self.is_condition:
@@ -268,7 +249,7 @@ class ShellInterpreter(CompoundCommands):
             try:
                 process.code = await shell.run_parsed([replace(pipeline, background=False)])
             except BrokenPipeError:
-                process.code = _BROKEN_PIPE
+                process.code = BROKEN_PIPE
 
         def end(task: "asyncio.Task[None]") -> None:
             if task.cancelled():
@@ -281,9 +262,9 @@ class ShellInterpreter(CompoundCommands):
         self.own_jobs.append(process.pid)
         self.code = 0
 
-    def inner(self, io: CommandIO) -> "ShellInterpreter":
+    def inner(self, io: CommandIO) -> Self:
         """A nested shell, which cannot change the variables of this one."""
-        return ShellInterpreter(
+        return type(self)(
             phone=self.phone,
             commands=self.commands,
             io=io,
@@ -331,16 +312,12 @@ class ShellInterpreter(CompoundCommands):
             process=ctx.process,
         )
         await shell.run_text(script)
-        if action := shell.traps.pop("EXIT", ""):
-            code = shell.code
-            await shell.run_text(action)
-            shell.code = code
-        return shell.code
+        return await shell._run_exit_trap()
 
     async def execute(self, ctx: CommandContext, spelled: str) -> int:
         """Run one command."""
         if spelled in self.functions:
-            return await self._call(self.functions[spelled], ctx)
+            return await self.call(self.functions[spelled], ctx.arguments, ctx.io)
         if ctx.name == "exec" and ctx.arguments:
             spelled, *ctx.arguments = ctx.arguments
             ctx.name = spelled.rpartition("/")[2]
@@ -394,123 +371,8 @@ class ShellInterpreter(CompoundCommands):
         run = self.run_program(ctx, script, [spelled, *ctx.arguments])
         return await self._await(ctx, run)
 
-    async def _call(self, body: ShellCommand, ctx: CommandContext) -> int:
-        """Call a function."""
-        if self.num_calls >= _MAX_CALLS:
-            self.complain("functions are nested too deeply")
-            raise ShellFailure(1)
-        positional, self.positional = self.positional, list(ctx.arguments)
-        num_loops, self.num_loops = self.num_loops, 0
-        self.num_calls += 1
-        self.frames.append({})
-        try:
-            return await self._run_command(body, ctx.io)
-        except FunctionReturn as end:
-            return end.code
-        finally:
-            self.restore_locals()
-            self.num_calls -= 1
-            self.positional, self.num_loops = positional, num_loops
-
-    def _run_pipeline(self, pipeline: Pipeline) -> Awaitable[int]:
-        if not pipeline.negated and len(pipeline.commands) == 1:
-            return self._run_command(pipeline.commands[0], self.io)
-        return self._run_whole(pipeline)
-
-    async def _run_whole(self, pipeline: Pipeline) -> int:
-        was_condition = self.is_condition
-        self.is_condition |= pipeline.negated
-        try:
-            if len(pipeline.commands) == 1:
-                code = await self._run_command(pipeline.commands[0], self.io)
-            else:
-                code = await self._run_together(pipeline)
-        finally:
-            self.is_condition = was_condition
-        return int(not code) if pipeline.negated else code
-
-    async def _run_together(self, pipeline: Pipeline) -> int:
-        """Run the commands of a pipe concurrently."""
-        commands = pipeline.commands
-        pipes = [Pipe() for _ in commands[1:]]
-        ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
-        if self._never_waits(pipeline):  # one after the other: tasks cost more than most commands
-            codes = [await self._stage(*stage, is_alone=True) for stage in ends]
-            return self._code_of(codes)
-        tasks = [asyncio.create_task(self._stage(*stage)) for stage in ends]
-        try:
-            return self._code_of(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _code_of(self, codes: Sequence[int]) -> int:
-        failed = [code for code in codes if code] if "pipefail" in self.options else []
-        return failed[-1] if failed else codes[-1]
-
-    def _never_waits(self, pipeline: Pipeline) -> bool:
-        """Whether the commands of a pipe surely wait for nothing but each other."""
-        if pipeline.never_waits is None:
-            pipeline.never_waits = not pipeline.background and all(
-                self._returns_at_once(command, is_first=not number)
-                for number, command in enumerate(pipeline.commands)
-            )
-        return pipeline.never_waits and not self.functions
-
-    def _returns_at_once(self, command: ShellCommand, *, is_first: bool) -> bool:
-        compound = command.compound
-        if isinstance(compound, Group) and is_first and not command.redirects:
-            return all(map(self._never_waits, compound.body))
-        parts = [part for word in command.words for part in word]
-        if not parts or command.redirects or any(part.kind != "text" for part in parts):
-            return False
-        name = parts[0].text
-        known = self.commands.get(name)
-        is_function = known is not None and not inspect.iscoroutinefunction(known)
-        return is_function or (name in _FILTERS and not is_first)
-
-    async def _stage(
-        self,
-        command: ShellCommand,
-        source: Pipe | None,
-        sink: Pipe | None,
-        *,
-        is_alone: bool = False,
-    ) -> int:
-        """Run one command of a pipe; when it ends, the command before it gets a broken pipe.
-
-        Args:
-            command: to run.
-            source: its input; None for that of the shell.
-            sink: its output; None for that of the shell.
-            is_alone: whether nothing reads the output before the command has ended.
-        """
-        outer = self.io
-        io = CommandIO(
-            out=outer.out if sink is None else sink.write,
-            err=outer.err,
-            read=outer.read if source is None else Input(source.read),
-            drain=never_full if is_alone else outer.drain if sink is None else sink.drain,
-            others=outer.others,
-            terminal=outer.terminal if sink is None else None,
-        )
-        is_program = is_alone and command.texts and command.texts[0] not in BUILTINS
-        shell = self if is_program else self.inner(io)  # which changes nothing
-        try:
-            return await shell._run_command(command, io)
-        except (ShellExit, FunctionReturn) as end:
-            return end.code
-        except LoopJump:
-            return shell.code
-        except BrokenPipeError:
-            return _BROKEN_PIPE
-        finally:
-            if sink is not None:
-                sink.write_eof()
-            if source is not None:
-                source.close_reader()
-
-    async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
+    async def run_command(self, command: ShellCommand, io: CommandIO) -> int:
+        """Run a command with these streams; returns its exit code."""
         if not command.redirects:
             try:
                 return await self._run_words(command, io)
@@ -544,7 +406,7 @@ class ShellInterpreter(CompoundCommands):
         if command.compound is not None:
             outer, self.io = self.io, io
             try:
-                return await self._run_compound(command)
+                return await self.run_compound(command)
             finally:
                 self.io = outer
         self.substituted = 0
@@ -583,43 +445,11 @@ class ShellInterpreter(CompoundCommands):
         ctx = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
         return self.execute(ctx, words[0])
 
-    async def _run_compound(self, command: ShellCommand) -> int:
-        compound = command.compound
-        if isinstance(compound, Group):
-            if compound.is_subshell:
-                return await self._run_subshell(compound.body)
-            return await self.run_list(compound.body)
-        if isinstance(compound, If):
-            return await self.run_if(compound)
-        if isinstance(compound, Loop):
-            return await self.run_loop(compound)
-        if isinstance(compound, For):
-            return await self.run_for(compound)
-        if isinstance(compound, Case):
-            return await self.run_case(compound)
-        if isinstance(compound, FunctionDefinition):
-            self.functions[compound.name] = compound.body
-            return 0
-        if isinstance(compound, Conditional):
-            try:
-                return int(not await ConditionalTest(self, compound.tokens).whole())
-            except (ValueError, ArithmeticFailure) as error:
-                self.complain(f"[[: {error}: unexpected operator/operand")
-                return 2
-        assert isinstance(compound, Arithmetic)
-        try:
-            text = await self.text_of(compound.expression)
-            return int(not evaluate(text, self.environment))
-        except ArithmeticFailure as error:
-            self.complain(str(error))
-            return 2
-
-    async def _run_subshell(self, script: Script) -> int:
+    async def run_subshell(self, script: Script) -> int:
+        """Run a parsed script in a shell of its own; returns its exit code."""
         shell = self.inner(self.io)
-        code = await shell.run_parsed(script)
-        if action := shell.traps.pop("EXIT", ""):
-            await shell.run_text(action)
-        return code
+        await shell.run_parsed(script)
+        return await shell._run_exit_trap()
 
     async def output_of(self, script: Script) -> str:
         """What a script prints, for `$(...)`."""
@@ -639,7 +469,7 @@ class ShellInterpreter(CompoundCommands):
         try:
             self.substituted = await shell.run_parsed(script)
         except BrokenPipeError:
-            self.substituted = _BROKEN_PIPE
+            self.substituted = BROKEN_PIPE
         for pid in shell.own_jobs:
             with contextlib.suppress(KeyError):
                 await asyncio.wait([task for task in [self.jobs[pid].task] if task is not None])

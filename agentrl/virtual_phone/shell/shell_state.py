@@ -40,6 +40,12 @@ _ENVIRONMENT = {
     "TMPDIR": "/data/local/tmp",
     "USER": "shell",
 }
+BUILTINS = frozenset((
+    ".", ":", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "let",
+    "local", "read", "readonly", "return", "set", "shift", "source", "trap", "type", "typeset",
+    "unset", "wait",
+))  # fmt: skip
+"""Commands that belong to the shell, and are no programs."""
 _EXPORTED = frozenset(_ENVIRONMENT) - {"IFS"}
 _MAX_VARIABLES_LENGTH = 32 * MAX_LENGTH
 """Longest total length of a shell's variables."""

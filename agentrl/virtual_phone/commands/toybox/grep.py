@@ -90,18 +90,22 @@ def _bracket(text: str) -> str:
 
 @command("grep", "egrep", "fgrep")
 async def grep(ctx: CommandContext) -> int:
-    """`grep [-EFHLchilnoqrvwxs] [-e PATTERN] [-m N] [-A|-B|-C N] pattern [files]`."""
-    options, words = split_options(ctx, "emABCf")
-    patterns = [ctx.arguments[at + 1] for at, word in enumerate(ctx.arguments[:-1]) if word == "-e"]
-    if not patterns:
-        patterns = [options["e"]] if "e" in options else words[:1]
-        words = words if "e" in options else words[1:]
-    if not patterns:
+    """`grep [-EFHLchilnoqrvwxs] [-e PATTERN] [-f FILE] [-m N] [-A|-B|-C N] pattern [files]`."""
+    options, words = split_options(ctx, "emABCf", joined="e")
+    lines = options["e"].split("\n") if "e" in options else []
+    if "f" in options:
+        try:
+            read = ctx.phone.files.read(ctx.path(options["f"]))
+        except OSError as error:
+            return ctx.fail(f"grep: {options['f']}: {error.strerror}", 2)
+        lines += read.decode("utf-8", "surrogateescape").splitlines()
+    elif not lines and words:
+        lines = words.pop(0).split("\n")
+    if not lines:
         return ctx.fail("grep: no pattern", 2)
     kind = "F" if "F" in options or ctx.name == "fgrep" else ""
     kind = kind or ("E" if "E" in options or ctx.name == "egrep" else "")
     try:
-        lines = [line for pattern in patterns for line in pattern.split("\n")]
         compiled = [compile_pattern(p, kind, "i" in options, "w" in options) for p in lines]
         pattern = compiled[0]
         if len(compiled) > 1:
