@@ -28,7 +28,7 @@ from agentrl.virtual_phone.system.file_system import normalize_path
 from agentrl.virtual_phone.system.process_table import Process
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
-MAX_IN_MEMORY = 64 << 20
+_MAX_IN_MEMORY = 64 << 20
 """Largest input, in bytes, that a command may hold in memory."""
 _PROGRAM_FOLDERS = frozenset((
     "/bin", "/system/bin", "/system/xbin", "/product/bin", "/vendor/bin", "/odm/bin",
@@ -99,7 +99,7 @@ async def read_to_end(read: Read) -> bytes:
     while chunk := await read():
         chunks.append(chunk)
         length += len(chunk)
-        if length > MAX_IN_MEMORY:
+        if length > _MAX_IN_MEMORY:
             raise OSError(12, "Cannot allocate memory")
     return b"".join(chunks)
 

@@ -1,4 +1,4 @@
-"""Text filters that are asked for often: head, tail, wc, cut, tee, seq."""
+"""Text filters that are asked for often: head, tail, wc, tee, seq."""
 
 import asyncio
 import re
@@ -7,26 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 
 from agentrl.virtual_phone.commands.command_table import command, split_options
-from agentrl.virtual_phone.shell.interpreter import MAX_IN_MEMORY, CommandContext
+from agentrl.virtual_phone.shell.interpreter import CommandContext
 
-_MAX_FIELDS = 10_000
 _SLICE_BYTES = 1 << 16
 _LINES_PER_TURN = 256
-_RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})")
-
-
-async def read_lines(ctx: CommandContext, paths: list[str]) -> AsyncIterator[list[str]]:
-    """The lines of files, or of standard input if there are none, as `sliced_lines`.
-
-    Raises:
-        OSError: a file cannot be read, or there is too much to hold in memory.
-    """
-    contents = [ctx.phone.files.read(ctx.path(path)) for path in paths]
-    if sum(map(len, contents)) > MAX_IN_MEMORY:
-        raise OSError(12, "Cannot allocate memory")
-    for content in contents if paths else [await ctx.read_all()]:
-        async for lines in sliced_lines(content):
-            yield lines
 
 
 async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
@@ -140,27 +124,6 @@ async def wc(ctx: CommandContext) -> int:
     return int(len(contents) < len(files))
 
 
-@command("cut")
-async def cut(ctx: CommandContext) -> int:
-    """`cut -d X -f LIST | -c LIST [files]`, LIST as in `1,3-5`."""
-    options, files = split_options(ctx, "dfcb")
-    indices = _indices(options.get("f") or options.get("c") or options.get("b") or "")
-    if not indices:
-        return ctx.fail("cut: needs one of -f, -c or -b")
-    separator = options.get("d", "\t")[:1] if "f" in options else ""
-
-    def cut_line(line: str) -> str:
-        if separator and separator not in line:
-            return line
-        pieces = line.split(separator) if separator else list(line)
-        return separator.join(pieces[i] for i in indices if i < len(pieces))
-
-    async for lines in read_lines(ctx, files):
-        ctx.print("\n".join(map(cut_line, lines)))
-        await ctx.io.drain()
-    return 0
-
-
 @command("tee")
 async def tee(ctx: CommandContext) -> int:
     """`tee [-a] files`: copy standard input to standard output and to files."""
@@ -239,16 +202,3 @@ def _start(content: bytes, num_lines: int, num_bytes: int | None) -> bytes:
     if num_bytes is not None:
         return content[:num_bytes]
     return b"".join(content.splitlines(keepends=True)[:num_lines])
-
-
-def _indices(text: str) -> list[int]:
-    """The positions, from 0, that a list such as `1,3-5` selects."""
-    indices: Counter[int] = Counter()
-    for piece in text.split(",")[:100]:
-        found = _RANGE.fullmatch(piece)
-        if found is None or not (found[1] or found[3]):
-            return []
-        first = int(found[1] or 1)
-        last = int(found[3] or _MAX_FIELDS) if found[2] else first
-        indices.update(range(max(0, first - 1), min(last, _MAX_FIELDS)))
-    return sorted(indices)

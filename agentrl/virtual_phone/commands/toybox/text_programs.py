@@ -51,6 +51,7 @@ _PROGRAMS = {
     "sort": _Usage("ktoST"),
     "uniq": _Usage("fsw"),
     "tr": _Usage(num_words=-1),
+    "cut": _Usage("dfcb"),
     "expr": _Usage(num_words=-1, reads_input=False),
     "factor": _Usage(num_words=-1, reads_input=False),
     "nl": _Usage("bvwsi"),
