@@ -343,7 +343,8 @@ grep -c apple a.txt; grep -n apple a.txt n.txt; grep -l apple *.txt; grep -v app
 grep -o '[0-9]*' a.txt
 grep -A1 banana a.txt; grep -B1 cherry a.txt; grep -C1 cherry a.txt; grep -e banana -e cherry a.txt
 grep -E 'a|c' n.txt; grep -i APPLE a.txt; grep -q zzz a.txt; echo $?; grep -w app a.txt
-grep -x 9 n.txt; grep -x -e 9 -e apple n.txt a.txt; grep -o -e ap -e a -e "[0-9]" a.txt; grep -ivwe apple -e 9 a.txt n.txt
+grep -x 9 n.txt; grep -x -e 9 -e apple n.txt a.txt; grep -o -e ap -e a -e "[0-9]" a.txt
+grep -ivwe apple -e 9 a.txt n.txt
 echo apple > p; grep -f p a.txt; grep -c -f p -e 9 a.txt n.txt; grep -f nope a.txt; echo $?
 grep -r deep . ; grep -rl deep d; grep apple nope; echo $?; grep -h apple a.txt c.csv
 grep -H apple a.txt
