@@ -6,7 +6,7 @@ import re
 from agentrl.virtual_phone.commands.command_table import COMMANDS, command, run_words, split_options
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
 from agentrl.virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
-from agentrl.virtual_phone.shell.conditions import conditions_of
+from agentrl.virtual_phone.shell.conditions import words_hold
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Input
 from agentrl.virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
@@ -332,7 +332,7 @@ def test(ctx: CommandContext) -> int:
     if ctx.name == "[" and (not words or words.pop() != "]"):
         return ctx.fail("sh: [: missing ]", 2)
     try:
-        return int(not conditions_of(ctx.shell, ctx.io).test(words))
+        return int(not words_hold(ctx.shell, ctx.io, words))
     except (ValueError, ArithmeticFailure, RecursionError) as error:
         return ctx.fail(f"sh: {ctx.name}: {error}: unexpected operator/operand", 2)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
-from agentrl.virtual_phone.shell.conditions import ConditionalTest
+from agentrl.virtual_phone.shell.conditions import tokens_hold
 from agentrl.virtual_phone.shell.redirects import CommandIO
 from agentrl.virtual_phone.shell.shell_state import ShellFailure, ShellState
 from agentrl.virtual_phone.shell.syntax_tree import (
@@ -91,7 +91,7 @@ class CompoundCommands(ShellState):
             return 0
         if isinstance(compound, Conditional):
             try:
-                return int(not await ConditionalTest(self, compound.tokens).whole())
+                return int(not await tokens_hold(self, compound.tokens))
             except (ValueError, ArithmeticFailure) as error:
                 self.complain(f"[[: {error}: unexpected operator/operand")
                 return 2

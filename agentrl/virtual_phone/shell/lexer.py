@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[^ \t\n'\"\\$`;&|<>()]+")
 _PLAIN_WORD = re.compile(_PLAIN.pattern + r"+(?=[ \t\n;&|<>()]|\Z)")
 _PLAIN_IN_QUOTES = re.compile(r"[^\"$`\\]+")
 _PLAIN_IN_BACKTICKS = re.compile(r"[^`\\]+")
-_PLAIN_IN_OPERAND = re.compile(r"[^'\"\\$`}/]+")
+_PLAIN_IN_OPERAND = re.compile(r"[^'\"\\$`}/]+|['/}]")
 _PLAIN_IN_ARITHMETIC = re.compile(r"[^$`()\\]+")
 _PARENTHESES = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[()]""", re.DOTALL)
 _C_ESCAPE = re.compile(
@@ -141,21 +141,24 @@ class ShellLexer:
         parts: list[WordPart] = []
         script = self._script
         while self._at < len(script):
-            here = script[self._at]
-            if here in " \t\n;&|<>()":
+            if script[self._at] in " \t\n;&|<>()":
                 break
-            if here == "'":
-                parts.append(self._single_quoted())
-            elif here == '"':
-                self._at += 1
-                parts += self._quoted(end='"')
-            elif here in "$`":
-                parts.append(self._expansion(quoted=False))
-            elif here == "\\":
-                parts.append(self._escaped())
-            else:
-                parts.append(self._plain(_PLAIN, quoted=False))
+            parts += self._parts(_PLAIN, quoted=False)
         return tuple(parts)
+
+    def _parts(self, plain: re.Pattern[str], *, quoted: bool) -> list[WordPart]:
+        """The next parts of a word, of which `plain` matches those without quotes and so on."""
+        here = self._script[self._at]
+        if here == '"':
+            self._at += 1
+            return self._quoted(end='"')
+        if here in "$`":
+            return [self._expansion(quoted=quoted)]
+        if here == "\\":
+            return [self._escaped()]
+        if here == "'" and not quoted:
+            return [self._single_quoted()]
+        return [self._plain(plain, quoted=quoted)]
 
     def _plain(self, pattern: re.Pattern[str], *, quoted: bool) -> WordPart:
         match = pattern.match(self._script, self._at)
@@ -277,20 +280,7 @@ class ShellLexer:
             if here in ends:
                 self._at += 1
                 return tuple(parts)
-            if here == '"':
-                self._at += 1
-                parts += self._quoted(end='"')
-            elif here in "$`":
-                parts.append(self._expansion(quoted=quoted))
-            elif here == "\\":
-                parts.append(self._escaped())
-            elif here == "'" and not quoted:
-                parts.append(self._single_quoted())
-            elif here in "'/}":
-                self._at += 1
-                parts.append(WordPart(kind="text", text=here, quoted=quoted))
-            else:
-                parts.append(self._plain(_PLAIN_IN_OPERAND, quoted=quoted))
+            parts += self._parts(_PLAIN_IN_OPERAND, quoted=quoted)
         raise ShellSyntaxError("no closing '}'", is_incomplete=True)
 
     def _arithmetic(self) -> Word:

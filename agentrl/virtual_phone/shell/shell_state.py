@@ -206,18 +206,16 @@ class ShellState:
         """Expand a word into one text, without splitting it."""
         if len(word) == 1 and word[0].kind == "text":
             return word[0].text
-        return self._joined(await self._pieces(word)).text
+        return (await self.field_of(word)).text
 
     async def matches(self, value: str, pattern: Word) -> bool:
         """Whether a value matches a word as a pattern."""
-        return bool(compile_glob(await self._pattern(pattern)).match(value))
+        return bool(compile_glob((await self.field_of(pattern)).pattern).match(value))
 
-    async def _pattern(self, word: Word) -> str:
-        return self._joined(await self._pieces(word)).pattern
-
-    def _joined(self, pieces: list[Piece | None]) -> Field:
+    async def field_of(self, word: Word) -> Field:
+        """Expand a word into one argument or pattern, without splitting it."""
         field = Field()
-        for piece in pieces:
+        for piece in await self._pieces(word):
             if piece is None:
                 field.add(" ", quoted=True)
             else:
@@ -275,7 +273,7 @@ class ShellState:
         if operator == "length":
             value = str(len(self.positional) if name in ("@", "*") else len(value))
         elif operator[:1] in ("#", "%") and operator:
-            value = trim(value, operator, await self._pattern(part.operand))
+            value = trim(value, operator, (await self.field_of(part.operand)).pattern)
         elif operator[:1] == "/":
             value = await self._replaced(value, part)
         elif operator == ":":
@@ -312,7 +310,7 @@ class ShellState:
 
     async def _replaced(self, value: str, part: WordPart) -> str:
         """`${x/pattern/text}`, or `//` for each occurrence."""
-        pattern = await self._pattern(part.operand)
+        pattern = (await self.field_of(part.operand)).pattern
         text = await self.text_of(part.replacement)
         anchors = {"#": "^", "%": "$"}.get(pattern[:1], "")
         if not pattern[bool(anchors) :]:

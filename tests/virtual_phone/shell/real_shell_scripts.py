@@ -120,6 +120,11 @@ typeset -i n=3+4; echo $n
 [[ -f a.txt && ! -d a.txt ]] && echo file; [[ -z "" || x = y ]] && echo or
 [[ ( a = a ) && 3 -gt 2 ]]; echo $?; [[ -n $undefined ]]; echo $?
 x='a b'; [[ $x = 'a b' ]] && echo unsplit
+[[ ! -f nope && ( a != a* || b == [a-c] ) ]]; echo $?; y='*'; [[ abc == $y ]]; echo $?
+[[ "-f" == -f ]]; echo $?; [[ -z "" && ! -n "" ]]; echo $?
+[[ "!" != x ]]; echo $?; [[ "" ]]; echo $?
+[ ! = x ]; echo $?; [ -n = -n ]; echo $?; [ ! -n "" -a \( a = b -o 1 -le 1 \) ]; echo $?
+[ -n x -a ]; echo $?; [ a = ]; echo $?; [ \( a ]; echo $?; [ -Q x ]; echo $?; [ ]; echo $?
 [ a = a -a b = b ]; echo $?; [ a = b -o c = c ]; echo $?; [ ! a = b ]; echo $?
 [ -n "" ]; echo $?; [ -z "" ]; echo $?; [ "" ]; echo $?; [ ]; echo $?
 [ 1 -eq 1 ]; echo $?; [ 1 -lt 0 ]; echo $?; [ 3 -ge 3 ]; echo $?; test 2 -ne 2; echo $?

@@ -259,7 +259,7 @@ def df(ctx: CommandContext) -> int:
     def show(mount: str) -> None:
         total, free = _space(ctx, mount)
         numbers = (total, total - free, free)
-        shown = [_human(n) if is_human else str(n // 1024) for n in numbers]
+        shown = [human_size(n) if is_human else str(n // 1024) for n in numbers]
         share = f"{-(-100 * (total - free) // max(1, total))}%"
         columns = " ".join(f"{text:>9}" for text in shown)
         ctx.print(f"{_MOUNTS[mount]:<16} {columns} {share:>4} {mount}")
@@ -289,7 +289,7 @@ def _space(ctx: CommandContext, mount: str) -> tuple[int, int]:
     return (files.capacity, files.num_free) if mount != "/dev" else (files.capacity // 2,) * 2
 
 
-def _human(num_bytes: float) -> str:
+def human_size(num_bytes: float) -> str:
     """As toybox writes sizes: `512`, `1.5K`, `12G`."""
     unit = 0
     while num_bytes >= 1000 and unit < 4:

@@ -8,7 +8,7 @@ import stat
 import time
 
 from agentrl.virtual_phone.commands.command_table import command, split_options
-from agentrl.virtual_phone.commands.toybox.file_commands import each, size_of
+from agentrl.virtual_phone.commands.toybox.file_commands import each, human_size, size_of
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _MAX_SIZE = 64 << 20
@@ -84,15 +84,8 @@ def du(ctx: CommandContext) -> int:
     most = 0 if "s" in options else int(options.get("d", "1000")[:4])
 
     def show(num_bytes: int, path: str) -> None:
-        shown: str = str(-(-num_bytes // 1024))
-        if "b" in options:
-            shown = str(num_bytes)
-        elif "m" in options:
-            shown = str(-(-num_bytes // (1 << 20)))
-        elif "h" in options:
-            unit = "K" if num_bytes < 1 << 20 else "M" if num_bytes < 1 << 30 else "G"
-            value = num_bytes / {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[unit]
-            shown = f"{value:.1f}{unit}" if value < 10 else f"{value:.0f}{unit}"
+        unit = 1 if "b" in options else 1 << 20 if "m" in options else 1024
+        shown = human_size(num_bytes) if "h" in options else str(-(-num_bytes // unit))
         ctx.print(f"{shown}\t{path}")
 
     def measure(path: str, depth: int) -> int:
