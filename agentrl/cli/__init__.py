@@ -1,5 +1,6 @@
 """The command line, one file per command. Heavy imports happen inside the commands."""
 
+import os
 import sys
 from functools import cache
 from typing import Annotated, Any
@@ -168,6 +169,8 @@ def run(arguments: list[str]) -> int:
     Returns:
         The exit code: 2 for a user's mistake, 130 when interrupted, 1 for any other failure.
     """
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")  # bars of other libraries would fill a log
     try:
         check_links()
         _command()(arguments, prog_name="agentrl")

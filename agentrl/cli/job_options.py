@@ -111,11 +111,12 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
             f"--resume: {target}: no such run; give a folder such as runs/NAME, or the "
             "configuration whose newest run to resume"
         )
-    from agentrl.training.run_folder import runs_of
+    from agentrl.training.run_folder import job_name, runs_of
 
-    run = configuration.load(target, overrides).run
-    found = runs_of(run, Path(target).stem)
+    job = configuration.load(target, overrides)
+    run, named = job.run, job_name(target, job)
+    found = runs_of(run, named)
     if not found:
-        name = run.name or f"{Path(target).stem}-MMDD-HHMMSS"
+        name = run.name or f"{named}-MMDD-HHMMSS"
         raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; give the run's folder")
     return max(found, key=lambda path: path.stat().st_mtime)

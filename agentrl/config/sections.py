@@ -42,7 +42,8 @@ class RunConfig:
     dir: str = "runs"
     """The folder of all runs."""
     name: str | None = None
-    """Folder below `dir`; None derives it from the configuration's name and the time."""
+    """Folder below `dir`; None derives it from the time and the configuration's name, or
+    its folder's or environment's where that is only `config.yaml` or the like."""
     frames: Literal["device", "model", "none"] = "device"
     """Resolution of recorded frames: the device's, the model's input, or no frames at all."""
     keep_gb: float | None = None

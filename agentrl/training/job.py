@@ -14,7 +14,7 @@ from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.run_folder import RunFolder, RunState, read_summary
+from agentrl.training.run_folder import RunFolder, RunState, job_name, read_summary
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +80,7 @@ def run_job(
     else:
         settings = configuration.resolve(config, overrides)
         checked = job.check(settings, restored=False)
-        name = "run" if isinstance(config, Config) else Path(config).stem
-        folder = RunFolder.create(settings.run, name)
+        folder = RunFolder.create(settings.run, job_name(config, settings))
         folder.save_config(settings)
         folder.save_command(job.command)
         begun(settings)

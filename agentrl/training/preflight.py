@@ -163,7 +163,13 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         "placement": layout.describe(),
         **({MEMORY: memory} if memory else {}),
         "budget": estimate_work(config),
-        "not checked": [*unplanned, *unmeasured, "disk space", *lengths.unchecked, *unverified],
+        "not checked": [
+            *unplanned,
+            *unmeasured,
+            "disk space (when the job starts)",
+            *lengths.unchecked,
+            *unverified,
+        ],
     }
 
 

@@ -26,6 +26,10 @@ from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
 log = logging.getLogger(__name__)
 
 _COMMAND = "command"
+_PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
+"""Of files and folders: they say nothing about the job."""
+_TIME_SUFFIX = r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
+"""Of a run whose name is derived."""
 MODEL_STEP = "model_step"
 """In the summary of a run: the step of the exported model, if it is not the last one."""
 SAVING = "saving"
@@ -105,9 +109,27 @@ def _is_writable(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
+def job_name(source: Config | str | Path, config: Config) -> str:
+    """The first part of the names of a job's runs.
+
+    Args:
+        source: a configuration, or its file or packaged name. A file with a name that says nothing,
+            such as `config.yaml`, gives the name of its folder.
+        config: the job, whose environment or data set names it where that says nothing, either.
+    """
+    if not isinstance(source, Config):
+        path = Path(source)
+        for name in (path.stem, path.absolute().parent.name):
+            if name.lower() not in _PLAIN_NAMES:
+                return re.sub(f"{_TIME_SUFFIX}$", "", name)
+    id = config.only_learns_from or config.env.id
+    name = re.sub(r"-v\d+$", "", re.split(r"[/:]", id)[-1])
+    return re.sub(r"\W+", "_", re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", name)).lower() or "run"
+
+
 def runs_of(config: RunConfig, name: str) -> list[Path]:
     """The folders of all runs that `RunFolder.create` has made with the same arguments."""
-    with_time = re.escape(name) + r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
+    with_time = re.escape(name) + _TIME_SUFFIX
     own = re.compile(with_time if config.name is None else re.escape(config.name))
     folders = (file.parent for file in Path(config.dir).glob("*/config.yaml"))
     return [folder for folder in folders if own.fullmatch(folder.name)]

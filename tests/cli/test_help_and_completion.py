@@ -91,6 +91,16 @@ def test_sections_are_completed_one_level_at_a_time() -> None:
     assert complete_setting(context, "train.steps=1") == []
 
 
+def test_bars_of_other_libraries_do_not_fill_a_log() -> None:
+    code = (
+        "from agentrl import cli; cli.run(['--version']);"
+        "from tqdm.auto import tqdm; list(tqdm(range(9)))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert not done.stderr
+
+
 @pytest.mark.parametrize("command", ["list driver", "list capture", "doctor", "algorithms"])
 def test_a_narrow_terminal_breaks_no_word(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

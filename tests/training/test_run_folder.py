@@ -10,14 +10,14 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl import replay
-from agentrl.config import Config, RewardConfig, RunConfig
+from agentrl.config import Config, EnvConfig, RewardConfig, RunConfig, SFTConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
 from agentrl.training.job import _resume_hint
-from agentrl.training.run_folder import RunFolder, RunState
+from agentrl.training.run_folder import RunFolder, RunState, job_name
 from tests.replay.aging import age
 from tests.viewer import runs
 
@@ -263,3 +263,23 @@ def test_a_job_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
         _resume_hint(folder, "agentrl train", resumed=False),
     ):
         (folder.path / "metrics.jsonl").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("number_game", "number_game"),
+        ("my_job/config.yaml", "my_job"),
+        ("runs/sokoban-1126-101500/config.yaml", "sokoban"),
+        ("configs/train.yaml", "frozen_lake"),
+        (Config(env=EnvConfig(id="my_game.py:MyGame")), "my_game"),
+        (Config(env=EnvConfig(id="ALE/Pong-v5")), "pong"),
+        (Config(sft=SFTConfig()), "sft"),
+    ],
+)
+def test_a_job_has_a_name_that_says_something(
+    source: Config | str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = source if isinstance(source, Config) else Config(env=EnvConfig(id="FrozenLake-v1"))
+    assert job_name(source, config) == name

@@ -158,7 +158,7 @@ class VLLMEngine(TokenEngine):
             from vllm.v1.engine.async_llm import AsyncLLM
         except ImportError as error:
             raise ConfigError(f"{extras.NO_VLLM} ({error})") from error
-        defaults: dict[str, Any] = {}
+        defaults: dict[str, Any] = {"use_tqdm_on_load": False}
         defaults |= self._encoder.model_adapter.engine_arguments()
         if not accelerators.count():
             defaults |= {"enforce_eager": True, "skip_mm_profiling": True}

@@ -45,6 +45,7 @@ from agentrl.training.monitoring.progress import (
 from agentrl.training.run_folder import (
     RunFolder,
     check_names_env,
+    job_name,
     open_target,
     overridden_name,
 )
@@ -433,7 +434,7 @@ def check_evaluation(
     return EvaluationJob(
         config=evaluated.checked_job(config),
         target=str(target),
-        name="run" if isinstance(target, Config) else Path(target).stem,
+        name=job_name(target, config) if run is None else run.name,
         evaluated=evaluated,
         split="demo" if demos else "eval",
         greedy=greedy,

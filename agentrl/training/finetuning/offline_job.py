@@ -22,6 +22,7 @@ from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.training import preflight
+from agentrl.training.disk_space import DiskPlan
 from agentrl.training.finetuning.offline_dataset import (
     Encode,
     OfflineDataset,
@@ -150,6 +151,11 @@ class OfflineJob(ABC):
                 eval_every=settings.eval_every,
                 patience=settings.patience,
             )
+            plan = DiskPlan.of(
+                start=start, model=config.model, optim=config.optim, checkpoint=config.checkpoint,
+                steps=schedule.steps, evaluates=len(held_out) > 0,
+            )  # fmt: skip
+            plan.check(folder.path, config.run)
             amounts = PlannedWork(steps=schedule.steps)
             reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
             reporter.stage("start")

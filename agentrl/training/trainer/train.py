@@ -24,6 +24,7 @@ from agentrl.rollout.nodes.job_files import user_files
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.disk_space import DiskPlan
 from agentrl.training.job import run_job
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
@@ -151,6 +152,11 @@ async def _train(
             if is_on_hub(config.model):  # its files could not be read before
                 strict = config.model.chat in ("auto", "template")
                 check_template(open_encoder(config.model, start), start, strict=strict)
+        plan = DiskPlan.of(
+            start=start, model=config.model, optim=config.optim, checkpoint=config.checkpoint,
+            steps=config.train.steps, evaluates=bool(config.eval.every),
+        )  # fmt: skip
+        plan.check(folder.path, config.run)
         job = skip_long_prompts(config, start)
         reservation = reserve(job)
         opened.callback(reservation.release)
