@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,8 @@ _GET_TOKEN = (
 )
 _joined_here = False
 """Whether `join_cluster` started Ray's session; a user may have called `ray.init` before."""
-_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent", "dashboard/agent.py", "agent/main.py")
-"""Ends of their commands, after and before they set their titles."""
-_KILL_AFTER_STDIN = """
-import contextlib, signal, sys
-sys.stdin.read()
-for pidfd in sys.argv[1:]:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(int(pidfd), signal.SIGKILL)
-"""
-_agents_killer: "subprocess.Popen[bytes] | None" = None
-"""Kills the agents of a Ray that `join_cluster` started, once this process has ended."""
+_reaper: "subprocess.Popen[bytes] | None" = None
+"""Runs `ray_reaper` as long as a Ray that `join_cluster` started."""
 
 
 def join_cluster() -> Any:
@@ -66,6 +57,8 @@ def join_cluster() -> Any:
     if not ray.is_initialized():
         address = os.environ.get("RAY_ADDRESS")
         _check_reachable(address)
+        if address is None:
+            _start_reaper()
         try:
             with _own_sigterm_handler():
                 ray.init(
@@ -84,33 +77,18 @@ def join_cluster() -> Any:
                 "busy, try again; rollout.launcher=local works without Ray"
             ) from error
         _joined_here = True
-        if address is None:
-            _kill_agents_after_us()
     return ray
 
 
-def _kill_agents_after_us() -> None:
-    """Have two processes of a Ray started here killed when this one is, as Ray's others are.
-
-    Its agents would try for a minute to report the death of their raylet, to a server that has
-    been killed with it.
-    """
-    import psutil  # Ray's copy
-
-    global _agents_killer
-    pidfds = []
-    for process in psutil.Process().children(recursive=True) if sys.platform == "linux" else ():
-        with suppress(psutil.Error, ProcessLookupError):
-            if any(word.endswith(_AGENTS) for word in process.cmdline()):
-                pidfds.append(os.pidfd_open(process.pid))
-    if not pidfds:
-        return
-    command = [sys.executable, "-I", "-S", "-c", _KILL_AFTER_STDIN, *map(str, pidfds)]
-    _agents_killer = subprocess.Popen(
-        command, stdin=subprocess.PIPE, pass_fds=pidfds, start_new_session=True
-    )
-    for pidfd in pidfds:
-        os.close(pidfd)
+def _start_reaper() -> None:
+    global _reaper
+    if _reaper is None and sys.platform == "linux":
+        script = str(Path(__file__).with_name("ray_reaper.py"))
+        _reaper = subprocess.Popen(
+            [sys.executable, "-I", "-S", script, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
 
 
 def _has_token() -> bool:
@@ -170,14 +148,15 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 def leave_cluster() -> None:
     """Undo `join_cluster`; a session that was there before it stays."""
-    global _joined_here, _agents_killer
+    global _joined_here, _reaper
     ray = sys.modules.get("ray")
     if _joined_here and ray is not None and ray.is_initialized():
         ray.shutdown()
     _joined_here = False
-    if _agents_killer is not None:
-        _agents_killer.communicate()
-        _agents_killer = None
+    if _reaper is not None:
+        _reaper.kill()
+        _reaper.communicate()
+        _reaper = None
 
 
 class _Formatter(logging.Formatter):

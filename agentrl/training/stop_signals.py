@@ -33,7 +33,7 @@ class Stopping:
         """The signal that has arrived."""
         self._task, self._grace_s = task, grace_s
         self._loop = None if task is None else task.get_loop()
-        self._completing = self._cancelled = False
+        self._completing = self._cancelled = self._interrupting = False
         self.is_block_incomplete = False
         """Whether a block has failed, or took longer than allowed."""
 
@@ -48,6 +48,9 @@ class Stopping:
         log.warning("%s: stopping, which may take a while (a second signal stops at once)", what)
         assert self._loop is not None, "without a task, there is no handler"
         self._loop.call_soon_threadsafe(self._begin)
+        if self._interrupting:
+            self._cancelled = True
+            raise KeyboardInterrupt
 
     def _begin(self) -> None:
         if self._completing:
@@ -63,6 +66,24 @@ class Stopping:
                 what = "the update in progress did not end within run.grace_s=%g s and is not saved"
                 log.warning(what, self._grace_s)
             self._task.cancel()
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Let a signal interrupt a block that awaits nothing, and would otherwise run to its end.
+
+        Raises:
+            asyncio.CancelledError: there was a signal.
+        """
+        self._interrupting = True
+        try:
+            if self.signal is not None:
+                self._cancelled = True
+                raise asyncio.CancelledError
+            yield
+        except KeyboardInterrupt:
+            raise asyncio.CancelledError from None
+        finally:
+            self._interrupting = False
 
     @asynccontextmanager
     async def completed_first(self) -> AsyncIterator[None]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from agentrl.cluster import ray_cluster
@@ -51,24 +52,39 @@ def test_a_session_is_ended_only_by_its_owner(
 
 
 @pytest.mark.slow
-def test_no_process_of_ray_outlives_a_killed_driver_for_long() -> None:
+@pytest.mark.parametrize("when", ["while Ray starts", "when it runs"])
+def test_no_process_of_ray_outlives_a_killed_driver_for_long(when: str) -> None:
     script = """
 import time
 import agentrl.cluster.ray_cluster as cluster
 cluster.join_cluster()
-import psutil
-print(*(process.pid for process in psutil.Process().children(recursive=True)), flush=True)
+print("running", flush=True)
 time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as driver:
         assert driver.stdout is not None
-        pids = [int(pid) for pid in driver.stdout.readline().split()]
+        end = time.monotonic() + 60
+        started: list[psutil.Process] = []
+        while not any(map(_is_agent, started)):
+            assert time.monotonic() < end
+            started = psutil.Process(driver.pid).children(recursive=True)
+        if when == "when it runs":
+            driver.stdout.readline()
+            started = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
-    assert len(pids) > 5
     end = time.monotonic() + 30  # left alone, Ray's agents end after a minute
-    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+    while left := [process for process in started if process.is_running()]:
         assert time.monotonic() < end, left
         time.sleep(0.1)
+
+
+def _is_agent(process: psutil.Process) -> bool:
+    try:
+        return any(
+            word.endswith(("dashboard/agent.py", "DashboardAgent")) for word in process.cmdline()
+        )
+    except psutil.Error:  # it has ended already
+        return False
 
 
 def test_logs_of_a_run_do_not_name_its_phones() -> None:
@@ -141,6 +157,7 @@ def test_joining_keeps_the_handler_of_sigterm(monkeypatch: pytest.MonkeyPatch) -
         ray_cluster.join_cluster()
         assert signal.getsignal(signal.SIGTERM) is own
     finally:
+        ray_cluster.leave_cluster()
         signal.signal(signal.SIGTERM, before)
 
 

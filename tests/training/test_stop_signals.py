@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -50,6 +51,29 @@ def test_a_block_that_takes_too_long_is_stopped():
     with pytest.raises(SystemExit):
         asyncio.run(stopped_in_a_block(signal.SIGTERM, 60.0, 0.1, done))
     assert not done
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_signal_interrupts_a_block_that_awaits_nothing(begun):
+    closed = []
+
+    async def start():
+        with acknowledge_stop_signals() as stopping:
+            try:
+                if not begun:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                with stopping.interrupting():
+                    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+                    time.sleep(60)
+            finally:
+                await asyncio.sleep(0.1)
+                closed.append("in order")
+
+    started = time.monotonic()
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(start())
+    assert (ended.value.code, closed) == (143, ["in order"])
     assert time.monotonic() - started < 30
 
 

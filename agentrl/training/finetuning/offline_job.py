@@ -166,9 +166,10 @@ class OfflineJob(ABC):
             opened.callback(reservation.release)
             job = reservation.layout.applied_to(job)
             wrap = RewardModel if self.is_reward_model else LogprobModel
-            learner = opened.enter_context(
-                closing(open_learner(job, start, reservation, folder.path, wrap))
-            )
+            with stopping.interrupting():
+                learner = opened.enter_context(
+                    closing(open_learner(job, start, reservation, folder.path, wrap))
+                )
             trainer = OfflineTrainer(
                 self.stage, settings, train, held_out, schedule, config.optim, folder, state,
                 learner, reporter, stopping, config.checkpoint, config.train.deadline_s,

@@ -166,7 +166,10 @@ async def _train(
         rollouts = await open_rollouts(job, start, folder.path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
-        learner = opened.enter_context(closing(open_learner(job, start, reservation, folder.path)))
+        with stopping.interrupting():
+            learner = opened.enter_context(
+                closing(open_learner(job, start, reservation, folder.path))
+            )
         recorder = opened.enter_context(
             closing(Recorder(folder.path, frames="none", writer="trainer"))
         )
