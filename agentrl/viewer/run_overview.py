@@ -1,11 +1,14 @@
 """The overview page of a run as JSON values: counts, tables and curves."""
 
 import json
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from agentrl.replay import Run, Summary
@@ -15,13 +18,15 @@ from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
 from agentrl.training.monitoring.progress import TRAINING_STAGES
-from agentrl.training.run_summary import job_state
+from agentrl.training.run_summary import summarize
 
 _DATA_STAGES = TRAINING_STAGES[1:]
 _COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
 """Stages whose steps are training steps."""
 _DECODINGS = ("sampled", "greedy")
 _MAX_AUDITS = 20
+_RECENT = 20
+"""Training steps from which the remaining time is extrapolated."""
 _MAX_LINES = 200_000
 _MAX_POINTS = 2_000
 """Per curve; longer ones are thinned out to between half and all of this."""
@@ -32,6 +37,7 @@ Point = tuple[float, float]
 def overview(run: Run) -> dict[str, Any]:
     """Counts, tables, configuration and state of a run."""
     episodes = run.episodes()
+    line = summarize(run.path)
     return {
         "name": run.name,
         "env_id": episodes[-1].env_id if episodes else None,
@@ -44,7 +50,9 @@ def overview(run: Run) -> dict[str, Any]:
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
         "command": _read(run.path / "command"),
-        "job": job_state(run.path),
+        "job": line.state,
+        "headline": line.headline,
+        "steps": line.steps,
         "plays": rows_by_label(run),
         "devices": devices(run),
         "audits": audits(run),
@@ -144,6 +152,30 @@ class Chart:
     curves: Sequence[Curve]
     about: str = ""
     """Explanation, if the title alone could be misread."""
+    span: float = 0.0
+    """The smallest range of the vertical axis: what is smaller is noise."""
+
+
+_SECTIONS = {
+    "Rewards": r"(train|sampled|greedy|env/[^/]+)/reward/.+|audit/.+",
+    "Time": r"seconds/.+|(.+/)?seconds|.+_s",
+    "Resources": r"resources/.+|.+_gb",
+    "Devices": r"devices?/.+|phones?/.+",
+    "Learning": r"learner/.+|(loss|lr|grad_norm|token_accuracy|entropy)",
+    "Rollouts": r"rollout/.+|sampler/.+|(.+/)?(turns|unreadable|episodes|void|context_full)",
+    "Warnings": r"watch/.+",
+    "Performance": r".+",
+}
+"""Sections of all metrics: a metric belongs to the first one whose pattern matches its name."""
+SECTIONS = (
+    "Performance", "Learning", "Rewards", "Rollouts", "Devices", "Time", "Resources", "Warnings",
+)  # fmt: skip
+"""In the order of the page."""
+
+
+def section_of(metric: str) -> str:
+    """The section of a metric."""
+    return next(name for name, names in _SECTIONS.items() if re.fullmatch(names, metric))
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -154,6 +186,7 @@ class _ChartSpec:
     training: Sequence[str]
     held_out: Sequence[str] = field(default=())
     about: str = ""
+    span: float = 0.0
 
 
 _CHARTS = (
@@ -172,7 +205,9 @@ _CHARTS = (
     ),
     _ChartSpec(title="Turns per episode", training=("train/turns",)),
     _ChartSpec(title="Entropy, nats per token", training=("learner/entropy",)),
-    _ChartSpec(title="KL between engine and learner, nats", training=("learner/mismatch_k1",)),
+    _ChartSpec(
+        title="KL between engine and learner, nats", training=("learner/mismatch_k1",), span=1e-3
+    ),
     _ChartSpec(title="Void episodes", training=("rollout/void",)),
     _ChartSpec(title="Unreadable replies", training=("train/unreadable",)),
     _ChartSpec(
@@ -259,10 +294,34 @@ class MetricCurves:
         lines = self._history.lines()
         on_data = any(line.get("stage") in _DATA_STAGES for line in lines)
         drawn = (
-            Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about)
+            Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about, span=spec.span)
             for spec in (_DATA_CHARTS if on_data else _CHARTS)
         )
         return [chart for chart in drawn if chart.curves]
+
+    def sections(self) -> dict[str, int]:
+        """The number of metrics of each section that has any."""
+        counts = Counter(map(section_of, self._history.names()))
+        return {name: counts[name] for name in SECTIONS if counts[name]}
+
+    def all_of(self, section: str | None, text: str = "") -> list[Chart]:
+        """A chart for each metric of a section, or of all, whose name contains these words."""
+        words = text.lower().split()
+        return [
+            Chart(title=name, curves=[Curve(name=name, points=self._history.points(name))])
+            for name in sorted(self._history.names())
+            if section in (None, section_of(name)) and all(word in name.lower() for word in words)
+        ]
+
+    def remaining_s(self, steps: int) -> float | None:
+        """The time that this many further training steps take, from the median of the latest."""
+        times = [
+            line["time"]
+            for line in self._history.lines()
+            if line.get("stage") in TRAINING_STAGES and is_number(line.get("time"))
+        ]
+        took = [after - before for before, after in pairwise(times[-_RECENT:])]
+        return steps * median(took) if took else None
 
 
 def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:

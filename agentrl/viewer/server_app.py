@@ -26,6 +26,7 @@ from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
+from agentrl.viewer.run_highlights import highlights, log_files, log_tail
 from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
@@ -37,6 +38,8 @@ _PAGES = (
     "/episodes/{rest:path}",
     "/groups/{rest:path}",
     "/compare",
+    "/logs",
+    "/logs/{rest:path}",
     "/choose",
     "/phones",
     "/play",
@@ -182,11 +185,30 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
     @api.get("/api/run")
     def whole() -> Response:
         beside = other and {"name": other.name, "plays": rows_by_label(other)}
-        return as_json(overview(run) | {"other": beside})
+        found = overview(run) | {"other": beside, "sections": curves.sections()}
+        left = (found["steps"] or 0) - ((found["state"] or {}).get("step") or 0)
+        is_running = found["job"] == "running" and left > 0
+        return as_json(found | {"remaining_s": curves.remaining_s(left) if is_running else None})
 
     @api.get("/api/curves")
     def charts() -> Response:
         return as_json([asdict(chart) for chart in curves.charts()])
+
+    @api.get("/api/metrics")
+    def metrics(section: str | None = None, text: str = "") -> Response:
+        return as_json([asdict(chart) for chart in curves.all_of(section, text)])
+
+    @api.get("/api/highlights")
+    def examples() -> Response:
+        return as_json(highlights(run))
+
+    @api.get("/api/logs")
+    def logs() -> Response:
+        return as_json(log_files(run))
+
+    @api.get("/api/logs/{name}")
+    def log(name: str) -> Response:
+        return as_json({"name": name, "text": log_tail(run, name)})
 
 
 def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:

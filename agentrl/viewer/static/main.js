@@ -5,6 +5,7 @@ import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
 import { episodes } from "./views/episodes.js";
 import { group } from "./views/group.js";
+import { logs } from "./views/logs.js";
 import { overview } from "./views/overview.js";
 import { phones } from "./views/phones.js";
 import { play } from "./views/play.js";
@@ -22,8 +23,11 @@ const route = path === "/" ? { name: "overview", show: overview }
   : path === "/play" ? { name: "play", show: play }
   : path === "/phones" ? { name: "phones", show: phones }
   : path === "/choose" ? { name: "choose", show: choose }
+  : path === "/logs" || path.startsWith("/logs/") ? { name: "logs", show: (place) => logs(place, rest("/logs/")) }
   : path === "/compare" ? { name: "compare", show: compare }
   : { name: "", show: notFound };
+
+const TITLES = { overview: "Overview", episodes: "Episodes", play: "Play", phones: "Phones", choose: "Choose", compare: "Compare", logs: "Logs" };
 
 keepToken();
 
@@ -53,7 +57,8 @@ async function start() {
     const run = await get("/api/run/name");
     known = JSON.stringify(run.news);
     document.getElementById("run").textContent = run.name;
-    document.title = `${run.name} · agentrl`;
+    const title = path.startsWith("/episodes/") || path.startsWith("/groups/") || path.startsWith("/logs/") ? rest(`/${path.split("/")[1]}/`) : TITLES[route.name] ?? "Page not found";
+    document.title = `${title} · ${run.name} · agentrl`;
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
     document.querySelector("nav [data-view=choose]").hidden = run.plays; // one episode has no sibling
     refresh = (await route.show(view, run)) ?? null;

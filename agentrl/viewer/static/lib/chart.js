@@ -14,8 +14,8 @@ const NOISE = 0.02;
 /** The color of the nth of many series; distinct for any number of them. */
 export const colorOf = (n) => n < PALETTE ? `--run-${n + 1}` : `hsl(${Math.round(n * 137.5) % 360} 55% 52%)`;
 
-/** sets: [{name, points: [[x, y], ...], dots, lone, color, low, high}], at most one point per step: `dots` marks the points, `lone` leaves out the line between them, and `low` and `high` are the points of a band. The returned figure can `grow` to newer sets with the same names, and `adjust` to other {smoothing, log}. */
-export function chart(title, sets, { about = "", height = 170, smoothing = 0, log = false } = {}) {
+/** sets: [{name, points: [[x, y], ...], dots, lone, color, low, high}], at most one point per step: `dots` marks the points, `lone` leaves out the line between them, and `low` and `high` are the points of a band. The returned figure can `grow` to newer sets with the same names, and `adjust` to other {smoothing, log}. The vertical axis spans at least `least`. */
+export function chart(title, sets, { about = "", height = 170, smoothing = 0, log = false, least = 0 } = {}) {
   const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title, about ? h("small", { class: "faint" }, about) : null));
   const place = h("div", { class: "plot" });
   figure.append(place);
@@ -33,7 +33,7 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
       width: place.clientWidth || 320, height, padding: [8, 8, 0, 0],
       cursor: { points: { size: 6 }, sync: { key: "steps" } },
       legend: { live: true },
-      scales: { y: log ? { distr: isPositive ? 3 : 4 } : { range: (_, low, high) => span(low, high) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
+      scales: { y: log ? { distr: isPositive ? 3 : 4 } : { range: (_, low, high) => span(low, high, least) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
       axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] }, { ...axis, size: 48, values: (_, ticks) => log ? ticks.map((tick) => tick === null ? null : number(tick)) : apart(ticks) }],
       series: [{ label: "step", value: legendValue }, ...drawn.map((one) => one.series)],
       bands: pairs(numbers).map(([high, low]) => ({ series: [high, low], fill: drawn[high - 1].band })),
@@ -87,8 +87,9 @@ function smooth(points, weight) {
 }
 
 /** The range of the vertical axis: with room around the values, and not filled by noise. */
-function span(low, high) {
+function span(low, high, least) {
   const size = Math.max(Math.abs(low), Math.abs(high)) || 1;
+  if (high - low < least) return [(low + high - least) / 2, (low + high + least) / 2];
   if (high - low >= NOISE * size) return uPlot.rangeNum(low, high, 0.08, true);
   return [low >= 0 ? Math.max(0, low - 0.1 * size) : low - 0.1 * size, high <= 0 && low < 0 ? Math.min(0, high + 0.1 * size) : high + 0.1 * size];
 }

@@ -29,7 +29,7 @@ export async function choose(place) {
 }
 
 const side = (name, episode) => h("section", { class: "card" }, h("h2", {}, name),
-  h("ol", { class: "turns" }, episode.played.map((turn) => h("li", {}, shots(turn.frames),
+  h("ol", { class: "turns", tabindex: "0" }, episode.played.map((turn) => h("li", {}, shots(turn.frames),
     h("p", { class: "faint" }, turn.shown.replaceAll("<image>", "").trim()), h("p", {}, h("bdi", {}, turn.reply))))),
   h("h3", {}, "End"), shots(episode.final.frames), h("p", { class: "faint" }, episode.final.shown.replaceAll("<image>", "").trim()));
 

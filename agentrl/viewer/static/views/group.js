@@ -24,7 +24,7 @@ export async function group(place, name) {
           m.played.map((turn, t) => cell(m, turn, t, found.meetings[i][t])),
           m.removed ? h("td", { class: "faint", colspan: longest + 1 }, m.lost) : [
             Array.from({ length: longest - m.played.length }, () => h("td", { class: "none" })),
-            h("td", {}, h("a", { class: "cell", href: `${link(m)}?turn=${m.played.length}&after=1` }, small(m.final.at(-1), "end"))),
+            h("td", {}, h("a", { class: "cell", href: `${link(m)}?turn=${m.played.length}&after=1`, "aria-label": "the end" }, small(m.final.at(-1), "end"))),
           ])))))));
 }
 

@@ -1,16 +1,20 @@
 // The whole run at a glance.
 import { chart } from "../lib/chart.js";
-import { clock, fact, frame, get, h, named, number, replace, seconds, share } from "../lib/dom.js";
+import { clock, fact, frame, get, h, named, number, replace, seconds, share, signed, tone } from "../lib/dom.js";
 
+const of = (step, steps) => steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
 const JOB = {
-  running: (step) => `running, ${number(step)} steps done`, finished: (step) => `finished after ${number(step)} steps`,
-  stopped: (step) => `stopped after ${number(step)} steps, before finishing`,
+  running: (step, steps, left) => `running, ${step ? `${of(step, steps)} done` : "in its first step"}${left ? `, about ${seconds(left)} left` : ""}`,
+  finished: (step) => `finished after ${of(step)}`,
+  stopped: (step, steps) => `stopped after ${of(step, steps)}, before finishing`,
 };
 
 const EVALUATION = { running: "running", finished: "finished", stopped: "stopped before finishing" };
 
 /** Shown instead of a curve that is zero everywhere. */
 const NONE = { "Void episodes": "None so far." };
+/** Delay after the last keystroke. */
+const TYPING_MS = 300;
 /** Up to this many phones without failures are listed; more are collapsed. */
 const FEW = 4;
 
@@ -20,17 +24,21 @@ const WORST = 10;
 export async function overview(place) {
   const head = h("section", { class: "card" });
   const curves = h("section", { class: "charts" });
+  const examples = h("div");
+  const all = new Metrics();
   const rest = h("div");
   const fleet = new Phones();
   const config = h("pre");
   const configuration = h("details", { class: "card", hidden: true }, h("summary", {}, "Configuration"), config);
   const drawn = new Map();
-  replace(place, head, curves, rest, fleet.card, configuration);
+  replace(place, head, curves, examples, all.card, rest, fleet.card, configuration);
 
   async function refresh() {
-    const [run, charts] = await Promise.all([get("/api/run"), get("/api/curves")]);
+    const [run, charts, found] = await Promise.all([get("/api/run"), get("/api/curves"), get("/api/highlights")]);
     replace(head, heading(run));
     draw(curves, drawn, charts, evaluation(run));
+    replace(examples, highlights(found));
+    await all.refresh(run.sections);
     replace(rest, tables(run));
     fleet.draw(run.devices);
     configuration.hidden = !run.config;
@@ -41,16 +49,16 @@ export async function overview(place) {
 }
 
 /** Each chart is created once and then updated, so that nothing flickers while a job runs. */
-function draw(place, drawn, charts, evaluated) {
+function draw(place, drawn, charts, evaluated, options = {}) {
   if (!charts.length) {
     replace(place, evaluated ? results(evaluated) : h("p", { class: "empty" }, "No curves yet: the first training step has not finished."));
     return;
   }
   let isNew = false;
-  for (const { title, curves, about } of charts) {
+  for (const { title, curves, about, span } of charts) {
     if (drawn.get(title)?.grow(curves)) continue;
     const isNone = NONE[title] && isZero(curves);
-    drawn.set(title, isNone ? sentence(title) : chart(title, curves, { about }));
+    drawn.set(title, isNone ? sentence(title) : chart(title, curves, { about, least: span, ...options }));
     isNew = true;
   }
   if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
@@ -86,10 +94,11 @@ function heading(run) {
   const void_ = Object.values(run.causes).reduce((sum, count) => sum + count, 0);
   return [
     h("h1", {}, h("bdi", {}, run.name)),
+    run.headline ? h("p", { class: "headline" }, run.headline.replaceAll("->", "→")) : null,
     h("dl", { class: "facts" },
       evaluation(run) ? fact("evaluation", player(evaluation(run))) : null,
       evaluation(run)?.suite ? fact("suite", `${run.summary.suite}: ${run.summary.task ?? ""}`) : null,
-      run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0)) : null,
+      run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0, run.steps, run.remaining_s)) : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
       run.command ? fact("command", run.command.trim()) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
@@ -132,6 +141,81 @@ function tables(run) {
       h("ul", { class: "bars" }, Object.entries(run.causes).sort((a, b) => b[1] - a[1]).map(([cause, count]) =>
         bar(cause, count, Math.max(...Object.values(run.causes)), `/episodes?cause=${encodeURIComponent(cause)}`)))) : null,
   ];
+}
+
+/** The best and worst episodes, and those of the same seed before and after training. */
+function highlights({ label, best, worst, changed }) {
+  const rank = (title, rows) => rows.length ? h("div", {}, h("h3", {}, title), h("div", { class: "gallery" }, rows.map((one) => thumbnail(one)))) : null;
+  return [
+    best.length ? h("section", { class: "card" }, h("h2", {}, "Best and worst episodes, ", named(label)), h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst))) : null,
+    changed.length ? h("section", { class: "card" }, h("h2", {}, "What changed"),
+      h("p", { class: "faint" }, "The same seeds before and after training, the largest differences of the reward first. ", h("a", { href: "/compare" }, "Compare all seeds")),
+      h("div", { class: "changes" }, changed.map(({ before, after }) => h("div", { class: "change" }, thumbnail(before, "before"), thumbnail(after, "after"))))) : null,
+  ];
+}
+
+/** The last screen of an episode, its reward and seed. */
+function thumbnail(one, when = "") {
+  const words = `${when ? `${when}, ` : ""}seed ${one.seed}, reward ${signed(one.total)}`;
+  return h("a", { class: "thumbnail", href: `/episodes/${encodeURIComponent(one.id)}`, "aria-label": words },
+    one.frame ? h("img", { src: frame(encodeURIComponent(one.frame), 192), alt: "", loading: "lazy" }) : h("span", { class: "text-thumb large" }, one.shown || "no screen"),
+    h("span", {}, when ? h("span", { class: "faint" }, when, " ") : null, h("b", { class: tone(one.total) }, signed(one.total)), " ", h("span", { class: "faint" }, `seed ${one.seed}`)));
+}
+
+/** Every logged metric as a chart, in sections that are opened one by one, or found by name. */
+class Metrics {
+  constructor() {
+    this.options = { smoothing: 0, log: false };
+    this.opened = new Map();
+    const search = h("input", { type: "search", placeholder: "such as entropy", oninput: () => { clearTimeout(this.typed); this.typed = setTimeout(() => this.find(search.value.trim()), TYPING_MS); } });
+    const smooth = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: "0", oninput: () => this.adjust({ smoothing: Number(smooth.value) }) });
+    const log = h("input", { type: "checkbox", onchange: () => this.adjust({ log: log.checked }) });
+    this.found = h("div", { class: "charts" });
+    this.sections = h("div");
+    this.card = h("section", { class: "card", hidden: true }, h("h2", {}, "All metrics"),
+      h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
+        h("label", {}, h("span", {}, "Search metrics"), search), h("label", {}, h("span", {}, "Smoothing"), smooth),
+        h("label", { class: "check" }, log, h("span", {}, "log axis"))),
+      this.found, this.sections);
+  }
+
+  async refresh(sections) {
+    this.card.hidden = !Object.keys(sections).length;
+    for (const [name, count] of Object.entries(sections)) {
+      if (!this.opened.has(name)) {
+        const charts = h("div", { class: "charts" });
+        const words = h("summary");
+        const details = h("details", { ontoggle: () => this.draw(name) }, words, charts);
+        this.opened.set(name, { details, charts, words, drawn: new Map() });
+        this.sections.append(details);
+      }
+      this.opened.get(name).words.textContent = `${name} (${number(count)})`;
+      await this.draw(name);
+    }
+    if (this.text) await this.find(this.text);
+  }
+
+  async draw(name) {
+    const { details, charts, drawn } = this.opened.get(name);
+    if (details.open) draw(charts, drawn, await get("/api/metrics", { section: name }), null, this.options);
+  }
+
+  async find(text) {
+    if (text !== this.text) this.matches = new Map();
+    this.text = text;
+    this.sections.hidden = Boolean(text);
+    const charts = text ? await get("/api/metrics", { text }) : [];
+    if (text !== this.text) return;
+    if (charts.length) draw(this.found, this.matches, charts, null, this.options);
+    else replace(this.found, text ? h("p", { class: "empty" }, "No metric has this in its name.") : null);
+  }
+
+  adjust(options) {
+    Object.assign(this.options, options);
+    for (const drawn of [this.matches ?? new Map(), ...[...this.opened.values()].map((one) => one.drawn)]) {
+      for (const figure of drawn.values()) figure.adjust?.(this.options);
+    }
+  }
 }
 
 /** How well a reward agrees with the truth, and the worst cases with their last screens. */

@@ -26,7 +26,7 @@ export async function play(place, run) {
     if (!touch.matches) words.focus({ preventScroll: true });
   } }, words, h("button", { class: "button strong" }, "Answer"), h("button", { class: "button", type: "button", onclick: () => send({}) }, "Stop"));
   const arrows = h("div", { class: "choose" });
-  const history = h("ol", { class: "turns" });
+  const history = h("ol", { class: "turns", tabindex: "0" });
   const instructions = h("p", { class: "instructions" });
   replace(place, h("h1", {}, "Play"), h("div", { class: "player" },
     h("div", { class: "left" }, screen), h("div", { class: "panel tab" }, instructions, said, arrows, form, history)));

@@ -1,0 +1,94 @@
+"""Episodes and logs of a run that one looks at first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.files import open_regular
+from agentrl.replay import Run, Summary
+from agentrl.text import printable, quoted
+from agentrl.viewer.page_data import row
+
+_SHOWN = 4
+"""Best, worst and changed episodes each."""
+_BEFORE, _AFTER = "before-sampled", "after-sampled"
+_TAIL = 128 << 10
+"""Bytes at the end of a log that are shown."""
+
+
+def highlights(run: Run) -> dict[str, Any]:
+    """The best and worst episodes of the latest play, and those that training changed most.
+
+    Returns:
+        `label` and `step` of the play; `best` and `worst`: rows of episodes, each with its last
+        `frame`; `changed`: pairs of such rows, played on the same seed `before` and `after`.
+    """
+    valid = [one for one in run.episodes() if not one.outcome.void and not one.removed]
+    after = _first_by_seed([one for one in valid if one.label == _AFTER])
+    before = _first_by_seed([one for one in valid if one.label == _BEFORE])
+    latest = [*after.values()] or _latest(valid)
+    ranked = sorted(latest, key=lambda one: (one.total, one.id), reverse=True)
+    half = min(_SHOWN, (len(ranked) + 1) // 2)
+    shared = sorted(
+        before.keys() & after.keys(),
+        key=lambda seed: (abs(after[seed].total - before[seed].total), seed),
+        reverse=True,
+    )
+    changed = [seed for seed in shared if after[seed].total != before[seed].total][:_SHOWN]
+    return {
+        "label": latest[0].label if latest else None,
+        "step": latest[0].step if latest else None,
+        "best": [_shown(run, one) for one in ranked[:half]],
+        "worst": [_shown(run, one) for one in ranked[half:][::-1][:half]],
+        "changed": [
+            {"before": _shown(run, before[seed]), "after": _shown(run, after[seed])}
+            for seed in changed
+        ],
+    }
+
+
+def _first_by_seed(episodes: Sequence[Summary]) -> dict[int, Summary]:
+    return {one.seed: one for one in reversed(episodes)}
+
+
+def _latest(episodes: Sequence[Summary]) -> list[Summary]:
+    """The episodes of the last evaluation, or of the last training step if there is none."""
+    played = [one for one in episodes if one.split == "eval"] or list(episodes)
+    if not played:
+        return []
+    last = played[-1]
+    return [one for one in played if (one.label, one.step) == (last.label, last.step)]
+
+
+def _shown(run: Run, summary: Summary) -> dict[str, Any]:
+    """A row with the episode's last frame; None if it shows none or cannot be read."""
+    try:
+        episode = run.episode(summary.id).episode
+    except AgentRLError:
+        return row(summary) | {"frame": None, "shown": ""}
+    frames = [*episode.final_frames] or [id for turn in episode.turns[-1:] for id in turn.frames]
+    return row(summary) | {
+        "frame": frames[-1] if frames else None,
+        "shown": (episode.final_shown or (episode.turns[-1].shown if episode.turns else ""))[:500],
+    }
+
+
+def log_files(run: Run) -> list[dict[str, Any]]:
+    """The logs of a run's engines, workers and phones: `name` and `bytes`."""
+    files = sorted(run.path.glob("logs/[!.]*.log"))
+    return [{"name": printable(file.name), "bytes": file.stat().st_size} for file in files]
+
+
+def log_tail(run: Run, name: str) -> str:
+    """The end of a log.
+
+    Raises:
+        ConfigError: the run has no such log.
+    """
+    if name not in {found["name"] for found in log_files(run)}:
+        raise ConfigError(f"{run.name} has no log {quoted(name)}")
+    with open(run.path / "logs" / name, "rb", opener=open_regular) as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        text = file.read().decode(errors="replace")
+    return text if size <= _TAIL else text.partition("\n")[2]

@@ -1,0 +1,100 @@
+"""All pages: accessible, titled, and as wide as the screen, in light and dark."""
+
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentrl.viewer.viewer_server import RunsServer
+from tests.viewer import runs
+from tests.viewer.conftest import Open
+
+AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
+GAME = "runs/game"
+PAGES = {
+    "": "runs · agentrl",
+    f"{GAME}/": "Overview · game · agentrl",
+    f"{GAME}/episodes": "Episodes · game · agentrl",
+    f"{GAME}/episodes/after-sampled-00002-g000-m00": (
+        "after-sampled-00002-g000-m00 · game · agentrl"
+    ),
+    f"{GAME}/groups/train-00001-g000": "train-00001-g000 · game · agentrl",
+    f"{GAME}/compare": "Compare · game · agentrl",
+    f"{GAME}/choose": "Choose · game · agentrl",
+    f"{GAME}/phones": "Phones · game · agentrl",
+    f"{GAME}/logs/engine.log": "engine.log · game · agentrl",
+    f"{GAME}/absent": "Page not found · game · agentrl",
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunsServer]:
+    folder = tmp_path_factory.mktemp("design") / "runs"
+    game = runs.run(folder / "game")
+    runs.evaluate(game)
+    (game / "logs").mkdir()
+    (game / "logs" / "engine.log").write_text("<b>loading</b>\n" * 9)
+    server = RunsServer(folder)
+    yield server
+    server.close()
+
+
+def settled(page: Page) -> None:
+    expect(page.locator("h1").first).to_be_visible()
+    expect(page.locator(".loading")).to_have_count(0)
+    page.wait_for_timeout(300)  # charts are drawn in the next frame
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_titled_and_fits(
+    served: RunsServer, open_page: Open, path: str
+) -> None:
+    page = open_page(f"{served.url}/{path}", lost=path.endswith("absent"))
+    settled(page)
+    assert page.title() == PAGES[path]
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run()")["violations"]
+        worst = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert not [(one["id"], one["nodes"][0]["html"]) for one in worst], scheme
+    for width in (390, 1920):
+        page.set_viewport_size({"width": width, "height": 860})
+        page.wait_for_timeout(100)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        expect(page.locator(".brand bdi")).to_be_visible()
+
+
+def test_all_metrics_are_found_by_section_and_name(served: RunsServer, open_page: Open) -> None:
+    page = open_page(f"{served.url}/{GAME}/")
+    page.get_by_text("Learning (2)").click()
+    expect(page.get_by_role("figure", name="learner/entropy")).to_be_visible()
+    page.get_by_label("Search metrics").fill("turns s")
+    expect(page.get_by_role("figure", name="rollout/turns_per_s")).to_be_visible()
+    expect(page.get_by_role("figure", name="learner/entropy")).to_be_hidden()
+    page.get_by_label("log axis").check()
+    page.get_by_label("Smoothing").fill("0.5")
+    page.get_by_label("Search metrics").fill("absent")
+    expect(page.get_by_text("No metric has this in its name.")).to_be_visible()
+
+
+def test_the_overview_opens_with_the_result_and_its_examples(
+    served: RunsServer, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/")
+    changed = page.locator(".change")
+    expect(changed).to_have_count(2)  # seeds 1001 and 1002 are lost before and won after training
+    expect(changed.first.get_by_label("before, seed 1002, reward -1")).to_be_visible()
+    expect(changed.first.get_by_label("after, seed 1002, reward +1")).to_be_visible()
+    best = page.locator(".thumbnail").first
+    assert best.locator("img").evaluate("image => image.decode().then(() => image.naturalWidth)")
+    best.click()
+    expect(page.locator(".player")).to_be_visible()
+
+
+def test_the_end_of_a_log_is_text(served: RunsServer, open_page: Open) -> None:
+    page = open_page(f"{served.url}/{GAME}/logs")
+    page.get_by_role("link", name="engine.log").click()
+    expect(page.locator("pre.log")).to_contain_text("<b>loading</b>")
