@@ -11,7 +11,8 @@ import { phones } from "./views/phones.js";
 import { play } from "./views/play.js";
 
 const view = document.getElementById("view");
-const path = decodeURI(location.pathname).slice(decodeURI(base).length).replace(/\/+$/, "") || "/";
+const own = location.pathname.split("/").slice(base.split("/").length).join("/");
+const path = `/${own}`.replace(/\/+$/, "") || "/";
 const rest = (prefix) => {
   try { return decodeURIComponent(path.slice(prefix.length)); } catch { return path.slice(prefix.length); }
 };
