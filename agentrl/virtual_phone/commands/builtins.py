@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from agentrl.virtual_phone.commands.command_table import COMMANDS, command, run_words, split_options
+from agentrl.virtual_phone.commands.command_table import COMMANDS, command, split_options
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
 from agentrl.virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
 from agentrl.virtual_phone.shell.conditions import words_hold
@@ -78,7 +78,7 @@ async def env(ctx: CommandContext) -> int:
         else:
             return ctx.fail(f"env: Unknown option '{word[1:]}'", 125)
     if words and ctx.name == "env":
-        return await run_words(ctx, words, shell=shell)
+        return await shell.execute(words, ctx.io)
     exported = {n: v for n, v in shell.environment.items() if n in shell.exported}
     if words:
         return max([ctx.print(exported[n]) if n in exported else 1 for n in words])
@@ -255,7 +255,7 @@ async def command_(ctx: CommandContext) -> int:
             words.pop(0)
     if not words:
         return ctx.print(" ".join(sorted(set(COMMANDS) - BUILTINS))) if ctx.name == "toybox" else 0
-    return await run_words(ctx, words)
+    return await ctx.shell.execute(words, ctx.io)
 
 
 @command("which", "type")

@@ -6,7 +6,6 @@ from typing import TypeVar
 from agentrl.virtual_phone.shell.interpreter import (
     CommandContext,
     CommandFunction,
-    ShellInterpreter,
 )
 
 COMMANDS: dict[str, CommandFunction] = {}
@@ -52,14 +51,3 @@ def split_options(
                 break
             options[letter] = ""
     return options, words
-
-
-async def run_words(
-    ctx: CommandContext, words: list[str], shell: ShellInterpreter | None = None
-) -> int:
-    """Run another command with the streams of this one, in its shell or another."""
-    runner = shell or ctx.shell
-    spelled, *arguments = words
-    name = spelled.rpartition("/")[2]
-    inner = CommandContext(shell=runner, name=name, arguments=arguments, io=ctx.io)
-    return await runner.execute(inner, spelled)

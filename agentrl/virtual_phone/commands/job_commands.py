@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from agentrl.virtual_phone.commands.builtins import duration_s
-from agentrl.virtual_phone.commands.command_table import command, run_words, split_options
+from agentrl.virtual_phone.commands.command_table import command, split_options
 from agentrl.virtual_phone.commands.process_commands import PhoneProcess, running_processes
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.process_table import SIGNALS, signal_number
@@ -123,7 +123,7 @@ async def timeout(ctx: CommandContext) -> int:
         return ctx.fail("timeout: Needs 2 arguments")
     try:
         async with asyncio.timeout(seconds or None):
-            return await run_words(ctx, words[1:])
+            return await ctx.shell.execute(words[1:], ctx.io)
     except TimeoutError:
         return _TIMED_OUT
 

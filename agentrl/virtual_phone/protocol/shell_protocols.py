@@ -77,7 +77,7 @@ async def _run(phone: VirtualPhone, io: CommandIO, script: str, terminal: Termin
     """Run a script, or what is typed; returns the exit code."""
     if terminal is None:
         shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
-        return await (shell.run(script) if script else shell.live(lambda: converse(shell, None)))
+        return await (shell.run(script) if script else shell.live(converse(shell, None)))
     device = TerminalDevice(io.read, io.out, terminal)
     io = CommandIO(out=device.write, err=device.write, read=Input(device.read), drain=io.drain,
                    terminal=terminal)  # fmt: skip
@@ -85,7 +85,7 @@ async def _run(phone: VirtualPhone, io: CommandIO, script: str, terminal: Termin
     keyboard = asyncio.create_task(device.listen())
     try:
         if not script:
-            return await shell.live(lambda: converse(shell, device))
+            return await shell.live(converse(shell, device))
         was_interrupted = await device.run(shell.run(script))
         return INTERRUPTED if was_interrupted else shell.code
     finally:

@@ -151,7 +151,7 @@ class CompoundCommands(ShellState):
     async def _run_for(self, loop: For) -> int:
         values = list(self.positional)
         if loop.words is not None:
-            values = [text for word in loop.words for text in await self.fields(word)]
+            values = await self.expanded(loop.words)
         self.code = 0
         self.num_loops += 1
         try:

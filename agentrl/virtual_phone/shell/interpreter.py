@@ -115,14 +115,15 @@ class ShellInterpreter(Pipelines):
 
     async def run(self, script: str) -> int:
         """Run a script and wait for what it leaves running; returns its exit code."""
-        return await self.live(lambda: self.run_text(script))
+        return await self.live(self.run_text(script))
 
-    async def live(self, work: Callable[[], Awaitable[object]]) -> int:
+    async def live(self, work: Awaitable[object]) -> int:
         """Be a process while something runs in this shell; returns the exit code."""
         self.process = process = self.phone.processes.start(("sh",), 1)
         try:
-            await work()
-            await self.finish()
+            await work
+            if self.traps or self.jobs:
+                await self._finish()
         except asyncio.CancelledError:
             if not process.signal:
                 raise
@@ -150,7 +151,7 @@ class ShellInterpreter(Pipelines):
         except (LoopJump, RecursionError) as error:
             self.code = int(isinstance(error, RecursionError))
 
-    async def finish(self) -> None:
+    async def _finish(self) -> None:
         """Run the trap of EXIT, and wait for jobs.
 
         As with adbd, the connection stays open while background commands can write to it.
@@ -226,7 +227,10 @@ class ShellInterpreter(Pipelines):
             if pipeline.background:
                 self._start_job(pipeline)
             else:
-                self.code = await self.run_pipeline(pipeline)
+                if pipeline.negated or len(pipeline.commands) > 1:
+                    self.code = await self.run_pipeline(pipeline)
+                else:
+                    self.code = await self.run_command(pipeline.commands[0], self.io)
                 if self.code and "e" in self.options and not pipeline.negated:
                     is_last = number == len(script) or script[number].joint == ";"
                     if is_last and not self.is_condition:
@@ -314,19 +318,20 @@ class ShellInterpreter(Pipelines):
         await shell.run_text(script)
         return await shell._run_exit_trap()
 
-    async def execute(self, ctx: CommandContext, spelled: str) -> int:
-        """Run one command."""
+    async def execute(self, words: Sequence[str], io: CommandIO) -> int:
+        """Run one command, given by its name and arguments."""
+        spelled, *arguments = words
         if spelled in self.functions:
-            return await self.call(self.functions[spelled], ctx.arguments, ctx.io)
-        if ctx.name == "exec" and ctx.arguments:
-            spelled, *ctx.arguments = ctx.arguments
-            ctx.name = spelled.rpartition("/")[2]
-            raise ShellExit(await self.execute(ctx, spelled))
-        is_program = ctx.name == spelled or spelled.rpartition("/")[0] in _PROGRAM_FOLDERS
-        run = self.commands.get(ctx.name) if is_program else None
+            return await self.call(self.functions[spelled], arguments, io)
+        folder, _, name = spelled.rpartition("/")
+        if name == "exec" and arguments:
+            raise ShellExit(await self.execute(arguments, io))
+        ctx = CommandContext(shell=self, name=name, arguments=arguments, io=io)
+        is_program = name == spelled or folder in _PROGRAM_FOLDERS
+        run = self.commands.get(name) if is_program else None
         if run is None:
             return await self._run_file(ctx, spelled)
-        self.phone.command_history.add((ctx.name, *ctx.arguments))
+        self.phone.command_history.add((name, *arguments))
         try:
             result = run(ctx)
             return result if isinstance(result, int) else await self._await(ctx, result)
@@ -387,7 +392,7 @@ class ShellInterpreter(Pipelines):
                 if redirect.operator in ("<<", "<<-", "<<<"):
                     target = await self.text_of(redirect.target)
                 else:
-                    target = " ".join(await self.fields(redirect.target))
+                    target = " ".join(await self.expanded([redirect.target]))
                 io = redirects.apply(redirect, target, io)
             code = await self._run_words(command, io)
             redirects.write()
@@ -397,8 +402,7 @@ class ShellInterpreter(Pipelines):
             io.err(f"sh: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
             return 1
         finally:
-            with contextlib.suppress(OSError):  # the first error message is enough
-                redirects.write()
+            redirects.close()
         return code
 
     async def _run_words(self, command: ShellCommand, io: CommandIO) -> int:
@@ -410,10 +414,8 @@ class ShellInterpreter(Pipelines):
             finally:
                 self.io = outer
         self.substituted = 0
-        if (texts := command.texts) is not None:
-            words = list(texts)
-        else:
-            words = [text for word in command.words for text in await self.fields(word)]
+        texts = command.texts
+        words = await self.expanded(command.words) if texts is None else texts
         if not command.assignments:
             if not words:
                 return self.substituted
@@ -422,28 +424,23 @@ class ShellInterpreter(Pipelines):
                 return 0
             if "x" in self.options:
                 self.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
-            return await self._run_simple(words, io)
+            return await self.execute(words, io)
         if not words or words[0] in _SPECIAL:
             for assignment in command.assignments:
                 await self.assign_word(assignment)
-            return await self._run_simple(words, io) if words else self.substituted
+            return await self.execute(words, io) if words else self.substituted
         known, exported = dict(self.environment), set(self.exported)
         try:
             for assignment in command.assignments:
                 await self.assign_word(assignment)
                 self.exported.add(assignment.name)
-            return await self._run_simple(words, io)
+            return await self.execute(words, io)
         finally:
             for name in {assignment.name for assignment in command.assignments}:
                 self.environment.pop(name, None)
                 if name in known:
                     self.environment[name] = known[name]
             self.exported = exported
-
-    def _run_simple(self, words: list[str], io: CommandIO) -> Awaitable[int]:
-        name = words[0].rpartition("/")[2]
-        ctx = CommandContext(shell=self, name=name, arguments=words[1:], io=io)
-        return self.execute(ctx, words[0])
 
     async def run_subshell(self, script: Script) -> int:
         """Run a parsed script in a shell of its own; returns its exit code."""

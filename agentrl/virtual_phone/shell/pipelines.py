@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -34,13 +34,8 @@ class Pipelines(CompoundCommands):
     def inner(self, io: CommandIO) -> Self:
         """A nested shell, which cannot change the variables of this one."""
 
-    def run_pipeline(self, pipeline: Pipeline) -> Awaitable[int]:
+    async def run_pipeline(self, pipeline: Pipeline) -> int:
         """Run a pipeline in the foreground; returns its exit code."""
-        if not pipeline.negated and len(pipeline.commands) == 1:
-            return self.run_command(pipeline.commands[0], self.io)
-        return self._run_whole(pipeline)
-
-    async def _run_whole(self, pipeline: Pipeline) -> int:
         was_condition = self.is_condition
         self.is_condition |= pipeline.negated
         try:

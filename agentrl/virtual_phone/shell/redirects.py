@@ -1,5 +1,6 @@
 """Where a command reads from and writes to: its streams and redirections."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -134,6 +135,12 @@ class Redirects:
         written, self._written = self._written, []
         for path, output in written:
             self._files.write(path, b"".join(output.chunks))
+
+    def close(self) -> None:
+        """Write the files of a command that has failed, as far as that is possible."""
+        if self._written:
+            with contextlib.suppress(OSError):  # the first error message is enough
+                self.write()
 
     def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
         if fd == 1:

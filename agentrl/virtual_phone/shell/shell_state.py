@@ -1,6 +1,7 @@
 """The state of a shell, and the expansion of words in it."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
@@ -163,10 +164,18 @@ class ShellState:
             return "".join(sorted(o for o in self.options if len(o) == 1))
         return str({"?": self.code, "$": self.pid, "#": len(self.positional)}[name])
 
-    async def fields(self, word: Word) -> list[str]:
-        """Expand one word into the arguments that it stands for."""
-        if (text := self._literal_text(word)) is not None:
-            return [text]
+    async def expanded(self, words: Sequence[Word]) -> list[str]:
+        """Expand words into the arguments that they stand for."""
+        texts: list[str] = []
+        for word in words:
+            text = self._literal_text(word)
+            if text is not None:
+                texts.append(text)
+            else:
+                texts += await self._fields(word)
+        return texts
+
+    async def _fields(self, word: Word) -> list[str]:
         first = word[0]
         words = [word]
         if any(part.kind == "text" and not part.quoted and "{" in part.text for part in word):

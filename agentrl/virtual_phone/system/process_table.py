@@ -22,8 +22,6 @@ class Process:
     parent: int
     words: Sequence[str]
     """The name and the arguments."""
-    started_s: float
-    """Time of the event loop."""
     task: "asyncio.Task[object] | None" = None
     """Runs the program, perhaps among others."""
     signal: int = 0
@@ -46,9 +44,9 @@ class ProcessTable:
 
     def start(self, words: Sequence[str], parent: int) -> Process:
         """Add a program that the current task runs."""
-        loop = asyncio.get_running_loop()
-        pid, task = self.new_pid(), asyncio.current_task()
-        process = Process(pid=pid, parent=parent, words=words, started_s=loop.time(), task=task)
+        pid, self._next = self._next, self._next + 1
+        task = asyncio.current_task()
+        process = Process(pid=pid, parent=parent, words=words, task=task)
         self.running[pid] = process
         return process
 

@@ -5,7 +5,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 
-from agentrl.virtual_phone.commands.command_table import command, run_words
+from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.commands.toybox.file_commands import size_of
 from agentrl.virtual_phone.commands.toybox.file_tools import SIZE_UNITS, children_of
 from agentrl.virtual_phone.shell.expansion import compile_glob
@@ -69,7 +69,7 @@ class _Find:
         for at, paths in self._batches.items():
             end = self._words.index("+", at)
             words = self._words[at : end - 1] + paths
-            self.code |= await run_words(self._ctx, words)
+            self.code |= await self._ctx.shell.execute(words, self._ctx.io)
 
     async def _or(self, is_live: bool) -> bool:
         value = await self._and(is_live)
@@ -209,7 +209,7 @@ class _Find:
         if not is_live or not words:
             return False
         after = self._at, self._path, self._node, self._depth
-        code = await run_words(self._ctx, words)
+        code = await self._ctx.shell.execute(words, self._ctx.io)
         self._at, self._path, self._node, self._depth = after
         return code == 0
 
@@ -258,7 +258,7 @@ async def xargs(ctx: CommandContext) -> int:
             calls = [command_words]
     code = 0
     for call in calls:
-        found = await run_words(ctx, call)
+        found = await ctx.shell.execute(call, ctx.io)
         if found in (126, 127):
             return found
         code = 123 if found else code

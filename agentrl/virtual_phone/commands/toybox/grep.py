@@ -174,7 +174,8 @@ class _Search:
         while not self._is_done() and (chunk := await self._ctx.io.read()):
             whole, newline, pending = (pending + chunk).rpartition(b"\n")
             await self._search(whole + newline, "", self._number)
-        await self._search(pending, "", self._number)
+        if pending:
+            await self._search(pending, "", self._number)
         self._summarize("", "(standard input)")
 
     async def file(self, content: bytes, name: str, path: str) -> None:
