@@ -11,6 +11,7 @@ from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
+from agentrl.training.monitoring.resource_usage import ResourceUsage
 from agentrl.training.monitoring.result_tables import flatten_results
 from agentrl.training.monitoring.training_health import HealthChecks
 
@@ -37,6 +38,7 @@ class Reporter:
         self._step = 0
         self._closed = False
         self._health = HealthChecks()
+        self._resources = ResourceUsage()
 
     def stage(self, name: str) -> None:
         """A stage begins or continues: `warm start`, `reinforcement`, ..."""
@@ -58,7 +60,7 @@ class Reporter:
         if self._stage in TRAINING_STAGES:
             self._step = step
             symptoms, warnings = self._health.check_step(metrics)
-            metrics = {**metrics, **symptoms}
+            metrics = {**metrics, **symptoms, **self._resources.measure()}
             for warning in warnings:
                 log.warning("step %d: %s", step, warning)
         self._log(self._stage, step, metrics)

@@ -1,0 +1,58 @@
+"""How busy the machine of the driver is: CPU, memory, and NVIDIA's GPUs."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from statistics import fmean
+
+import psutil
+
+_ASK_S = 5.0
+_QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits")
+_GIB_OF_MIB = 1 / 1024
+
+
+class ResourceUsage:
+    """Measures this machine, with everything that runs on it.
+
+    Args:
+        gpu_command: prints a line `PERCENT, MIB` for each GPU; None for `nvidia-smi`, if there
+            is one.
+    """
+
+    def __init__(self, gpu_command: Sequence[str] | None = None) -> None:
+        if gpu_command is None and (program := shutil.which("nvidia-smi")) is not None:
+            gpu_command = (program, *_QUERY)
+        self._gpu_command = gpu_command
+        psutil.cpu_percent()  # the mean since the previous call
+
+    def measure(self) -> dict[str, float]:
+        """The use of the CPU since the last call, and of memory and GPUs now.
+
+        Returns:
+            `resources/cpu` and `resources/gpu`: fractions of all cores and GPUs;
+            `resources/memory_gb` and `resources/gpu_memory_gb` (of all GPUs): GiB.
+        """
+        memory = psutil.virtual_memory()
+        return {
+            "resources/cpu": psutil.cpu_percent() / 100,
+            "resources/memory_gb": (memory.total - memory.available) / (1 << 30),
+            **self._gpus(),
+        }
+
+    def _gpus(self) -> dict[str, float]:
+        if self._gpu_command is None:
+            return {}
+        try:
+            asked = subprocess.run(
+                self._gpu_command, capture_output=True, text=True, timeout=_ASK_S, check=True
+            )
+            rows = [[float(cell) for cell in line.split(",")] for line in asked.stdout.splitlines()]
+            busy, used = zip(*rows, strict=True)
+        except (OSError, subprocess.SubprocessError, ValueError):
+            self._gpu_command = None  # it would fail at each step
+            return {}
+        return {
+            "resources/gpu": fmean(busy) / 100,
+            "resources/gpu_memory_gb": sum(used) * _GIB_OF_MIB,
+        }
