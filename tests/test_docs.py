@@ -174,6 +174,19 @@ def test_the_documented_custom_data_set_is_evaluated(folder):
     assert found["reward/compute_score/short"] == 1.0
 
 
+def test_every_row_of_the_page_of_faults_names_a_test_that_exists():
+    rows = [
+        row.rstrip(" |").rpartition("| ")[2]
+        for row in (DOCS / "faults.md").read_text().splitlines()
+        if row.startswith("| ") and not row.endswith("| test |")
+    ]
+    assert len(rows) > 40
+    for named in rows:
+        file, name = named.split("::")
+        text = (DOCS.parent / "tests" / file).read_text()
+        assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), named
+
+
 @pytest.mark.parametrize("page", [*(p.name for p in DOCS.glob("*.md")), "../README.md"])
 def test_links_point_to_existing_files(page):
     file = DOCS / page

@@ -80,6 +80,7 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
         ("<action>tap(1.2, 0.5)</action>", r"1\.2 is outside the screen; numbers are from 0 to 1"),
         ("<action>tap(-0.1, 0.5)</action>", "'-0.1' is not a number"),
         ("<action>tap(nan, 0.5)</action>", "'nan' is not a number"),
+        ("<action>tap(NaN, 1e999)</action>", "'NaN' is not a number"),
         ("<action>tap(1e-1, 0.5)</action>", "'1e-1' is not a number"),
         ("<action>tap(\u0660, 0.5)</action>", "is not a number"),
         ("<action>tap(0.5)</action>", "takes 2 arguments, not 1"),

@@ -127,10 +127,12 @@ class Trainer:
         """Load the last checkpoint, if there is one."""
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
-            if self._folder.has_begun:
-                self._rewind(-1)
             self.state.step, self.state.warm = 0, False
             self.state.results.pop("before", None)
+            if self._folder.has_begun:
+                self._rewind(-1)
+                for player, result in self.state.results.items():  # played before the warm start
+                    self._reporter.result(player, result)
             self._sampler.restore({})
             return
         kept = checkpoint_store.load(latest, self._learner)
