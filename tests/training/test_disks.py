@@ -108,14 +108,17 @@ def test_a_disk_that_is_full_at_any_stage_is_one_line_and_loses_nothing(
         with once(file, lambda: fill(disk / "filling")):
             status, said = run(capsys, *command)
         (disk / "filling").unlink()
-        assert status == 1, file
         line = said.splitlines()[-1]
         assert "Traceback" not in said
+        command = ["train", "--resume", str(one)]
+        if status == 2:  # the stage before ended late, and it was full when this job began
+            assert "Free some space" in line
+            continue
+        assert status == 1, file
         assert line.startswith("OSError: ")
         assert str(one) in line
         assert "No space left on device" in line or "disk is full" in line
         assert f"resume with: agentrl train --resume {one}" in caplog.text
-        command = ["train", "--resume", str(one)]
     assert run(capsys, *command)[0] == 0
     assert weights(one) == weights(whole)
     assert logged(one) == logged(whole)
