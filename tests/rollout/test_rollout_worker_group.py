@@ -25,6 +25,7 @@ from agentrl.config import (
 from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.workers import rollout_worker_group
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.rollout.workers.rollout_worker_group import play_deadline_s
 
@@ -142,6 +143,18 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
 @slow
 @in_one_loop
 @pytest.mark.adb
+async def test_an_actor_that_answers_is_waited_for(two_actors, monkeypatch):
+    """As when the episodes of the hf engine wait long for its batches, which does not count."""
+    rollouts, _ = two_actors
+    monkeypatch.setattr(rollout_worker_group, "play_deadline_s", lambda *_: 0.01)
+    episodes = await rollouts.collect(requests_of_step("train", 9, range(2), 2), "expert")
+    assert not any(episode.episode.outcome.void for episode in episodes)
+    assert rollouts.worker_metrics() == {"workers": 2.0, "replaced_workers": 0.0}
+
+
+@slow
+@in_one_loop
+@pytest.mark.adb
 async def test_actors_switch_to_an_environment_without_phones_and_back(two_actors, tmp_path):
     rollouts, run = two_actors
     before = await processes_of(rollouts)
@@ -164,7 +177,7 @@ async def test_actors_switch_to_an_environment_without_phones_and_back(two_actor
 async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors, caplog):
     rollouts, run = two_actors
     processes = await processes_of(rollouts)
-    assert [len(of_one) for of_one in processes] == [1, 1, 2], "the phones are one process"
+    assert [len(of_one) for of_one in processes] == [1, 1, 3], "phones, and who removes them"
     requests = requests_of_step("train", 2, range(4), 3)
     episodes = await collect_and(
         rollouts, requests, "expert", lambda: os.kill(processes[1][0], signal.SIGKILL)

@@ -99,6 +99,9 @@ class RolloutActor:
                 raise WorkerLost("its engine died")
             await asyncio.sleep(_WATCH_S)
 
+    async def ping(self) -> None:
+        """Return at once, unless this process hangs."""
+
     async def switch(
         self, plays: bool, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
     ) -> tuple[int, int]:

@@ -77,11 +77,22 @@ class RolloutWorkerGroup(EngineActors):
         async def play(request: EpisodeRequest) -> ScoredEpisode:
             if not worker.is_current:  # it died while this slot had nothing to do
                 raise WorkerLost(worker.lost)
-            scored: ScoredEpisode = await self._workers.result(
-                worker,
-                lambda one: one.actor.play_request.remote(request, player, greedy),
-                play_deadline_s(*worker.room, self._starter.config.rollout),
+            playing = asyncio.ensure_future(
+                self._workers.result(
+                    worker, lambda one: one.actor.play_request.remote(request, player, greedy), None
+                )
             )
+            deadline_s = play_deadline_s(*worker.room, self._starter.config.rollout)
+            try:
+                while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
+                    # Waiting for an engine's batch does not count. An actor that hangs is killed.
+                    with contextlib.suppress(WorkerLost):
+                        await self._workers.result(
+                            worker, lambda one: one.actor.ping.remote(), self._starter.start_s
+                        )
+                scored: ScoredEpisode = playing.result()
+            finally:
+                playing.cancel()
             return scored
 
         while not collector.ended.done():
@@ -125,10 +136,11 @@ class RolloutWorkerGroup(EngineActors):
 
 
 def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
-    """Deadline for an actor to play one episode; only an actor that hangs takes longer.
+    """When to ask whether an actor that plays one episode hangs.
 
-    The episode and its scoring have their own deadlines. If others hold the actor's phones, the
-    episode waits for those that the actor plays itself.
+    The episode and its scoring have their own deadlines. Only what they do not count takes longer:
+    waiting for the batches of an engine. If others hold the actor's phones, the episode waits for
+    those that the actor plays itself.
 
     Args:
         most: maximum number of concurrent episodes of the actor.
