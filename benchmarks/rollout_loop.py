@@ -29,7 +29,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import psutil  # type: ignore[import-untyped]
+import psutil
 from conditions import conditions
 from rich.console import Console
 from rich.table import Table
