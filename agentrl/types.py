@@ -6,13 +6,15 @@ B samples of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from agentrl.notebook_html import Cell, film_strip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -177,6 +179,10 @@ class Turn:
     """Seconds per stage: generate, act, and parts of act that the environment reports, such as
     settle."""
 
+    def __repr__(self) -> str:
+        done = f"error {self.parse_error!r}" if self.parse_error else f"action {self.action!r}"
+        return f"Turn({done}, reply {self.reply!r}, env_reward {self.env_reward:g})"
+
     @property
     def seconds(self) -> float:
         """Duration of the whole turn."""
@@ -211,6 +217,49 @@ class Episode:
     final_images: tuple[Image, ...] = ()
     """The images after the last action, at their own resolution; only while it is scored."""
 
+    def __repr__(self) -> str:
+        return (
+            f"Episode({self.id}, {self.env_id}, seed {self.seed}, {self.outcome.value}, "
+            f"{len(self.turns)} turns)"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.film_strip([turn.env_reward for turn in self.turns])
+
+    def film_strip(
+        self, rewards: Sequence[float], load: Callable[[str], Image | None] = lambda frame: None
+    ) -> str:
+        """The screens, actions and rewards as HTML, for notebooks.
+
+        Args:
+            rewards: per turn; fewer, or none, are possible.
+            load: the recorded frame of an id; without it, the images that the model saw.
+        """
+        cells = []
+        for number, turn in enumerate(self.turns):
+            pictures = [*map(load, turn.frames[:1]), *turn.images[:1]]
+            picture = next((one for one in pictures if one is not None), None)
+            reward = f", reward {rewards[number]:.3g}" if number < len(rewards) else ""
+            is_number = isinstance(turn.action, int | np.integer)  # says less than the reply
+            done = turn.parse_error or (turn.reply if is_number else str(turn.action))
+            cells.append(
+                Cell(
+                    picture=picture,
+                    lines=[
+                        *([without_placeholders(turn.shown)] if picture is None else []),
+                        f"turn {number + 1}{reward}",
+                        done,
+                    ],
+                    tooltip=turn.reply,
+                    is_wrong=turn.parse_error is not None,
+                )
+            )
+        if final := [*map(load, self.final_frames[:1]), *self.final_images[:1]]:
+            cells.append(Cell(picture=final[0], lines=("after the last turn",)))
+        total = f", return {sum(rewards):.4g}" if rewards else ""
+        error = f", {self.error}" if self.error else ""
+        return film_strip(f"{self!r}{total}{error}", cells)
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ScoredEpisode:
@@ -223,6 +272,12 @@ class ScoredEpisode:
     """Per turn: the weighted sum."""
     replayed: bool = False
     """Whether it was played in an earlier step, and joins a group of this one."""
+
+    def __repr__(self) -> str:
+        return f"ScoredEpisode({self.episode!r}, return {self.total:.4g})"
+
+    def _repr_html_(self) -> str:
+        return self.episode.film_strip(self.rewards)
 
     @property
     def total(self) -> float:

@@ -19,6 +19,7 @@ from agentrl.cli import (
     finetuning,
     inference,
     install_doctor,
+    new_config,
     phone,
     pipeline,
     plan,
@@ -34,7 +35,7 @@ from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
-    "Train": ("train", "plan", "eval", "compare", "merge", "algorithms"),
+    "Train": ("init", "schema", "train", "plan", "eval", "compare", "merge", "algorithms"),
     "Train on data": ("pipeline", "sft", "dpo", "train-reward-model"),
     "Use": ("infer", "chat"),
     "Inspect": ("runs", "play", "view", "episodes"),
@@ -123,6 +124,8 @@ app.command("audit")(audit.audit)
 app.command("algorithms")(algorithms.algorithms)
 app.command("list")(extensions.list_)
 app.command("check")(extensions.check)
+app.command("init")(new_config.init)
+app.command("schema")(new_config.schema)
 app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(install_doctor.doctor)
 app.command("cluster")(cluster.cluster)

@@ -116,6 +116,12 @@ def check_largest(section: Any) -> None:
                 raise ConfigError(f"{key}={value}: must be at most {most:,}: {why}")
 
 
+def largest(name: str) -> int:
+    """The largest value of a number with this name."""
+    usual = _LONGEST_S if name.endswith("_s") else _LARGEST_NUMBER
+    return _LARGEST.get(name, (usual, ""))[0]
+
+
 def _settings(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Key, type and value of each setting of a section and those in it."""
     for name, hint in get_type_hints(type(section)).items():

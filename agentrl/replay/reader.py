@@ -5,8 +5,9 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
+from agentrl.notebook_html import picture_of, table
 from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_summary import Filter, Summary
 from agentrl.replay.frames import frame_pack
@@ -29,12 +31,16 @@ from agentrl.replay.run_layout import (
     single_frame_file,
     token_advantages_files,
 )
+from agentrl.text import pluralize
 from agentrl.types import Episode, Image
 
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 256 << 20
 """Largest accepted episode (uncompressed) and frame file; real ones are far smaller."""
+_CURVE_WIDTH = 640
+_HEADLINE = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
+"""The first of these that was measured is the result of a run."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -45,6 +51,15 @@ class RecordedEpisode:
     summary: Summary
     episode: Episode
     """Without images; `Run.with_images` loads those that were recorded."""
+    run: Path | None = None
+    """The folder that it was read from."""
+
+    def __repr__(self) -> str:
+        return f"RecordedEpisode({self.episode!r}, return {self.summary.total:.4g})"
+
+    def _repr_html_(self) -> str:
+        load = (lambda frame: None) if self.run is None else Run(self.run).frame
+        return self.episode.film_strip(self.summary.rewards, load)
 
 
 class Run:
@@ -62,6 +77,48 @@ class Run:
     def name(self) -> str:
         """Name of the folder, also if the path is `.`."""
         return self.path.absolute().name
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}{''.join(f', {part}' for part in self._result())})"
+
+    def _repr_html_(self) -> str:
+        heading = ", ".join(
+            [str(self.path), *self._result(), f"{len(self._index.all()):,} episodes"]
+        )
+        curve = self.path / "curve.png"
+        parts = [f"<p>{escape(heading)}</p>"]
+        if curve.is_file():
+            parts.append(picture_of(curve.read_bytes(), "png", width=_CURVE_WIDTH))
+        rows = dict(_results(self._summary_or_nothing()))
+        metrics = list(dict.fromkeys(name for row in rows.values() for name in row))
+        grid: list[list[Any]] = [
+            ["", *rows],
+            *([name, *(row.get(name, "") for row in rows.values())] for name in metrics),
+        ]
+        return "".join([*parts, table(grid) if rows else ""])
+
+    def _result(self) -> list[str]:
+        """Such as `["accuracy 0.56 -> 0.98", "18 steps"]`; without what is missing or damaged."""
+        summary = self._summary_or_nothing()
+        rows, parts = dict(_results(summary)), []
+        ends = [
+            next((rows[name] for name in (f"{end} sampled", end) if name in rows), {})
+            for end in ("before", "after")
+        ]
+        for metric in _HEADLINE:
+            values = [f"{row[metric]:.3g}" for row in ends if metric in row]
+            if values:
+                parts.append(f"{metric} {' -> '.join(values)}")
+                break
+        if isinstance(steps := summary.get("steps"), int):
+            parts.append(pluralize(steps, "step"))
+        return parts
+
+    def _summary_or_nothing(self) -> dict[str, Any]:
+        try:
+            return self.summary
+        except ConfigError:
+            return {}
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -126,7 +183,7 @@ class Run:
         try:
             path = episode_file(self.path, summary.id)
             tree = json.loads(_unpacked(path))
-            return RecordedEpisode(summary=summary, episode=from_json(tree))
+            return RecordedEpisode(summary=summary, episode=from_json(tree), run=self.path)
         except (
             OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
             ValueError, RecursionError,
@@ -220,6 +277,17 @@ class Run:
         except cv2.error:  # such as a header that claims 100,000 rows
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
+
+
+def _results(summary: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, float]]]:
+    """The numbers of each player, as `before sampled` or `expert`."""
+    for key, value in summary.items():
+        if isinstance(value, dict) and key != "seconds":
+            path = f"{name} {key}".strip()
+            numbers = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
+            if numbers:
+                yield path, numbers
+            yield from _results(value, path)
 
 
 def _read(path: Path) -> bytes:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -21,12 +22,15 @@ from agentrl.data.row_columns import cell
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
 from agentrl.files import lock_folder
+from agentrl.notebook_html import table
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import Split
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
+from agentrl.text import pluralize
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.evaluation.intervals import estimate, student_estimate
 from agentrl.training.evaluation.shared_rollouts import SharedRollouts
 from agentrl.training.model_to_play import (
     check_checkpoint,
@@ -83,6 +87,27 @@ class Evaluation:
     """Metrics of each valid episode, by its seed."""
     categories: dict[int, str] = field(default_factory=dict)
     """The category of each seed that has one."""
+
+    def __repr__(self) -> str:
+        means = ", ".join(
+            f"{name} {self.metrics[name]:.3g}"
+            for name in ("reward", "success", "accuracy")
+            if name in self.metrics
+        )
+        void = f", {self.void} void" if self.void else ""
+        return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void})"
+
+    def _repr_html_(self) -> str:
+        """A table of the metrics, each with its 95% confidence interval over the seeds."""
+        rows: list[Sequence[Any]] = [("", "mean", "95% interval")]
+        for name, mean in self.metrics.items():
+            values = [seed[name] for seed in self.by_seed.values() if name in seed]
+            of = estimate if name in ("success", "accuracy") else student_estimate
+            found = of(values) if values else None
+            ends = () if found is None else (found.low, found.high)
+            rows.append((name, mean, " to ".join(f"{end:.4g}" for end in ends if end is not None)))
+        where = "" if self.run is None else f", recorded in {self.run}"
+        return f"<p>{escape(f'{self!r}{where}')}</p>{table(rows)}"
 
     def summary(self) -> dict[str, Any]:
         """The means and counts without the results per seed, as written to `summary.json`."""

@@ -1,8 +1,11 @@
-"""Console output of a job: a live panel on a terminal, plain lines elsewhere."""
+"""Console output of a job: a live panel on a terminal or in a notebook, plain lines elsewhere."""
 
 import os
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.notebook_html import table
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
@@ -23,6 +27,7 @@ from agentrl.training.monitoring.result_tables import (
 
 _LOG_WIDTH = 120
 _PLAIN_EVERY_S = 15.0
+_PANEL_EVERY_S = 0.5
 _BAR_WIDTH = 60
 _GAP = 3
 
@@ -32,6 +37,37 @@ def _console() -> Console:
     console = Console()
     is_sized = console.is_terminal or "COLUMNS" in os.environ
     return console if is_sized else Console(width=_LOG_WIDTH)
+
+
+class _NotebookPanel:
+    """One output of a notebook's cell that is drawn again and again."""
+
+    def __init__(self) -> None:
+        output = import_module("IPython.display")
+        # From libraries that would show bars of their own beside this one.
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        self._html = output.HTML
+        self._handle = output.display(output.HTML(""), display_id=True)
+        self._shown = 0.0
+
+    def is_due(self) -> bool:
+        """Whether the panel was drawn long enough ago."""
+        return time.monotonic() - self._shown >= _PANEL_EVERY_S
+
+    def show(self, title: str, share: float, cells: Sequence[tuple[str, str]], note: str) -> None:
+        """Draw the panel.
+
+        Args:
+            title: the stage, and where the run is.
+            share: of the stage that is done, in [0, 1].
+            cells: name and text of metrics.
+            note: what is happening.
+        """
+        self._shown = time.monotonic()
+        bar = f'<progress value="{share:.3f}" max="1" style="width:100%"></progress>'
+        facts = table([[name for name, _ in cells], [value for _, value in cells]])
+        text = f"<p>{escape(title)}</p>{bar}{facts}<p>{escape(note)}</p>"
+        self._handle.update(self._html(text))
 
 
 class ConsoleDisplay(Logger):
@@ -54,7 +90,8 @@ class ConsoleDisplay(Logger):
         self._metrics: dict[str, Mapping[str, float]] = {}
         """The last metrics of each stage: training continues after an evaluation."""
         self._live: Live | None = None
-        if self._console.is_terminal:
+        self._panel = _NotebookPanel() if self._console.is_jupyter else None
+        if self._console.is_terminal and self._panel is None:
             self._live = Live(
                 console=self._console, refresh_per_second=4, get_renderable=lambda: self
             )
@@ -66,6 +103,7 @@ class ConsoleDisplay(Logger):
             self._say(name)
         self._stage, self._note = name, ""
         self._eta.stage(name)
+        self._refresh()
 
     def rewind(self, step: int) -> None:
         """Training continues after this step."""
@@ -78,6 +116,7 @@ class ConsoleDisplay(Logger):
         if stage in TRAINING_STAGES:
             self._eta.stepped(step)
             self._trained, self._note = True, ""
+            self._refresh()
         elif not self._is_due():
             return
         numbers = "  ".join(f"{name} {value}" for name, value in headline(metrics))
@@ -87,12 +126,16 @@ class ConsoleDisplay(Logger):
         """Show the progress of the stage or step; on plain output only every 15 s."""
         self._eta.progress(done, total)
         self._note = note
+        self._refresh()
         if self._is_due():
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Show a table of all results, and how long each stage took, also before a resume."""
         self._finished = True
+        if self._panel is not None:
+            self._refresh(at_once=True)
+            return  # the job's `Run` shows its results
         if rows := flatten_results(results):
             self._console.print(Text(f"{self._run}"), soft_wrap=True)
             for table in results_tables(rows, self._console.width):
@@ -105,6 +148,7 @@ class ConsoleDisplay(Logger):
 
     def close(self) -> None:
         """Stop; the last panel stays on the screen."""
+        self._refresh(at_once=True)
         if self._live is not None:
             self._live.stop()
         if not self._finished:
@@ -116,9 +160,18 @@ class ConsoleDisplay(Logger):
 
     def _say(self, line: str) -> None:
         self._spoke = time.monotonic()
-        if self._live is None:
+        if self._live is None and self._panel is None:
             clock = format_duration(self._spoke - self._started)
             self._console.print(Text(f"[{clock:>7}] {line}"), soft_wrap=True)
+
+    def _refresh(self, *, at_once: bool = False) -> None:
+        """Draw the panel of a notebook again; others are drawn by the clock."""
+        if self._panel is not None and (at_once or self._panel.is_due()):
+            self._panel.show(self._title(), self._eta.share(), self._cells(_LOG_WIDTH), self._note)
+
+    def _title(self) -> str:
+        elapsed = format_duration(time.monotonic() - self._started)
+        return f"{self._stage or 'start'}  {elapsed} elapsed  {self._run}"
 
     def _left_text(self) -> str:
         return "".join(f"  {name} {left}" for name, left in self._times_left() if left != "?")
@@ -146,8 +199,8 @@ class ConsoleDisplay(Logger):
         yield self._facts(width)
         yield note
 
-    def _facts(self, width: int) -> Table:
-        """As many metrics as fit, the most important ones first."""
+    def _cells(self, width: int) -> list[tuple[str, str]]:
+        """Name and text of as many metrics as fit, the most important ones first."""
         step = [("step", f"{self._eta.step}/{self._total_steps}")] if self._total_steps else []
         numbers = headline(self._metrics.get(self._stage, {}))
         cells = [*step, *self._times_left(), *numbers]
@@ -155,8 +208,11 @@ class ConsoleDisplay(Logger):
         for index, cell in enumerate(cells):
             room -= max(map(len, cell)) + _GAP
             if room < 0:
-                cells = cells[:index]
-                break
+                return cells[:index]
+        return cells
+
+    def _facts(self, width: int) -> Table:
+        cells = self._cells(width)
         facts = Table.grid(padding=(0, _GAP, 0, 0))
         facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
         facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))

@@ -1,0 +1,103 @@
+"""`agentrl init` and `agentrl schema`: write a configuration, and what editors know about it."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentrl.cli.terminal import suggest
+from agentrl.errors import ConfigError
+from agentrl.files import write_durably
+
+_DATA_FILES = (".jsonl", ".json", ".csv", ".parquet")
+_PLAYERS = ("mediocre", "expert", "random")
+"""Who is imitated by a warm start, the most useful first."""
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="The YAML file to write.")] = Path("config.yaml"),
+    env: Annotated[
+        str | None, typer.Option(help="An environment to train on; see agentrl envs list --all.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Or a data set of questions: a file, or an id on the Hugging Face Hub."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="`tiny`, a folder, or an id on the Hugging Face Hub.")
+    ] = None,
+    on: Annotated[str | None, typer.Option(help="`cpu` or `gpu`.")] = None,
+) -> None:
+    """Write a commented configuration to start from. Three questions, or options, decide it.
+
+    Example: agentrl init my_job/config.yaml --env NumberGame-v0 --model tiny --on cpu
+    """
+    if file.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"{file}: must end in .yaml")
+    if file.exists():
+        raise ConfigError(f"{file} exists; name another file")
+    if env is not None and data is not None:
+        raise ConfigError("--env and --data: give one of them")
+    if env is None and data is None:
+        given = typer.prompt(
+            "Train on what? An environment, or a data set of questions (FILE or Hub id)",
+            default="NumberGame-v0",
+        )
+        is_data = Path(given).suffix in _DATA_FILES or Path(given).is_dir()
+        env, data = (None, given) if is_data else (given, None)
+    model = model or typer.prompt("Which model? tiny, a folder, or a Hub id", default="tiny")
+    on = (on or typer.prompt("Where? cpu or gpu", default="cpu")).lower()
+    if on not in ("cpu", "gpu"):
+        raise ConfigError(f"--on {on}: must be cpu or gpu")
+    text = _job(file, env, data, model, gpus=on == "gpu")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(file, text)
+    typer.echo(f"wrote {file}")
+    suggest(("train", file, "--dry-run"), ("train", file))
+
+
+def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: bool) -> str:
+    """The text of a configuration.
+
+    Raises:
+        ConfigError: there is no such environment, or no such file.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from agentrl.env import find_env
+
+    if data is not None and Path(data).suffix in _DATA_FILES and not Path(data).is_file():
+        raise ConfigError(f"--data {data}: no such file")
+    game = find_env(env or "QA-v0")
+    players = [name for name in _PLAYERS if name in game.players] if model == "tiny" else []
+    templates = Environment(
+        loader=PackageLoader("agentrl.cli", "scaffold/templates"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is YAML, and what is given is written as JSON
+    )
+    return templates.get_template("job.yaml.jinja").render(
+        file=file, env=env, data=data, model=model, tiny=model == "tiny", gpus=gpus,
+        phones=game.app is not None, player=next(iter(players), None),
+    )  # fmt: skip
+
+
+def schema(
+    out: Annotated[
+        Path | None, typer.Option(help="Write it to this file instead of printing it.")
+    ] = None,
+) -> None:
+    """Print the JSON schema of configurations, with which editors complete and check them.
+
+    Example: agentrl schema --out agentrl.schema.json
+    """
+    from agentrl.config.json_schema import json_schema
+
+    text = json.dumps(json_schema(), indent=1) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_durably(out, text)
+    typer.echo(f"wrote {out}")
+    typer.echo(f"First line of a configuration: # yaml-language-server: $schema={out}")

@@ -1,0 +1,173 @@
+"""The configuration as a JSON schema, with which editors complete, describe and check YAML files.
+
+Types, defaults and descriptions come from the sections, bounds from what they check.
+"""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from agentrl.config import bounds
+from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
+from agentrl.config.sampling_settings import DEFAULT_SAMPLER, sampler_defaults
+from agentrl.config.sections import Config
+from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER
+from agentrl.registry import ExtensionPoint
+
+Schema = dict[str, Any]
+
+_LATER = r"^\?\?\?$|\$\{"
+"""Text instead of a number or switch: a value that is given later, or taken from elsewhere."""
+_NUMBER = r"|^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"
+"""`1e-3`, which is text in YAML 1.1."""
+_PLAIN: dict[Any, Schema] = {
+    int: {"type": ["integer", "string"], "pattern": _LATER},
+    float: {"type": ["number", "string"], "pattern": _LATER + _NUMBER},
+    bool: {"type": ["boolean", "string"], "pattern": _LATER},
+    str: {"type": ["string", "number", "boolean"]},
+    Any: {},
+}
+
+
+def json_schema() -> Schema:
+    """The schema of a whole configuration, in JSON Schema 2020-12."""
+    found = _section(Config)
+    sections = found["properties"]
+    algorithms = [algorithm_defaults(one.name) for one in ALGORITHM.extensions()]
+    chosen = _chosen(ALGORITHM, algorithms, DEFAULT_ALGORITHM)
+    losses = [algorithm_defaults(loss=one.name).loss for one in LOSS.extensions()]
+    inner = chosen["properties"]["loss"]
+    chosen["properties"]["loss"] = _chosen(LOSS, losses, None) | {"default": inner.get("default")}
+    samplers = [sampler_defaults(one.name) for one in SAMPLER.extensions()]
+    sections["algorithm"] = chosen
+    sections["sampling"] = _chosen(SAMPLER, samplers, DEFAULT_SAMPLER)
+    for name, section in sections.items():
+        section.setdefault("description", f"See the section {name} of docs/configuration.md.")
+    title = "Configuration of agentrl"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **found}
+
+
+def _section(cls: type) -> Schema:
+    hints, described, limits = get_type_hints(cls), dict(_descriptions(cls)), _limits(cls)
+    properties = {}
+    for field in dataclasses.fields(cls):
+        schema = _of(hints[field.name])
+        if text := described.get(field.name):
+            schema["description"] = text
+        if "number" in schema.get("type", ()) or "integer" in schema.get("type", ()):
+            schema |= _largest(field.name) | limits.get(field.name, {})
+            if "exclusiveMinimum" in schema:
+                del schema["minimum"]
+        default = field.default
+        if isinstance(default, str | int | float) or default is None:
+            schema["default"] = default
+        properties[field.name] = schema
+    about = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    plain = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {"description": about, **plain} if about else plain
+
+
+def _of(hint: Any) -> Schema:
+    """The schema of a type; a fresh object."""
+    if get_origin(hint) in (Union, types.UnionType):
+        choices = [_of(part) for part in get_args(hint) if part is not type(None)]
+        schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
+        return _or_null(schema) if type(None) in get_args(hint) else schema
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    if get_origin(hint) is list:
+        return {"type": ["array", "string"], "items": _of(get_args(hint)[0]), "pattern": _LATER}
+    if get_origin(hint) is dict:
+        inner = _of(get_args(hint)[1])
+        values = {"additionalProperties": inner} if inner else {}
+        return {"type": ["object", "string"], "pattern": _LATER, **values}
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _section(hint)
+    return dict(_PLAIN[hint])
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "enum" in schema:
+        return schema | {"enum": [*schema["enum"], None]}
+    if "type" in schema:
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        return schema | {"type": [*kinds, "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _chosen(point: ExtensionPoint, built_in: list[Any], default: str | None) -> Schema:
+    """A section whose settings depend on its `name`, which alone is enough."""
+    properties: Schema = {}
+    for section in built_in:
+        for name, schema in _section(type(section))["properties"].items():
+            properties.setdefault(name, schema)
+    names = [one.name for one in built_in]
+    properties["name"] = {
+        "type": "string",
+        "examples": names,
+        "description": f"A {point.kind}: one of {', '.join(names)}, or your own class.",
+        **({} if default is None else {"default": default}),
+    }
+    return {
+        "type": ["object", "string"],
+        "properties": properties,
+        # A class of one's own has its own settings.
+        "if": {"type": "object", "properties": {"name": {"enum": names}}},
+        "then": {"propertyNames": {"enum": list(properties)}},
+    }
+
+
+def _largest(name: str) -> Schema:
+    """What `bounds.check_floats` and `bounds.check_largest` allow."""
+    most = bounds.largest(name)
+    return {"minimum": -most, "maximum": most}
+
+
+def _limits(cls: type) -> dict[str, Schema]:
+    """The bounds that a section's class checks, whatever its other settings are."""
+    found: dict[str, Schema] = {}
+    for base in reversed([one for one in cls.__mro__ if dataclasses.is_dataclass(one)]):
+        for call in _checks(base):
+            assert isinstance(call.func, ast.Name)
+            texts = [one.value for one in call.args[1:] if isinstance(one, ast.Constant)]
+            for name in (text for text in texts if isinstance(text, str)):
+                limits = found.setdefault(name, {})
+                if call.func.id == "check_positive":
+                    limits["exclusiveMinimum"] = 0
+                elif call.func.id == "check_not_negative":
+                    limits["minimum"] = 0
+                elif isinstance(most := call.args[2], ast.Constant):
+                    limits["maximum"] = most.value
+                elif isinstance(most, ast.Name):
+                    limits["maximum"] = getattr(bounds, most.id)
+    return found
+
+
+def _checks(cls: type) -> Iterator[ast.Call]:
+    """Calls such as `check_positive("env", self, "max_turns")` that are always executed."""
+    names = ("check_positive", "check_not_negative", "check_at_most")
+    for method in (node for node in _body(cls) if isinstance(node, ast.FunctionDef)):
+        for line in method.body:
+            call = line.value if isinstance(line, ast.Expr) else None
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in names:
+                yield call
+
+
+def _descriptions(cls: type) -> Iterator[tuple[str, str]]:
+    """Each setting and the text below it, of a class and those that it derives from."""
+    for base in reversed([one for one in cls.__mro__ if dataclasses.is_dataclass(one)]):
+        body = _body(base)
+        for field, after in zip(body, [*body[1:], None], strict=True):
+            text = after.value if isinstance(after, ast.Expr) else None
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Constant):
+                yield ast.unparse(field.target), " ".join(str(text.value).split())
+
+
+def _body(cls: type) -> list[ast.stmt]:
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(node, ast.ClassDef)
+    return node.body

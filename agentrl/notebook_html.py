@@ -1,0 +1,86 @@
+"""HTML for notebooks: tables and strips of pictures. All text in it is escaped."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MOST = 24
+"""Cells of a strip: of a longer one, the first and the last half of these."""
+_WIDTH = 132
+"""Of a picture, in CSS pixels; twice as many in the image."""
+_LONGEST = 120
+"""Characters of a line."""
+_CELL = f"flex:none;width:{_WIDTH}px;font-size:12px;overflow-wrap:anywhere"
+_STRIP = "display:flex;gap:8px;overflow-x:auto;padding-bottom:8px"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Cell:
+    """A picture with lines of text below it."""
+
+    picture: "NDArray[np.uint8] | None"
+    """uint8[H, W, 3], RGB."""
+    lines: Sequence[str]
+    tooltip: str = ""
+    is_wrong: bool = False
+    """Whether its last line is about a mistake."""
+
+
+def film_strip(heading: str, cells: Sequence[Cell]) -> str:
+    """Pictures side by side, below a heading."""
+    shown = [_cell(cell) for cell in cells]
+    if len(cells) > _MOST:
+        half = _MOST // 2
+        left_out = f'<div style="{_CELL}">{len(cells) - 2 * half} more</div>'
+        shown = [*shown[:half], left_out, *shown[-half:]]
+    return f'<p>{escape(heading)}</p><div style="{_STRIP}">{"".join(shown)}</div>'
+
+
+def _cell(cell: Cell) -> str:
+    lines = [escape(_shortened(line)) for line in cell.lines]
+    if cell.is_wrong:
+        lines[-1] = f'<span style="color:#b91c1c">{lines[-1]}</span>'
+    picture = "" if cell.picture is None else _picture(cell.picture)
+    title = escape(cell.tooltip[: 20 * _LONGEST])
+    return f'<div style="{_CELL}" title="{title}">{picture}<br>{"<br>".join(lines)}</div>'
+
+
+def _picture(image: "NDArray[np.uint8]") -> str:
+    import cv2
+
+    height, width = image.shape[:2]
+    scale = min(1.0, 2 * _WIDTH / width)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    _, encoded = cv2.imencode(".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR))
+    return picture_of(encoded.tobytes(), "jpeg", width=_WIDTH)
+
+
+def picture_of(content: bytes, kind: str, *, width: int) -> str:
+    """An encoded image, `png` or `jpeg`, in CSS pixels."""
+    data = base64.b64encode(content).decode()
+    return f'<img src="data:image/{kind};base64,{data}" style="width:{width}px" alt="">'
+
+
+def table(rows: Iterable[Sequence[Any]]) -> str:
+    """A table; the first row and column are headers, numbers have four significant digits."""
+    lines = []
+    for number, row in enumerate(rows):
+        tags = ["th" if number == 0 or column == 0 else "td" for column in range(len(row))]
+        cells = zip(tags, row, strict=True)
+        lines.append("".join(f"<{tag}>{escape(_text(value))}</{tag}>" for tag, value in cells))
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
