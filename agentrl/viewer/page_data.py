@@ -98,6 +98,22 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
     }
 
 
+def neighbors(run: Run, summary: Summary) -> dict[str, str | None]:
+    """The episodes that ended before and after one, and its siblings in their order."""
+    everything = run.episodes()
+    siblings = sorted(
+        (one for one in everything if one.group == summary.group), key=lambda s: (s.member, s.id)
+    )
+    found: dict[str, str | None] = {}
+    ways = (("previous", "next", everything), ("sibling_before", "sibling_after", siblings))
+    for before, after, episodes in ways:
+        ids = [one.id for one in episodes]
+        at = ids.index(summary.id) if summary.id in ids else len(ids)
+        found[before] = ids[at - 1] if 0 < at < len(ids) else None
+        found[after] = ids[at + 1] if at + 1 < len(ids) else None
+    return found
+
+
 def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
     mark = touch_of(turn)
     return {

@@ -238,7 +238,9 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
 
     @api.get("/api/episodes/{episode_id}")
     def episode(episode_id: str) -> Response:
-        return as_json(page_data.episode(run.episode(episode_id)))
+        recorded = run.episode(episode_id)
+        beside = page_data.neighbors(run, recorded.summary)
+        return as_json(page_data.episode(recorded) | {"neighbors": beside})
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:

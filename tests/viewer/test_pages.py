@@ -412,7 +412,7 @@ def test_a_link_restores_turn_side_tab_and_range(small, open_page):
 
 def test_parts_of_act_are_drawn_within_it(small, open_page):
     page = open_page(f"{small.url}/episodes/{EPISODE}?tab=time")
-    expect(page.locator(".legend")).to_contain_text("settle in act")
+    expect(page.locator(".tab .legend")).to_contain_text("settle in act")
     rows = page.locator(".waterfall li")
     expect(rows).to_have_count(3)
     act, part = rows.first.locator(".stage-act"), rows.first.locator(".part")
@@ -689,10 +689,12 @@ def test_hostile_text_is_escaped(serve, open_page, tmp_path):
         expect(page.get_by_role("tabpanel")).not_to_be_empty()
         assert page.locator("main script, main img[src=x]").count() == 0
     page.keyboard.press("1")
-    expect(page.locator(".said.model pre")).to_contain_text(r"<script>document")
+    expect(page.locator(".said.model pre").first).to_contain_text(r"<script>document")
     assert "\u202e" not in page.locator("main").inner_text()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".said.model pre")).to_contain_text("(100,000 more characters)")
+    expect(page.locator("[aria-current] .said.model pre")).to_contain_text(
+        "(100,000 more characters)"
+    )
 
 
 def test_a_person_chooses_the_better_of_two_episodes(serve, open_page, tmp_path):
@@ -759,3 +761,36 @@ def test_a_run_without_episodes_says_so(serve, open_page, tmp_path):
     expect(page.get_by_text("No episodes yet.")).to_be_visible()
     page.goto(f"{served.url}/compare")
     expect(page.get_by_text("Nothing to compare yet")).to_be_visible()
+
+
+def test_the_screen_fills_the_height_and_has_both_sides(small, open_page):
+    page = open_page(f"{small.url}/episodes/train-00001-g000-m01?turn=2", 1280, 860)
+    screen = page.locator(".picture img")
+    expect(screen).to_have_js_property("complete", True)
+    assert screen.bounding_box()["height"] == pytest.approx(320, abs=4)  # its own size
+    page.keyboard.press("b")
+    expect(page.locator(".side")).to_have_count(2)
+    before, after = page.locator(".side img").evaluate_all("images => images.map(i => i.src)")
+    page.keyboard.press("b")
+    assert screen.get_attribute("src") in before
+    page.keyboard.press("a")
+    assert screen.get_attribute("src") in after
+    page.keyboard.press("z")
+    expect(page.get_by_role("dialog").locator("img")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_turns_are_a_conversation_and_neighbors_are_a_key_away(small, open_page):
+    page = open_page(f"{small.url}/episodes/train-00001-g000-m01?turn=2", 1280, 860)
+    turns = page.locator(".conversation li")
+    expect(turns).to_have_count(3)
+    expect(turns.nth(1)).to_have_attribute("aria-current", "true")
+    turns.nth(2).click()
+    expect(page.locator(".where")).to_have_text("before turn 3 of 3")
+    page.keyboard.press("]")
+    expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m02")
+    page.keyboard.press("[")
+    expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m01")
+    page.get_by_role("link", name="‹ previous").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m00")

@@ -126,7 +126,7 @@ def test_taps_land_correctly_in_a_narrow_window_and_the_last_screen_is_shown(
     env.max_turns = 4
     with played(tmp_path, env) as game:
         page = open_page(game.address, 390, 844, lost=True, has_touch=True)
-        tab = page.get_by_role("link", name="Play").bounding_box()
+        tab = page.get_by_role("link", name="Play", exact=True).bounding_box()
         assert tab["x"] + tab["width"] <= 390
         picture, box = page.locator(".stage img"), None
         where = "document.querySelector('.stage img').getBoundingClientRect().toJSON()"

@@ -1,18 +1,32 @@
 // The episode player: film strip, timeline, screen, and panels for text, tokens, rewards and timings.
-import { clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import { base, clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
 const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
   ["← →", "previous and next screen"], ["space", "play or pause"], ["↑ ↓", "faster and slower"],
-  ["a", "switch between before the action (with its touch) and after it"], ["Home, End", "first and last screen"], ["1 to 5", TABS.join(", ").toLowerCase()],
+  ["a", "switch between before the action (with its touch) and after it"], ["b", "before and after side by side"],
+  ["z, or a click on the screen", "the screen in its full size"], ["p, n", "previous and next episode"], ["[ ]", "previous and next sibling, of the same seed"], ["Home, End", "first and last screen"], ["1 to 5", TABS.join(", ").toLowerCase()],
   ["s, e", "start or end the range here; the range plays in a loop"], ["Shift + drag on the timeline", "select a range"], ["Esc", "all turns"], ["?", "show these keys"],
 ];
 
 export async function episode(place, id) {
   const record = await get(`/api/episodes/${encodeURIComponent(id)}`);
   new Player(place, record).start();
+}
+
+const NEIGHBORS = [["previous", "‹ previous", "p"], ["next", "next ›", "n"], ["sibling_before", "‹ sibling", "["], ["sibling_after", "sibling ›", "]"]];
+const STAGES = h("ul", { class: "legend" }, [["generate", "the model generates"], ["act", "the environment acts"]].map(([name, does]) => h("li", {}, h("span", { class: `dot stage-${name}` }), does)));
+
+async function copy(button) {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    button.textContent = "copied";
+  } catch {
+    button.textContent = "not allowed by the browser";
+  }
+  setTimeout(() => { button.textContent = "copy link"; }, 2000);
 }
 
 class Player {
@@ -22,6 +36,7 @@ class Player {
     this.turns = record.played;
     const query = new URLSearchParams(location.search);
     this.after = query.get("after") === "1";
+    this.both = query.get("both") === "1";
     const [tab, color, range] = ["tab", "color", "range"].map((name) => query.get(name));
     const isTab = (name) => name.toLowerCase() === tab?.toLowerCase();
     this.tab = TABS.find(isTab) ?? TABS[0];
@@ -69,8 +84,11 @@ class Player {
       h("div", { class: "episode-head" },
         h("h1", {}, h("bdi", {}, record.id)),
         outcomeBadge(record),
-        h("span", { class: `big ${record.void ? "" : tone(record.total)}` }, record.void ? "" : signed(record.total))),
-      h("dl", { class: "facts" },
+        h("span", { class: `big ${record.void ? "" : tone(record.total)}` }, record.void ? "" : signed(record.total)),
+        h("span", { class: "leave" }, NEIGHBORS.map(([kind, words, key]) => record.neighbors[kind]
+          ? h("a", { class: "button", href: `/episodes/${encodeURIComponent(record.neighbors[kind])}`, title: `${words} (${key})` }, words) : null),
+        h("button", { class: "button", type: "button", onclick: (event) => copy(event.target) }, "copy link"))),
+      h("div", { class: "player" }, h("div", { class: "left" }, this.screen), h("div", { class: "right" }, h("dl", { class: "facts" },
         fact("label", h("a", { href: `/episodes?label=${encodeURIComponent(record.label)}&step=${record.step}` }, named(record.label))),
         fact("step", number(record.step)), fact("seed", String(record.seed)),
         fact("group", h("a", { href: `/groups/${encodeURIComponent(record.group)}` }, record.group)),
@@ -81,8 +99,8 @@ class Player {
       record.error ? notice(record.error) : null,
       !this.invalid.length || !this.turns.length ? null : notice(
         this.invalid.map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`).join(" "), "plain"),
-      this.turns.length ? [this.strip, this.line, this.peek] : notice("The episode ended before its first turn.", "plain"),
-      h("div", { class: "player" }, h("div", { class: "left" }, this.screen, this.controls, this.turns.length ? this.help : null), this.panel),
+      this.turns.length ? [this.strip, this.line, this.peek, STAGES, this.controls] : notice("The episode ended before its first turn.", "plain"),
+      this.panel, this.turns.length ? this.help : null)),
     );
     if (!this.turns.length) { this.drawScreen(); this.drawPanel(); return; }
     this.drawStrip();
@@ -111,6 +129,7 @@ class Player {
     const query = new URLSearchParams();
     query.set("turn", String(this.turn + 1));
     if (this.after) query.set("after", "1");
+    if (this.both) query.set("both", "1");
     if (this.tab !== TABS[0]) query.set("tab", this.tab.toLowerCase());
     if (this.color !== Object.keys(COLORINGS)[0]) query.set("color", this.color);
     const [a, b] = this.range;
@@ -126,7 +145,8 @@ class Player {
     const keys = {
       ArrowRight: () => this.move(1), ArrowLeft: () => this.move(-1), l: () => this.move(1), h: () => this.move(-1),
       Home: () => this.go(this.range[0]), End: () => this.go(this.range[1], true),
-      " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after),
+      " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after), b: () => this.compare(), z: () => this.zoom(this.screen.querySelector(".picture img")),
+      p: () => this.leave("previous"), n: () => this.leave("next"), "[": () => this.leave("sibling_before"), "]": () => this.leave("sibling_after"),
       ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
       s: () => this.startHere(), e: () => this.endHere(), Escape: () => this.allTurns(),
       "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4), "?": () => { this.help.open = !this.help.open; },
@@ -135,6 +155,25 @@ class Player {
   }
 
   show(tab) { this.tab = TABS[tab]; this.drawPanel(); this.remember(); }
+
+  compare() {
+    this.both = !this.both;
+    this.draw();
+  }
+
+  /** Open a neighbor: the previous or next episode, or sibling. */
+  leave(kind) {
+    const id = this.record.neighbors[kind];
+    if (id) location.assign(`${base}/episodes/${encodeURIComponent(id)}`);
+  }
+
+  /** Show a screen in its full size, until a click or Escape. */
+  zoom(image) {
+    if (!image) return;
+    const dialog = h("dialog", { class: "zoomed", "aria-label": "the screen in its full size", onclick: () => dialog.close(), onclose: () => dialog.remove() }, h("img", { src: image.src, alt: "screen" }));
+    document.body.append(dialog);
+    dialog.showModal();
+  }
 
   where() { return `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`; }
 
@@ -285,14 +324,20 @@ class Player {
 
   drawScreen() {
     const turn = this.turns[this.turn];
-    const next = this.turns[this.turn + 1];
-    const seen = !turn ? this.record.final : !this.after ? turn : next ?? this.record.final;
+    const next = this.turns[this.turn + 1] ?? this.record.final;
+    const sides = !turn ? [["", this.record.final]] : this.both ? [["before", turn], ["after", next]] : [["", this.after ? next : turn]];
+    replace(this.screen, sides.map(([name, seen]) => h("div", { class: "side" }, name ? h("p", { class: "faint" }, name) : null, this.side(seen, turn))));
+    this.screen.classList.toggle("both", this.both);
+  }
+
+  side(seen, turn) {
     const shown = words(seen.shown);
     const frames = seen.frames;
-    replace(this.screen,
-      frames.map((id, i) => picture(id, !this.after && i === frames.length - 1 ? turn?.mark : null)),
+    return [
+      frames.map((id, i) => picture(id, seen === turn && i === frames.length - 1 ? turn?.mark : null, (event) => this.zoom(event.target))),
       shown ? h("pre", { class: "shown", dir: "auto" }, shown) : null,
-      !frames.length && !shown ? h("p", { class: "missing" }, "Nothing was recorded here.") : null);
+      !frames.length && !shown ? h("p", { class: "missing" }, "Nothing was recorded here.") : null,
+    ];
   }
 
   drawControls() {
@@ -304,7 +349,8 @@ class Player {
       button(icon("on"), "next (→)", () => this.move(1)),
       button(icon("last"), "last (End)", () => this.go(this.range[1], true)),
       h("span", { class: "where" }, this.where()),
-      button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after)),
+      button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after), { disabled: this.both }),
+      button("both", "before and after side by side (b)", () => this.compare(), { "aria-pressed": this.both }),
       h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
         SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))),
       h("span", { class: "range" },
@@ -337,23 +383,23 @@ class Player {
     });
   }
 
+  /** All turns as a conversation, with the current one in view. */
   conversation() {
-    const turn = this.turns[this.turn];
-    return [
-      this.record.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.record.instructions)) : null,
-      h("div", { class: "said user" }, h("span", { class: "who" }, `shown in turn ${this.turn + 1}`),
-        h("p", { class: "faint" }, [
-          turn.frames.length ? `${turn.frames.length} ${turn.frames.length === 1 ? "image" : "images"}` : null,
-          words(turn.shown) ? null : "no text",
-        ].filter(Boolean).join(", ")),
-        words(turn.shown) ? h("pre", { dir: "auto" }, words(turn.shown)) : null),
-      h("div", { class: "said model" }, h("span", { class: "who" }, "reply"), h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
+    const current = this.turn;
+    const list = h("ol", { class: "conversation", tabindex: "0", "aria-label": "conversation" }, this.turns.map((turn, i) => h("li", { "aria-current": i === current ? "true" : null, onclick: () => { if (i !== this.turn && !String(getSelection())) this.go(i); } },
+      h("span", { class: "who" }, `turn ${i + 1}`, turn.frames.length ? h("span", { class: "faint" }, `, ${turn.frames.length} ${turn.frames.length === 1 ? "screen" : "screens"}`) : null),
+      words(turn.shown) ? h("div", { class: "said user" }, h("pre", { dir: "auto" }, words(turn.shown))) : null,
+      h("div", { class: "said model" }, h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
       turn.parse_error ? notice(`Not a valid action: ${turn.parse_error}`) : null,
-      h("dl", { class: "facts" },
+      i === current ? h("dl", { class: "facts" },
         fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
         fact("reward", signed(turn.reward), tone(turn.reward)), fact("advantage", signed(turn.advantage), tone(turn.advantage)),
-        fact("log-probability", number(turn.logprob)), fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`)),
-    ];
+        fact("log-probability", number(turn.logprob)), fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`)) : null)));
+    requestAnimationFrame(() => {
+      const shown = list.children[current];
+      if (shown) list.scrollTop = shown.offsetTop - list.offsetTop - 60;
+    });
+    return [this.record.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.record.instructions)) : null, list];
   }
 
   rewards(turn) {
@@ -412,10 +458,10 @@ function missing(event) {
   event.target.replaceWith(h("span", { class: "text-thumb missing" }, "not recorded"));
 }
 
-function picture(id, mark) {
+function picture(id, mark, onclick) {
   const lost = (event) => event.target.parentElement.replaceWith(h("p", { class: "missing" }, "This frame was not recorded, or is damaged."));
   const percent = (value) => `${100 * value}%`;
-  return h("div", { class: "picture" }, h("img", { src: frame(id), alt: "screen", onerror: lost }),
+  return h("div", { class: "picture" }, h("img", { src: frame(id), alt: "screen", onerror: lost, onclick }),
     mark ? h("svg", { "aria-label": "touch" },
       mark.x !== mark.to_x || mark.y !== mark.to_y
         ? h("line", { class: "trail", x1: percent(mark.x), y1: percent(mark.y), x2: percent(mark.to_x), y2: percent(mark.to_y) }) : null,
