@@ -792,5 +792,5 @@ def test_the_turns_are_a_conversation_and_neighbors_are_a_key_away(small, open_p
     expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m02")
     page.keyboard.press("[")
     expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m01")
-    page.get_by_role("link", name="‹ previous").click()
+    page.get_by_role("link", name="previous").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("train-00001-g000-m00")

@@ -138,6 +138,7 @@ class Player {
   }
 
   key(event) {
+    if (document.querySelector("dialog[open]")) return;
     if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
     // Space presses a button that was reached with Tab; after a click it plays or pauses.
     if (event.key === "Tab") this.byKeys = true;
