@@ -25,6 +25,7 @@ from agentrl.cli import (
     plan,
     play,
     serve_reward,
+    sweep,
     terminal,
     train,
 )
@@ -105,6 +106,7 @@ app.command("sft", cls=_CommandWithOverrides)(finetuning.sft)
 app.command("dpo", cls=_CommandWithOverrides)(finetuning.dpo)
 app.command("train-reward-model", cls=_CommandWithOverrides)(finetuning.train_reward_model)
 app.command("pipeline", cls=_CommandWithOverrides)(pipeline.pipeline)
+app.command("sweep")(sweep.sweep)
 app.command("plan", cls=_CommandWithOverrides)(plan.plan)
 app.command("eval", cls=_CommandWithOverrides)(evaluate.evaluate)
 app.command("compare")(evaluate.compare)

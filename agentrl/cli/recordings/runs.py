@@ -50,12 +50,15 @@ def runs(
         of = f" of an environment with {environment!r} in its name" if found else ""
         typer.echo(f"No runs{of} in {path}.")
         return
-    _print_table(shown)
+    print_runs(shown)
     suggest(("view", folder), ("view", shown[0].path))
 
 
-def _print_table(found: "Sequence[RunSummary]") -> None:
-    """A table without columns that a narrow terminal has no place for; a line per run if piped."""
+def print_runs(found: "Sequence[RunSummary]") -> None:
+    """Print a table without the columns that a narrow terminal has no place for.
+
+    If the output is piped, it has a line per run and no frame.
+    """
     console = Console(emoji=False)
     rows = [_row(one) for one in found]
     shown = list(rows[0])
