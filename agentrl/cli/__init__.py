@@ -36,7 +36,17 @@ from agentrl.files import check_links
 from agentrl.text import printable
 
 _GROUPS = {
-    "Train": ("init", "schema", "train", "plan", "eval", "compare", "merge", "algorithms"),
+    "Train": (
+        "init",
+        "schema",
+        "train",
+        "sweep",
+        "plan",
+        "eval",
+        "compare",
+        "merge",
+        "algorithms",
+    ),  # fmt: skip
     "Train on data": ("pipeline", "sft", "dpo", "train-reward-model"),
     "Use": ("infer", "chat"),
     "Inspect": ("runs", "play", "view", "episodes"),
