@@ -96,7 +96,6 @@ def test_the_schema_describes_settings_and_is_written(tmp_path: Path, capsys: An
     "options",
     [
         pytest.param(["--env", "NumberGame-v0", "--model", "tiny", "--on", "cpu"], marks=SLOW),
-        pytest.param(["--env", "FrozenLake-v1", "--model", "tiny", "--on", "gpu"], marks=SLOW),
         ["--data", "rows.jsonl", "--model", "tiny", "--on", "cpu"],
         ["--data", "rows.jsonl", "--model", REAL, "--on", "gpu"],
     ],
