@@ -46,7 +46,7 @@ _GROUPS = {
         "compare",
         "merge",
         "algorithms",
-    ),  # fmt: skip
+    ),
     "Train on data": ("pipeline", "sft", "dpo", "train-reward-model"),
     "Use": ("infer", "chat"),
     "Inspect": ("runs", "play", "view", "episodes"),
