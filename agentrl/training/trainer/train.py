@@ -124,6 +124,26 @@ def _place_weights(
     weight_files.use_folder(folder)
 
 
+def _start_model(config: Config, folder: RunFolder) -> Path:
+    """The folder of the model that the job starts from; there is room for what it will write.
+
+    Raises:
+        ConfigError: its files cannot be used, or the disk has no room.
+    """
+    start = folder.start
+    if not start.is_dir():
+        start = resolve_model(config.model, config.seed, folder.start)
+        if is_on_hub(config.model):  # its files could not be read before
+            strict = config.model.chat in ("auto", "template")
+            check_template(open_encoder(config.model, start), start, strict=strict)
+    plan = DiskPlan.of(
+        start=start, model=config.model, optim=config.optim, checkpoint=config.checkpoint,
+        steps=config.train.steps, evaluates=bool(config.eval.every),
+    )  # fmt: skip
+    plan.check(folder.path, config.run)
+    return start
+
+
 async def _train(
     config: Config,
     folder: RunFolder,
@@ -146,17 +166,7 @@ async def _train(
         opened.callback(ray_cluster.leave_cluster)
         started = time.perf_counter()
         reporter.stage("start")
-        start = folder.start
-        if not start.is_dir():
-            start = resolve_model(config.model, config.seed, folder.start)
-            if is_on_hub(config.model):  # its files could not be read before
-                strict = config.model.chat in ("auto", "template")
-                check_template(open_encoder(config.model, start), start, strict=strict)
-        plan = DiskPlan.of(
-            start=start, model=config.model, optim=config.optim, checkpoint=config.checkpoint,
-            steps=config.train.steps, evaluates=bool(config.eval.every),
-        )  # fmt: skip
-        plan.check(folder.path, config.run)
+        start = _start_model(config, folder)
         job = skip_long_prompts(config, start)
         reservation = reserve(job)
         opened.callback(reservation.release)
