@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,6 +190,8 @@ class Filter:
     """Largest total reward."""
     among: Collection[str] | None = None
     """Episode ids, such as the results of a search."""
+    query: Callable[[Summary], bool] | None = None
+    """As compiled by `episode_query.parse_query`."""
 
     def __post_init__(self) -> None:
         _check("split", self.split, SPLITS)
@@ -216,6 +218,8 @@ class Filter:
         if self.min_reward is not None and summary.total < self.min_reward:
             return False
         if self.max_reward is not None and summary.total > self.max_reward:
+            return False
+        if self.query is not None and not self.query(summary):
             return False
         return self.among is None or summary.id in self.among
 

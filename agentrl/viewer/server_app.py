@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run, preference_pairs
+from agentrl.replay.episode_query import parse_query
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
 from agentrl.training.run_summary import job_state
@@ -216,6 +217,7 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     def listing(
         where: Annotated[Filter, Depends(_filter_of_query)],
         text: str | None = None,
+        query: str | None = None,
         sort: str = "time",
         down: bool = True,
         first: Annotated[int, Query(ge=0)] = 0,
@@ -225,7 +227,8 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
         # Progress before the search: episodes read in between may be missing from the result.
         progress = search.progress() if text else None
-        where = replace(where, among=search.find(text) if text else None)
+        asked = parse_query(query, run.episodes()) if query else None
+        where = replace(where, among=search.find(text) if text else None, query=asked)
         page = page_data.listing(run, where, sort=sort, down=down, first=first, count=count)
         excerpts = search.excerpts(text, [row["id"] for row in page["rows"]]) if text else {}
         for row in page["rows"]:

@@ -285,6 +285,15 @@ def test_a_scrollable_table_has_a_shadow_at_that_edge(small, open_page):
     wait_for(lambda: shades()[0] > 15 and shades()[1] < 2)
 
 
+def test_episodes_are_found_by_a_query(small, open_page):
+    page = open_page(f"{small.url}/episodes", lost=True)
+    query = page.get_by_label("Query")
+    query.fill("label = after-sampled and not success")
+    expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
+    query.fill("acuracy < 1")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean 'accuracy'")
+
+
 def test_an_invalid_filter_is_reported_and_the_next_one_applies(small, open_page):
     page = open_page(f"{small.url}/episodes", lost=True)
     step = page.get_by_role("spinbutton", name="Step")

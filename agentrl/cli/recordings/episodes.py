@@ -43,6 +43,10 @@ def episodes(
     group: Annotated[str | None, typer.Option(help="Only this group, by its id.")] = None,
     success: SuccessOption = None,
     min_reward: MinRewardOption = None,
+    query: Annotated[
+        str | None,
+        typer.Option("--where", help="A query, such as `accuracy < 0.5 and turns > 9`."),
+    ] = None,
     last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 50,
 ) -> None:
     """List recorded episodes as a table.
@@ -50,13 +54,15 @@ def episodes(
     Example: agentrl episodes runs/NAME --split eval --no-success
     """
     from agentrl import replay
+    from agentrl.replay.episode_query import parse_query
     from agentrl.replay.episode_summary import Filter, unknown_label
 
+    recorded = replay.open(run).episodes()
     where = Filter(
         split=split, label=label, outcome=outcome, step=step, seed=seed, group=group,
         success=success, min_reward=min_reward,
+        query=None if query is None else parse_query(query, recorded),
     )  # fmt: skip
-    recorded = replay.open(run).episodes()
     matching = where.of(recorded)
     if recorded and not matching:
         typer.echo(f"No episode matches. Recorded: {_counts(recorded)}")

@@ -48,6 +48,12 @@ export async function episodes(place) {
   return async () => { if (!query.get("first")) await load(); };
 }
 
+/** Placeholder and tooltip of what is typed freely. */
+const HINTS = {
+  text: ["all of these words, such as nex tap", "Words match as prefixes; \"in quotes\" as a phrase"],
+  query: ["accuracy < 0.5 and turns > 9", "Names of columns and metrics with = != < <= > >= ~ (contains), combined by and, or, not and parentheses"],
+};
+
 /** Punctuation alone, such as "*", is not a search term: all episodes match. */
 const hasWords = (query) => /[\p{L}\p{N}]/u.test(query.get("text") ?? "");
 
@@ -62,12 +68,11 @@ function controls(query, found, change, typing) {
     h("input", { name, type: kind, inputmode: kind === "number" ? "numeric" : null, step: "any", size,
       value: query.get(name), onchange: (event) => { if (event.target.value !== (query.get(name) ?? "")) change(name, event.target.value); },
       oninput: (event) => typing(name, event.target.value),
-      placeholder: kind === "search" ? "all of these words, such as nex tap" : null,
-      title: kind === "search" ? "Words match as prefixes; \"in quotes\" as a phrase" : null }));
+      placeholder: HINTS[name]?.[0], title: HINTS[name]?.[1] }));
   const labels = query.get("label") && !found.labels.includes(query.get("label"))
     ? [...found.labels, query.get("label")] : found.labels;
   return [
-    type("text", "Words", 26, "search"),
+    type("text", "Words", 26, "search"), type("query", "Query", 26, "search"),
     pick("label", "Label", labels, named),
     pick("outcome", "Outcome", OUTCOMES),
     pick("success", "Success", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
