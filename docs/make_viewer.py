@@ -1,7 +1,8 @@
 """Take the pictures of the viewer for the docs (python docs/make_viewer.py RUN [GROUP]).
 
-RUN is a trained run on phones, such as one of configs/snake.yaml; GROUP one of its groups. The wall
-of phones is that of a small job of its own; `phones` in place of RUN takes that picture alone.
+RUN is a trained run on phones, such as one of configs/snake.yaml, in a folder with other runs;
+GROUP one of its groups. The wall of phones is that of a small job of its own; `phones` in place of
+RUN takes that picture alone.
 Needs Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
 """
 
@@ -70,6 +71,11 @@ def _shoot_run(browser: Browser, run: str, group: str | None) -> None:
             page.wait_for_timeout(1500)  # pictures and curves
             page.screenshot(path=FOLDER / f"viewer_{name}.png")
             page.context.close()
+    with _served(str(Path(run).parent)) as url:
+        page = _open(browser, url, WIDE, "light")
+        page.wait_for_timeout(1500)
+        page.screenshot(path=FOLDER / "viewer_runs.png")
+        page.context.close()
 
 
 def _shoot_phones(browser: Browser) -> None:

@@ -86,6 +86,7 @@ export const tone = (value) => value > 0 ? "good" : value < 0 ? "bad" : "";
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value > 0 && value < 0.001) return "under 1 ms";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 90) return `${number(value)} s`;
   const whole = Math.round(value);
