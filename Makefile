@@ -1,4 +1,5 @@
 # make setup: everything for two commands more. make check, make test: what CI runs.
+# make docs: the documentation site.
 # make train: the main job.
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksu
 # Where this is set, every process that a test starts compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup check test test-slow programs train clean
+.PHONY: setup check docs test test-slow programs train clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -54,6 +55,11 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	cd tests && ../$(BIN)/codespell --dictionary ../.codespell-house-words
+	$(MAKE) --no-print-directory docs
+
+# The documentation site, in build/docs; a link to nowhere is an error.
+docs: setup
+	$(BIN)/python -m sphinx -b html -q -W --keep-going docs build/docs
 
 test: setup programs
 	@# Once, not in each process at the same time.
