@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+import torch
 
 from agentrl.cluster import node_report
 from agentrl.config import CheckpointConfig
@@ -150,3 +151,15 @@ def test_checkpoint_without_its_last_file_does_not_count(tmp_path):
     assert checkpoint_store.latest(tmp_path).name == "step-00001"
     asyncio.run(save(2))
     assert checkpoint_store.latest(tmp_path).name == "step-00002"
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_no_pinned_memory_is_left_by_tensors_of_a_gpu(tmp_path):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    before = torch.cuda.host_memory_stats().get("allocated_bytes.current", 0)
+    tensors = {f"weight{number}": torch.ones(1 << 22, device="cuda") for number in range(8)}
+    sharded_checkpoint.write(tmp_path / "learner", tensors, {}, main=True)
+    kept = torch.cuda.host_memory_stats().get("allocated_bytes.current", 0) - before
+    assert kept < tensors["weight0"].nbytes

@@ -254,7 +254,8 @@ def write(
         text = json.dumps(dict(plain), indent=1)
         (folder / _PLAIN).write_text(text)
         _write_checksum(folder / _PLAIN, xxhash.xxh3_128_hexdigest(text.encode()))
-    writer = FileSystemWriter(folder, sync_files=True)
+    # Copying ahead takes pinned memory for everything that is written, and torch keeps it.
+    writer = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
     writer.fs = files = _Files()
     try:
         state_dict_saver.save(dict(tensors), storage_writer=writer, process_group=group)
