@@ -99,7 +99,7 @@ def test_this_machine_is_reported_without_a_cluster(tmp_path, monkeypatch, capsy
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     assert run(["cluster", "--model", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("this machine\n  ok    versions            Python 3.")
+    assert said.startswith("this machine\n  ok       versions            Python 3.")
     assert f"{tmp_path}, 0.00 GiB of weights" in said
     assert "1 of 1 node can be used for jobs.\nNext: agentrl train number_game --dry-run" in said
 

@@ -201,12 +201,12 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
     assert run(["cluster"]) == 1
     first, second = capsys.readouterr().out.split(f"({nodes[1].id[:8]})\n")
     for said in (first, second):
-        assert "ok    versions            Python 3." in said
+        assert "ok       versions            Python 3." in said
         assert "none usable by torch; driver: none" in said
         assert "Ray counts on 4 GPUs" in said
         assert "start Ray with --num-gpus=0" in said
-    assert f"ok    folder of runs      {tmp_path} is the driver's" in second
-    assert "ok    clock               " in second
+    assert f"ok       folder of runs      {tmp_path} is the driver's" in second
+    assert "ok       clock               " in second
     assert "0 of 2 nodes can be used for jobs." in second
     assert not list(tmp_path.iterdir())
     (hangs,) = cluster.worker_nodes

@@ -240,7 +240,7 @@ def test_a_name_that_an_object_of_agentrl_lacks_is_reported_with_those_it_has(
     assert code == 1
     assert "'Episode' object has no attribute 'steps'" in said
     assert ". agentrl.types.Episode has " in said
-    assert "seed, turns" in said
+    assert "seed, truncated_by, turns" in said
 
 
 def test_a_reward_of_columns_is_checked_on_recorded_episodes(capsys, tmp_path, monkeypatch) -> None:

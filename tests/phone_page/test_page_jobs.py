@@ -148,8 +148,8 @@ def test_the_doctor_tests_a_phone_without_the_app_on_a_page(
     said = capsys.readouterr().out
     assert len(station.phone.opened) == opened + 1
     for words in (
-        r"ok    apps start  .* as a page in its browser", r"(ok|note) +touches .*",
-        r"ok    capture raw +fresh", r"ok    capture png +fresh", "1 of 1 phones are ready",
+        r"ok +apps start  .* as a page in its browser", r"(ok|note) +touches .*",
+        r"ok +capture raw +fresh", r"ok +capture png +fresh", "1 of 1 phones are ready",
     ):  # fmt: skip
         assert re.search(words, said), said
     assert station.phone.tasks.front is None, "it was left on its home screen"

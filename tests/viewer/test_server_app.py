@@ -140,7 +140,7 @@ def test_invalid_filters_are_reported(small, query, words):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/api/episodes?q=tap", "Known parameters: text, sort"),
+        ("/api/episodes?q=tap", "Known parameters: text, query, sort"),
         ("/api/episodes?texts=tap", "did you mean 'text'?"),
         ("/api/run?step=1", "Known parameters: none"),
         ("/api/episodes/train-00001-g000-m00?turn=1", "Known parameters: none"),
