@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
+from agentrl.replay.frames.frame_pack import has_tables
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
 from agentrl.replay.jsonl import JsonlTails
 from agentrl.replay.run_index import Removals
@@ -107,7 +108,7 @@ class DiskUsage:
             OSError: a frame pack cannot be read.
         """
         for path in sorted(frames_folder(self._run).glob("*.sqlite")):
-            if path not in self._packs and path.stat().st_size:  # an empty one was just created
+            if path not in self._packs and has_tables(path):
                 self._packs[path] = PackSweeper(path)
         for pack in self._packs.values():
             for stored in pack.new():

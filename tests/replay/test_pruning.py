@@ -529,3 +529,14 @@ def test_rescoring_skips_removed_episodes(run, tmp_path, capsys):
     assert "2 episodes" in capsys.readouterr().out
     assert agentrl(["rescore", str(run), "--reward", reward, "--split", "train"]) == 2
     assert "every matching episode was pruned" in capsys.readouterr().err
+
+
+def test_a_pack_without_tables_yet_is_read_later(tmp_path):
+    run = tmp_path / "run"
+    with Recorder(run, writer="a") as recorder:
+        recorder.frame(screen(1))
+    pack = pack_file(run, "a").with_name("b.sqlite")
+    with closing(sqlite3.connect(pack)) as connection:
+        connection.execute("PRAGMA user_version = 1")  # a file that its writer has not prepared
+    assert pack.stat().st_size
+    assert Pruner(run).prune(0.0, 0.0).episodes == ()

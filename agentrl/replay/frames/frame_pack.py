@@ -69,6 +69,18 @@ def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection
     return connection
 
 
+def has_tables(path: Path) -> bool:
+    """Whether a pack's writer, which may have created the file a moment ago, has prepared it.
+
+    Raises:
+        OSError: the pack cannot be read.
+    """
+    with disk_errors(path), closing(connect(path)) as connection:
+        query = "SELECT count(*) FROM sqlite_master WHERE name IN ('bands', 'frames')"
+        found: tuple[int] = connection.execute(query).fetchone()
+        return found == (2,)
+
+
 class PackWriter:
     """Adds frames to a pack; not thread-safe.
 
