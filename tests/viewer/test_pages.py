@@ -790,6 +790,13 @@ def test_the_screen_fills_the_height_and_has_both_sides(small, open_page):
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_the_current_turn_of_a_long_conversation_is_in_view(serve, open_page, tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        runs.played(recorder, "train", 0, turns=40)
+    page = open_page(f"{serve(tmp_path / 'run').url}/episodes/train-00000-g000-m00?turn=30")
+    expect(page.locator(".conversation li").nth(29)).to_be_in_viewport()
+
+
 def test_the_turns_are_a_conversation_and_neighbors_are_a_key_away(small, open_page):
     page = open_page(f"{small.url}/episodes/train-00001-g000-m01?turn=2", 1280, 860)
     turns = page.locator(".conversation li")

@@ -99,7 +99,7 @@ const pairs = (list) => list.filter((_, i) => i % 2 === 0).map((one, i) => [one,
 /** Labels with enough digits to distinguish neighboring grid lines. */
 function apart(ticks) {
   for (let digits = 3; ; digits += 1) {
-    const labels = ticks.map((tick) => number(tick, digits));
+    const labels = ticks.map((tick) => tick && Math.abs(tick) < 0.001 ? Number(tick.toPrecision(digits)).toExponential() : number(tick, digits));
     if (digits >= 12 || new Set(labels).size === labels.length) return labels;
   }
 }

@@ -398,7 +398,7 @@ class Player {
         fact("log-probability", number(turn.logprob)), fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`)) : null)));
     requestAnimationFrame(() => {
       const shown = list.children[current];
-      if (shown) list.scrollTop = shown.offsetTop - list.offsetTop - 60;
+      if (shown) list.scrollTop = shown.offsetTop - 60;
     });
     return [this.record.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.record.instructions)) : null, list];
   }
