@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentrl.cli.command_help import complete_run
 from agentrl.cli.terminal import suggest
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ _LEFT_OUT = ("started", "seed", "algorithm", "time", "environment", "steps", "st
 
 
 def runs(
-    folder: Annotated[str, typer.Argument(help="The folder of the runs.")] = "runs",
+    folder: Annotated[
+        str, typer.Argument(help="The folder of the runs.", autocompletion=complete_run)
+    ] = "runs",
     environment: Annotated[
         str | None, typer.Option(help="Only runs of this environment, or of a part of its name.")
     ] = None,

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import typer
 
+from agentrl.cli.command_help import complete_run
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def view(
-    run: Annotated[str, typer.Argument(help="A run's folder, or a folder of runs.")],
+    run: Annotated[
+        str,
+        typer.Argument(help="A run's folder, or a folder of runs.", autocompletion=complete_run),
+    ],
     episode: Annotated[
         str | None, typer.Option(help="Print the address of this episode's page.")
     ] = None,
