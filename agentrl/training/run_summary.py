@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
+from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.text import printable
@@ -25,7 +24,7 @@ _RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 ARCHIVE = "archive"
 """The folder of archived runs, beside the others."""
 _LARGEST = 4 << 20
-"""Bytes of a run's configuration or summary; real ones have a few thousand."""
+"""Bytes of a run's summary or state; real ones have a few thousand."""
 _ON_DATA = {
     "agentrl sft": "sft",
     "agentrl dpo": "dpo",
@@ -33,9 +32,6 @@ _ON_DATA = {
 }
 """The section of the configuration by the command that trains on data."""
 _BySeed = Mapping[str, Mapping[str, float]]
-
-# The parser in C reads a configuration in a seventh of the time.
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -191,8 +187,8 @@ def job_state(run: Path) -> State | None:
 def read_config(run: Path) -> dict[str, Any]:
     """The tree of a run's `config.yaml`; empty if it cannot be read."""
     try:
-        return _dict(yaml.load(_text(run / "config.yaml"), _YAML_LOADER))
-    except (ValueError, RecursionError, yaml.YAMLError):
+        return _dict(read_yaml(run / "config.yaml"))
+    except ConfigError:
         return {}
 
 

@@ -1,5 +1,6 @@
 """Run one job with several values of its settings: `agentrl sweep`."""
 
+import ctypes
 import itertools
 import re
 import signal
@@ -22,6 +23,7 @@ _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _POLL_S = 0.2
 _STOP_S = 600.0
 """For a job to write its checkpoint after a signal."""
+_PR_SET_PDEATHSIG = 1
 _OWN = ("run.dir", "run.name")
 _SETTINGS = "sweep.txt"
 
@@ -130,7 +132,7 @@ def run_sweep(
     """Run the jobs, each in a process of its own; what is finished is kept, the rest resumed.
 
     A job's output is in `NAME.log`, beside its run. Ctrl-C, SIGTERM and SIGHUP stop all jobs, which
-    write their checkpoints.
+    write their checkpoints; so does, on Linux, the death of this process.
 
     Args:
         config: as in `plan_sweep`.
@@ -148,7 +150,7 @@ def run_sweep(
         SystemExit: with status 128 + the signal's number, after another signal.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _check_same(folder, [config, *(job.name for job in jobs)])
+    _check_same(folder, [config, *(" ".join(job.settings) for job in jobs)])
     waiting = [job for job in jobs if job_state(folder / job.name) != "finished"]
     if len(waiting) < len(jobs):
         said(f"{len(jobs) - len(waiting)} of {len(jobs)} jobs have finished before")
@@ -176,8 +178,8 @@ def _check_same(folder: Path, lines: Sequence[str]) -> None:
     file, text = folder / _SETTINGS, "\n".join(lines) + "\n"
     if file.is_file() and file.read_text(encoding="utf-8") != text:
         raise ConfigError(
-            f"{folder} belongs to a sweep over other values; repeat its command to continue it, or "
-            "choose another --name"
+            f"{folder} belongs to a sweep with other settings; repeat its command to continue it, "
+            "or choose another --name"
         )
     write_durably(file, text)
 
@@ -194,7 +196,15 @@ def _start(config: str, job: SweepJob, folder: Path) -> "subprocess.Popen[bytes]
             stdout=log,
             stderr=log,
             start_new_session=True,
+            preexec_fn=_stop_with_parent,
         )
+
+
+def _stop_with_parent() -> None:
+    """In a job's process: let the kernel stop it, with a checkpoint, if the sweep is killed."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 @contextmanager

@@ -7,7 +7,13 @@ import pytest
 from agentrl import cli
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.training.run_summary import find_runs, is_folder_of_runs, job_state, summarize
+from agentrl.training.run_summary import (
+    find_runs,
+    is_folder_of_runs,
+    job_state,
+    read_config,
+    summarize,
+)
 
 CONFIG = """seed: 3
 env: {id: Lake-v0}
@@ -100,6 +106,16 @@ def test_damaged_files_count_as_absent(run, text):
     found = summarize(run)
     assert found.result == ""
     assert found.step == 0
+
+
+def test_a_configuration_whose_aliases_multiply_is_not_read(run):
+    lines = [
+        "a0: &a0 [x, x]",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)),
+    ]
+    (run / "config.yaml").write_text("\n".join(lines))
+    assert read_config(run) == {}
+    assert summarize(run).environment == "?"
 
 
 def test_runs_of_sweeps_are_found_and_archived_ones_are_not(run):

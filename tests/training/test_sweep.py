@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from agentrl import cli
@@ -58,8 +59,9 @@ def test_mistakes_are_found_before_anything_runs(settings, message):
 
 def test_a_folder_belongs_to_one_sweep(tmp_path):
     jobs = plan_sweep("frozen_lake", ["seed=0..1"])
-    (tmp_path / "sweep.txt").write_text("another\n")
-    with pytest.raises(ConfigError, match="belongs to a sweep over other values"):
+    settings = ["frozen_lake", *(f"{job.settings[0]} train.steps=9" for job in jobs)]
+    (tmp_path / "sweep.txt").write_text("\n".join(settings) + "\n")
+    with pytest.raises(ConfigError, match="belongs to a sweep with other settings"):
         run_sweep("frozen_lake", jobs, tmp_path)
 
 
@@ -89,3 +91,19 @@ def test_a_sweep_is_stopped_and_continued_and_survives_a_failing_job(tmp_path, m
     assert (row["name"], row["state"], row["step"]) == ("model.path=tiny", "finished", 1)
     assert cli.run(command) == 1
     assert "1 of 2 jobs have finished before" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_job_does_not_outlive_a_killed_sweep(tmp_path):
+    command = ["sweep", "frozen_lake", "seed=0..1", "train.steps=99", *SHORT, "--name", "mine"]
+    process = subprocess.Popen([sys.executable, "-m", "agentrl", *command], cwd=tmp_path)
+    log = tmp_path / "runs" / "mine" / "seed=0.log"
+    ends = time.monotonic() + 120
+    while not (log.is_file() and "start" in log.read_text()):
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+    (job,) = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    job.wait(60)
+    assert "Traceback" not in log.read_text()
