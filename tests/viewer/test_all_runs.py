@@ -95,7 +95,7 @@ def test_curves_and_differences_are_those_of_the_chosen_runs(folder: Path) -> No
     keys = {one["key"]: one["values"] for one in found["differences"]}
     assert keys == {
         "seed": {"seed-1": "1", "sweep/lr=1e-3 & <b>": "0"},
-        "optim.lr": {"seed-1": '"1e-4"', "sweep/lr=1e-3 & <b>": '"1e-3"'},
+        "optim.lr": {"seed-1": "0.0001", "sweep/lr=1e-3 & <b>": "0.001"},
     }
     with pytest.raises(ConfigError, match="no run 'absent'"):
         AllRuns(folder).curves(["absent"], None)
