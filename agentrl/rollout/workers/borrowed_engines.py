@@ -8,6 +8,7 @@ from typing import Any
 
 from agentrl.cluster import ray_cluster
 from agentrl.errors import EngineError, WorkerLost
+from agentrl.event_loop import off_the_clock
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.types import Prompt, Reply
 
@@ -47,7 +48,8 @@ class BorrowedEngines(TokenEngine):
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """See TokenEngine.generate."""
         while True:
-            await self._wait_for_engines()
+            with off_the_clock():  # no fault of the episode
+                await self._wait_for_engines()
             actor = min(self._unanswered, key=self._unanswered.__getitem__)
             self._unanswered[actor] += 1
             try:
