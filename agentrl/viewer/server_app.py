@@ -32,7 +32,7 @@ from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 _CACHE_FOREVER = "private, max-age=31536000, immutable"
-"""A frame id is the hash of its pixels, so a frame never changes."""
+"""Of frames, whose id is the hash of their pixels, and of the typeface."""
 _PAGES = (
     "/",
     "/episodes",
@@ -53,6 +53,7 @@ _MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
+    "woff2": "font/woff2",
 }
 _POLL_S = 0.5
 """How often the event stream looks for changes."""
@@ -134,7 +135,10 @@ def add_files(
     async def static(path: str) -> Response:
         if path not in files:
             return Response("no such file\n", 404, media_type="text/plain")
-        return Response(files[path], media_type=_MEDIA_TYPES[path.rpartition(".")[2]])
+        kind = path.rpartition(".")[2]
+        # Without the typeface in its cache a browser would draw each page twice.
+        headers = {"Cache-Control": _CACHE_FOREVER} if kind == "woff2" else None
+        return Response(files[path], media_type=_MEDIA_TYPES[kind], headers=headers)
 
 
 def _add_frames(app: FastAPI, run: Run) -> None:

@@ -54,6 +54,9 @@ def test_a_page_is_accessible_titled_and_fits(
     page = open_page(f"{served.url}/{path}", lost=path.endswith("absent"))
     settled(page)
     assert page.title() == PAGES[path]
+    assert page.evaluate("[...document.fonts].map(font => `${font.family} ${font.status}`)") == [
+        "Inter loaded"
+    ]
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.evaluate(AXE)

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -175,7 +176,8 @@ def render(template: str, **values: Any) -> bytes:
         trim_blocks=True, lstrip_blocks=True, finalize=_visible,
     )  # fmt: skip
     environment.filters["signed"] = format_signed
-    style = environment.get_template("single.css.jinja").render()
+    tokens = (resources.files("agentrl.viewer") / "static" / "tokens.css").read_text("utf-8")
+    style = tokens + environment.get_template("single.css.jinja").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template).render(
         # Inserted into <style> unescaped: it is our own file, and the content security policy

@@ -21,7 +21,7 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
   figure.append(place);
   const style = getComputedStyle(document.documentElement);
   const color = (name) => name.startsWith("--") ? style.getPropertyValue(name).trim() : name;
-  const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: `11px ${style.getPropertyValue("--font").trim() || "system-ui"}` };
+  const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: `11px ${style.getPropertyValue("--font").trim()}` };
   let plot = null;
 
   function draw() {
