@@ -69,7 +69,7 @@ def maker(name):
     return make
 
 
-@pytest.mark.parametrize("name", ["make_configuration", "make_algorithms"])
+@pytest.mark.parametrize("name", ["make_configuration", "make_algorithms", "make_metrics"])
 def test_generated_tables_are_up_to_date(name):
     make = maker(name)
     assert make.PAGE.read_text() == make.page(), f"run: python docs/{name}.py"

@@ -1,7 +1,6 @@
 """The overview page of a run as JSON values: counts, tables and curves."""
 
 import json
-import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
+from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
 from agentrl.training.monitoring.progress import TRAINING_STAGES
 from agentrl.training.run_summary import summarize
@@ -156,28 +156,6 @@ class Chart:
     """The smallest range of the vertical axis: what is smaller is noise."""
 
 
-_SECTIONS = {
-    "Rewards": r"(train|sampled|greedy|env/[^/]+)/reward/.+|audit/.+",
-    "Time": r"seconds/.+|(.+/)?seconds|.+_s",
-    "Resources": r"resources/.+|.+_gb",
-    "Devices": r"devices?/.+|phones?/.+",
-    "Learning": r"learner/.+|(loss|lr|grad_norm|token_accuracy|entropy)",
-    "Rollouts": r"rollout/.+|sampler/.+|(.+/)?(turns|unreadable|episodes|void|context_full)",
-    "Warnings": r"watch/.+",
-    "Performance": r".+",
-}
-"""Sections of all metrics: a metric belongs to the first one whose pattern matches its name."""
-SECTIONS = (
-    "Performance", "Learning", "Rewards", "Rollouts", "Devices", "Time", "Resources", "Warnings",
-)  # fmt: skip
-"""In the order of the page."""
-
-
-def section_of(metric: str) -> str:
-    """The section of a metric."""
-    return next(name for name, names in _SECTIONS.items() if re.fullmatch(names, metric))
-
-
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _ChartSpec:
     """The metrics of a chart: of each list, the first one that was logged."""
@@ -279,6 +257,19 @@ class MetricHistory:
         )
 
 
+def _section_of(metric: str) -> str:
+    found = describe(metric)
+    return SECTIONS[0] if found is None else found.section
+
+
+def _about(metric: str) -> str:
+    """The meaning of a metric and its unit."""
+    found = describe(metric)
+    if found is None:
+        return ""
+    return f"{found.meaning[:1].upper()}{found.meaning[1:]}{found.unit and f' ({found.unit})'}."
+
+
 class MetricCurves:
     """The charts of a run.
 
@@ -301,16 +292,20 @@ class MetricCurves:
 
     def sections(self) -> dict[str, int]:
         """The number of metrics of each section that has any."""
-        counts = Counter(map(section_of, self._history.names()))
+        counts = Counter(_section_of(name) for name in self._history.names())
         return {name: counts[name] for name in SECTIONS if counts[name]}
 
     def all_of(self, section: str | None, text: str = "") -> list[Chart]:
         """A chart for each metric of a section, or of all, whose name contains these words."""
         words = text.lower().split()
         return [
-            Chart(title=name, curves=[Curve(name=name, points=self._history.points(name))])
+            Chart(
+                title=name,
+                curves=[Curve(name=name, points=self._history.points(name))],
+                about=_about(name),
+            )
             for name in sorted(self._history.names())
-            if section in (None, section_of(name)) and all(word in name.lower() for word in words)
+            if section in (None, _section_of(name)) and all(word in name.lower() for word in words)
         ]
 
     def remaining_s(self, steps: int) -> float | None:

@@ -1,6 +1,5 @@
 """What the tests of jobs on data sets share."""
 
-import json
 import os
 import re
 import signal
@@ -11,6 +10,8 @@ import time
 from contextlib import contextmanager
 
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.monitoring.metrics_file import read_metrics
+from tests.training.monitoring.test_metric_descriptions import described
 
 SMALL = ["logging=[file]", "rollout.launcher=local", "checkpoint.every=4"]
 
@@ -69,4 +70,4 @@ def losses(run):
 
 
 def metrics(run):
-    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    return described(read_metrics(run.path / "metrics.jsonl"))

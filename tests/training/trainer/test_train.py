@@ -23,6 +23,7 @@ from agentrl.files import lock_folder
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import job
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.monitoring.metrics_file import read_metrics
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder, RunState
@@ -31,6 +32,7 @@ from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
 from agentrl.training.work_estimate import estimate_work
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
+from tests.training.monitoring.test_metric_descriptions import described
 
 pytestmark = pytest.mark.timeout(400)  # the fixtures are whole jobs
 
@@ -63,7 +65,7 @@ def run_to_the_end(*arguments: object) -> tuple[str, str]:
 
 
 def steps_of(run: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = described(read_metrics(run / "metrics.jsonl"))
     return [line for line in lines if line["stage"] == "reinforcement"]
 
 

@@ -1,0 +1,209 @@
+"""What each metric of `metrics.jsonl` means; the page of metrics and the viewer's charts show it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+SECTIONS = ("Performance", "Learning", "Rewards", "Rollouts", "Time", "Resources", "Warnings")
+"""In the order of the pages."""
+
+_UPDATE = "each step of reinforcement learning"
+_TRAINING = "each training step"
+_DATA = "each step of training on a data set"
+_PAIRS = "each step of preference or reward model training"
+_PLAYED = "each step of reinforcement learning and each evaluation"
+_EVALUATION = "each evaluation"
+
+_RESERVED = "audit|env|learner|replay|resources|rollout|sampling|seconds|watch"
+"""Not the names of players."""
+_PARTS = {
+    "PLAY": f"(?:env/[^/]+|(?!(?:{_RESERVED})/)[^/]+(?:/env/[^/]+)?)",
+    "ENV": "[^/]+",
+}
+"""Patterns of words in capitals; others stand for anything."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class MetricDescription:
+    """One metric, or several of one meaning."""
+
+    name: str
+    """One or several, separated by spaces. Words in capitals stand for a part of the name."""
+    section: str
+    unit: str
+    """Empty for a number without one."""
+    when: str
+    """At which steps it is logged."""
+    meaning: str
+
+
+def describe(metric: str) -> MetricDescription | None:
+    """The description of a metric; None if it has none, as those of a user's own sampler."""
+    return next((one for one in METRICS if _pattern(one.name).fullmatch(metric)), None)
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    one_of = name.replace(" ", "|")
+    return re.compile(re.sub("[A-Z]+", lambda word: _PARTS.get(word[0], ".+"), one_of))
+
+
+def _metrics(section: str, when: str, *rows: tuple[str, str, str]) -> Iterator[MetricDescription]:
+    for name, unit, meaning in rows:
+        yield MetricDescription(name=name, section=section, unit=unit, when=when, meaning=meaning)
+
+
+METRICS: tuple[MetricDescription, ...] = (
+    *_metrics(
+        "Learning", _TRAINING,
+        ("learner/loss", "", "loss, mean over the optimizer steps"),
+        ("learner/grad_norm", "", "norm of the gradient before clipping, mean over the optimizer steps"),
+        ("learner/lr", "", "learning rate, mean over the optimizer steps"),
+        ("learner/optimizer_steps", "count", "optimizer steps taken"),
+        ("learner/skipped", "count", "optimizer steps skipped because loss or gradient were not finite"),
+        ("learner/tokens", "count", "tokens in the loss"),
+        ("learner/entropy", "nats per token", "entropy of the policy at the tokens in the loss"),
+    ),
+    *_metrics(
+        "Learning", _UPDATE,
+        ("learner/clip_share", "fraction", "tokens whose loss was clipped"),
+        ("learner/approx_kl", "nats per token", "KL divergence from the engine's policy to the learner's during the update (k3)"),
+        ("learner/mismatch_k1", "nats per token", "KL divergence from the engine's policy to the learner's before the update (k1); far from 0, weights or prompts differ"),
+        ("learner/mismatch_k3", "nats per token", "the same, estimated with k3, which is never negative"),
+        ("learner/mismatch_max", "nats", "largest difference of a token's log-probability between engine and learner"),
+        ("learner/mismatch_tokens", "count", "tokens compared for this"),
+        ("learner/kl", "nats per token", "KL divergence to the reference model (`algorithm.kl`)"),
+        ("learner/kl_coefficient", "", "weight of the KL penalty"),
+        ("learner/correction", "", "mean weight of `algorithm.importance_correction`"),
+        ("learner/value_loss", "", "loss of the critic"),
+        ("learner/value_grad_norm", "", "norm of the critic's gradient before clipping"),
+        ("learner/value_error", "", "squared error of the critic's values"),
+        ("learner/implicit_loss", "nats", "binary cross-entropy of the outcomes that the implicit reward predicts (`prime`)"),
+        ("learner/implicit_grad_norm", "", "norm of the implicit reward model's gradient"),
+        ("learner/zero_advantage_groups", "fraction", "groups in which all advantages are 0"),
+        ("learner/nonzero_advantage_fraction", "fraction", "training samples with an advantage other than 0"),
+        ("learner/stale", "fraction", "tokens left out because they are older than `algorithm.max_staleness`"),
+        ("learner/lag", "updates", "mean number of updates by which the policy that sampled a token is behind"),
+        ("learner/version", "count", "updates of the weights so far"),
+        ("learner/tokens_computed", "count", "sampled tokens computed per epoch"),
+    ),
+    *_metrics(
+        "Learning", _DATA,
+        ("epoch", "", "passes over the data set so far"),
+        ("learner/token_accuracy", "fraction", "tokens that are the most probable ones (fine-tuning)"),
+    ),
+    *_metrics(
+        "Learning", _PAIRS,
+        ("learner/accuracy", "fraction", "pairs whose better answer has the higher reward, or replies on the side of their label"),
+        ("learner/margin", "", "reward of the better answer minus that of the other"),
+        ("learner/reward_chosen", "", "reward of the better answers; for preferences, the implicit one"),
+        ("learner/reward_rejected", "", "reward of the other answers"),
+        ("learner/logprob_chosen", "nats", "log-probability of the better answers"),
+        ("learner/logprob_rejected", "nats", "log-probability of the other answers"),
+    ),
+    *_metrics(
+        "Learning", "each evaluation on a data set",
+        ("sampled/loss", "", "loss on the held-out examples"),
+        ("sampled/token_accuracy", "fraction", "tokens of the held-out examples that are the most probable ones"),
+        ("sampled/count", "count", "tokens, pairs or replies behind these means"),
+        ("sampled/margin sampled/reward_chosen sampled/reward_rejected sampled/logprob_chosen sampled/logprob_rejected", "", "as in training, on held-out pairs"),
+    ),
+    *_metrics(
+        "Learning", "each step of the warm start",
+        ("loss grad_norm lr token_accuracy entropy tokens skipped optimizer_steps seconds", "", "as `learner/...`, of the training on demonstrations"),
+    ),
+    *_metrics(
+        "Rollouts", _UPDATE,
+        ("rollout/void", "count", "episodes that failed because of the infrastructure"),
+        ("rollout/void/CAUSE", "count", "those with this cause"),
+        ("rollout/void_share", "fraction", "void episodes"),
+        ("rollout/void_share/CAUSE", "fraction", "void episodes with this cause"),
+        ("rollout/missing", "count", "void episodes that were not replaced"),
+        ("rollout/context_full", "fraction", "episodes truncated by `rollout.max_context`"),
+        ("rollout/dropped_groups", "count", "groups that were played and replaced by others (dynamic sampling)"),
+        ("rollout/state_match_fraction", "fraction", "turns whose state another turn of the group has, too"),
+        ("rollout/tokens_per_turn", "tokens", "mean length of a reply"),
+        ("rollout/repetition", "fraction", "4-grams of a reply that occur earlier in it"),
+        ("rollout/workers", "count", "rollout workers that can play"),
+        ("rollout/replaced_workers", "count", "rollout workers replaced so far"),
+        ("env/ENV/groups", "count", "groups of this environment of a mixture"),
+    ),
+    *_metrics(
+        "Rollouts", "each step, by `sampling.name`",
+        ("sampling/tasks_seen", "count", "tasks with a known success rate (`solve_rate`)"),
+        ("sampling/solve_rate", "fraction", "mean success rate of these tasks"),
+        ("sampling/effective_tasks", "count", "number of equally likely tasks that would be as diverse as the next draw"),
+        ("replay/episodes", "count", "earlier successes that joined groups (`success_replay`)"),
+        ("replay/age", "steps", "their mean age"),
+        ("replay/size", "count", "episodes in the buffer"),
+        ("replay/mb", "MB", "size of the buffer"),
+    ),
+    *_metrics(
+        "Time", _UPDATE,
+        ("rollout/turns_per_s rollout/tokens_per_s rollout/episodes_per_s", "1/s", "what the rollouts of a step produced per second"),
+        ("seconds/rollout", "s", "from the first request to the last episode of the step"),
+        ("seconds/wait", "s", "how long training waited for the episodes; less than `seconds/rollout` if they were played in advance"),
+        ("seconds/update", "s", "advantages and optimizer steps"),
+        ("seconds/publish", "s", "transfer of the weights to the engines"),
+    ),
+    *_metrics("Time", _TRAINING, ("learner/seconds", "s", "duration of the learner's update")),
+    *_metrics(
+        "Resources", _TRAINING,
+        ("resources/cpu", "fraction", "use of all cores of the machine since the last step"),
+        ("resources/memory_gb", "GiB", "used memory of the machine"),
+        ("resources/gpu", "fraction", "use of the machine's GPUs, now"),
+        ("resources/gpu_memory_gb", "GiB", "used memory of all its GPUs"),
+        ("learner/peak_memory_gb", "GB", "most GPU memory that the update used"),
+    ),
+    *_metrics(
+        "Rewards", f"{_UPDATE}, with `reward_audit`",
+        ("audit/episodes", "count", "audited episodes in the window"),
+        ("audit/agreement", "fraction", "episodes on which reward and truth agree"),
+        ("audit/false_accept", "fraction", "failed episodes that the reward accepts"),
+        ("audit/false_reject", "fraction", "successful episodes that the reward rejects"),
+        ("audit/agreement_low audit/false_accept_low audit/false_reject_low", "fraction", "lower end of the 95% interval"),
+        ("audit/agreement_high audit/false_accept_high audit/false_reject_high", "fraction", "upper end of the 95% interval"),
+    ),
+    *_metrics(
+        "Warnings", f"{_TRAINING}: 1 while the condition holds",
+        ("watch/collapse", "", "the entropy has fallen to less than a tenth, and the reward has not risen"),
+        ("watch/repetition", "", "at least half of the replies' 4-grams occur earlier in the same reply, and this share has at least doubled"),
+        ("watch/hacking", "", "the training reward has risen since the best evaluation, but the held-out reward fell in the last two evaluations"),
+        ("watch/length", "", "replies are at least twice, or at most half as long"),
+        ("watch/format", "", "at least 90% of the rise in reward comes from format rewards, and success has not risen"),
+        ("watch/mismatch", "", "the KL divergence between engine and learner has grown at least tenfold, to at least 0.001 nats per token"),
+        ("watch/context_full", "", "more than 10% of the episodes of the last five steps were truncated by `rollout.max_context`"),
+        ("watch/zero_advantage_groups", "", "in more than 90% of the groups of the last five steps all advantages are 0"),
+    ),
+    *_metrics(
+        "Performance", _PLAYED,
+        ("PLAY/reward", "", "mean return of an episode: the weighted sum of all rewards"),
+        ("PLAY/success", "fraction", "episodes that ended in success, in environments that report it"),
+        ("PLAY/accuracy", "fraction", "correct rounds or answers, in environments that report it"),
+    ),
+    *_metrics(
+        "Rewards", f"{_PLAYED}, with several reward functions",
+        ("PLAY/reward/NAME", "", "mean return of this reward function, unweighted"),
+    ),
+    *_metrics(
+        "Rollouts", _PLAYED,
+        ("PLAY/turns", "turns", "mean length of an episode"),
+        ("PLAY/unreadable", "fraction", "turns whose reply has no valid action"),
+    ),
+    *_metrics(
+        "Rollouts", _EVALUATION,
+        ("PLAY/episodes", "count", "episodes behind the means"),
+        ("PLAY/void", "count", "void episodes that were not replaced"),
+        ("PLAY/void/CAUSE", "count", "void episodes with this cause, replaced or not"),
+        ("PLAY/context_full", "count", "episodes truncated by `rollout.max_context`"),
+    ),
+    *_metrics("Time", _EVALUATION, ("PLAY/seconds", "s", "duration of the evaluation")),
+    *_metrics(
+        "Performance", _PLAYED,
+        ("PLAY/METRIC", "", 'mean of a number in `info["metrics"]` of the last turn, as the environment defines it'),
+    ),
+)  # fmt: skip
+"""The first one that matches describes a metric. PLAY is `train` for the episodes of training steps, `sampled`
+and `greedy` for evaluations of the model, the name of a scripted player for its evaluation, and
+`env/ENV` or `sampled/env/ENV` for one environment of a mixture."""
