@@ -128,6 +128,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def mark_parameters_slow(items: list[pytest.Item]) -> None:
+    """Mark those parameters of each test as slow that its marker `quick` does not name."""
+    tests: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("quick"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one in tests.values():
+        marker = of_one[0].get_closest_marker("quick")
+        assert marker is not None
+        ids = [item.callspec.id for item in of_one]
+        quick = ids[: marker.args[0]] if isinstance(marker.args[0], int) else marker.args
+        for item in of_one:
+            if item.callspec.id not in quick:
+                item.add_marker("slow")
+
+
 _LONGEST_FIRST = (
     "training/trainer/test_train.py",
     "test_examples.py",
@@ -145,8 +161,10 @@ _LONGEST_FIRST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """So that no process is left alone with a long file at the end."""
+    """Mark what is slow, and start with long files: no process is left alone with one."""
+    mark_parameters_slow(items)
 
     def place(item: pytest.Item) -> int:
         path = item.path.relative_to(Path(__file__).parent).as_posix()

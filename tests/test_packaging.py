@@ -142,6 +142,7 @@ def test_wrong_names_are_reported_before_missing_libraries(
     assert MISTAKES[mistake] in answers[f"train --dry-run {mistake}"][2]
 
 
+@pytest.mark.slow
 @pytest.mark.adb
 def test_a_scripted_player_can_be_evaluated_and_listed(
     installed: Path, tmp_path: Path, adb_server: AdbServer

@@ -121,6 +121,7 @@ def _without_end(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("line", ["time.sleep(10**6)", "while True: pass"])
 def test_an_import_that_does_not_end_is_reported_with_its_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "sleepy.py").write_text(f"import time\n\n{line}\n")

@@ -4,6 +4,7 @@ The invariants are those of docs/algorithms.md.
 """
 
 import dataclasses
+import functools
 
 import pytest
 from hypothesis import given, settings
@@ -31,15 +32,19 @@ from agentrl.extension_points import ALGORITHM
 from agentrl.types import Outcome
 
 NAMES = [extension.name for extension in ALGORITHM.extensions()]
-CONFIGS = {name: algorithm_config(name, whiten=False, discount=0.5) for name in NAMES}
 ANY = st.sampled_from(NAMES)
 OF_EPISODES = [name for name in NAMES if ALGORITHM.resolve(name).compares == "episodes"]
 OF_TURNS = [name for name in NAMES if ALGORITHM.resolve(name).compares == "turns"]
 REWARD = st.integers(-8, 8).map(lambda n: n / 4)
 
 
+@functools.cache
+def config_of(name):
+    return algorithm_config(name, whiten=False, discount=0.5)
+
+
 def algorithm(name, **changes):
-    return load_algorithm(dataclasses.replace(CONFIGS[name], **changes))
+    return load_algorithm(dataclasses.replace(config_of(name), **changes))
 
 
 def scored(rewards, keys=None, tokens=2, outcome=Outcome.TERMINATED):
@@ -150,7 +155,7 @@ def test_shifting_the_reward_of_every_turn_changes_no_advantage(groups, name, sh
         for g in groups
     ]
     # More turns would earn an episode more: its part of gigpo is left out.
-    own = {"episode_weight": 0.0} if hasattr(CONFIGS[name], "episode_weight") else {}
+    own = {"episode_weight": 0.0} if hasattr(config_of(name), "episode_weight") else {}
     chosen = algorithm(name, discount=0.0, **own)
     found, expected = (flat(advantages_of(g, chosen)) for g in (moved, groups))
     assert found == pytest.approx(expected, abs=1e-6)

@@ -72,6 +72,7 @@ def test_a_command_arrives_as_it_is_given_and_its_code_comes_back(
     assert said(capsys, "shell", serial, "ls / | grep sdc; exit 3", code=3) == "sdcard\n"
 
 
+@pytest.mark.slow
 def test_ways_are_measured(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = said(capsys, "bench", serial, "--rounds=1")
     assert "picked" in table

@@ -53,6 +53,7 @@ def assert_page_shows(tab: Tab, host: PagedApp, app: NumberGameApp) -> None:
     assert not screen.any()
 
 
+@pytest.mark.quick("412-915-2.625")
 @pytest.mark.parametrize(("width", "height", "ratio"), SHAPES)
 def test_every_screen_shows_the_apps_picture_and_touches_hit_their_target(
     open_page: OpenPage, width: int, height: int, ratio: float
@@ -109,6 +110,7 @@ def test_a_touch_outside_the_app_counts_without_effect(open_page: OpenPage) -> N
     assert wait_for(host, touches=1) == {**before, "touches": 1}
 
 
+@pytest.mark.quick("true")
 @pytest.mark.adb
 @pytest.mark.parametrize("memory", ["false", "true"])
 def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(

@@ -69,6 +69,7 @@ def settle(device: PagedDevice, package: str, touches: int) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("width", "height", "ratio", "bars"),
     [(360, 640, 2.0, (80, 24)), (300, 520, 2.625, (0, 0)), (800, 600, 1.0, (50, 30))],
@@ -156,6 +157,7 @@ def test_keys_and_text_go_to_the_app_and_unused_back_or_home_leaves_it(
     assert device.app_state(PROBE)["launches"] == 2
 
 
+@pytest.mark.slow
 def test_apps_take_turns_on_one_page(paged: Callable[..., Paged]) -> None:
     device, phone = paged()
     device.launch(PACKAGE, ".Main", {"seed": "1"})

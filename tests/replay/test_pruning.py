@@ -350,6 +350,7 @@ for dies_at in range(1, 1000):
 """
 
 
+@pytest.mark.slow
 def test_after_kill_9_at_any_point_episodes_are_complete_and_the_next_pruning_finishes(
     run, tmp_path
 ):

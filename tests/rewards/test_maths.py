@@ -124,6 +124,7 @@ def test_any_reply_is_right_wrong_or_unsettled(verifier, reply):
     assert unsettled in (0.0, 1.0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("asked", ["", r"\boxed{9^{9^{9^{9}}}}"])
 def test_the_worker_process_ends_with_its_parent(asked):
     question = json.dumps([{"truth": "42", "said": None, "reply": asked, "words": False}])

@@ -177,6 +177,7 @@ async def test_a_dot_on_any_screen_is_hit(name: str, tiny_vlm: Path) -> None:
         assert episode.turns[0].env_reward == 1.0
 
 
+@pytest.mark.quick("tag", "tool", "qwen2_5_vl_mobile_use", "ui_tars")
 @pytest.mark.adb
 @pytest.mark.parametrize("name", NAMES)
 async def test_an_expert_wins_a_phone_game_in_each_dialect(

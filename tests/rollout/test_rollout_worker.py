@@ -85,6 +85,7 @@ def check_the_second_phone_plays_for_both(run, played, cause, times, requests=TI
     assert (first.quarantined, second.failures, second.quarantined) == (True, 0, False)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.adb
 @pytest.mark.parametrize(
     ("name", "value", "cause", "times"),

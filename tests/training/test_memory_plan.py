@@ -136,6 +136,7 @@ def check_ranks(cases, world: int, folders: dict[str, Path], out: Path) -> None:
         assert {name: getattr(found, name) for name in work} == pytest.approx(work, rel=0.02)
 
 
+@pytest.mark.quick("compact", "lora")
 @pytest.mark.parametrize("case", CASES)
 def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
     config = settings(CASES[case])
@@ -252,6 +253,7 @@ def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
     assert "does not fit: engines: room for 0 tokens of KV cache" in shown
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("cards", "status", "size", "total"),
     [

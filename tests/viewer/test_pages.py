@@ -641,6 +641,7 @@ def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
         serving.close()
 
 
+@pytest.mark.slow
 def test_errors_and_causes_of_any_length_do_not_break_the_layout(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     with Recorder(run, writer="more") as recorder:

@@ -136,6 +136,7 @@ def programs() -> dict[str, str]:
     return found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("driver", DRIVER.names())
 @pytest.mark.parametrize("program", programs().values(), ids=programs())
 def test_a_server_is_started_if_none_is_running(program: str, driver: str) -> None:

@@ -70,6 +70,7 @@ def play(
     return seen
 
 
+@pytest.mark.quick("digits+cards-tap", "memory+digits+cards+moved+distractor+timed-select")
 @pytest.mark.parametrize("mode", ["tap", "select"])
 @pytest.mark.parametrize(
     "level",

@@ -178,6 +178,7 @@ def test_an_unreadable_screen_raises_env_error(
         played(env, "sight")
 
 
+@pytest.mark.slow
 @pytest.mark.adb
 def test_eval_tells_the_agreement_of_each_fact(tmp_path, capsys, adb_server) -> None:
     settings = ["env.kwargs={truth: audit, rounds: 1}", "rollout.launcher=local"]

@@ -45,6 +45,7 @@ def test_the_capabilities_of_built_in_engines_are_consistent(name):
     checks.check_abilities(ENGINE.resolve(name), {})
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("right", "wrong", "check", "words"),
     [

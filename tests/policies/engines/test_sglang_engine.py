@@ -247,6 +247,7 @@ def stand_in(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [

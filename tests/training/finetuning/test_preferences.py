@@ -70,7 +70,9 @@ def arguments(folder, section, name, *more, settings=LEARNED):
     return path, [*jobs.SMALL, "optim.lr=5e-3", f"run.name={name}", *beta, *own, *more]
 
 
-@pytest.fixture(scope="module", params=TRAINERS)
+@pytest.fixture(
+    scope="module", params=["dpo", pytest.param("reward_model", marks=pytest.mark.slow)]
+)
 def learned(request, folder):
     section = request.param
     return section, run(folder, section, f"{section}-learns")
@@ -118,6 +120,7 @@ def test_two_ranks_under_ray_learn_what_one_does(folder, learned):
         assert found["margin"] == pytest.approx(expected["margin"], rel=5e-2, abs=1e-3)
 
 
+@pytest.mark.quick("adapters of dpo", "simpo")
 @pytest.mark.parametrize(
     ("section", "more"),
     [
@@ -134,6 +137,7 @@ def test_the_loss_falls(folder, section, more):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.slow
 def test_a_reward_model_learns_labels_of_single_replies(folder):
     rows = []
     for k in range(16):

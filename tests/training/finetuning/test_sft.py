@@ -172,6 +172,7 @@ def test_ctrl_c_saves_the_last_finished_step(job, learned):
     assert jobs.losses(learned) == jobs.losses(resumed)
 
 
+@pytest.mark.slow
 def test_training_stops_when_the_loss_no_longer_falls(job):
     path, overrides = job(
         "sft.steps=40", "sft.hold_out=0.25", "sft.eval_every=2", "sft.patience=2", "optim.lr=3e-2",

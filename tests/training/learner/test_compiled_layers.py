@@ -51,6 +51,7 @@ def test_a_learner_with_compiled_layers_learns_the_same_without_compiling_each_l
 
 
 # Dynamo looks at the gradient of a layer's input.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_only_rows_and_their_length_are_symbols_of_the_compiled_code(
     make_learner, config, model_adapter, monkeypatch

@@ -55,6 +55,7 @@ def test_a_learner_loads_what_transformers_does(folder: Path) -> None:
         assert module.get_buffer(f"policy.{name}").equal(buffer), name
 
 
+@pytest.mark.quick("Qwen2.5-VL", "Qwen3-VL-MoE")
 def test_a_checkpoint_with_adapters_is_merged(folder: Path, tmp_path: Path) -> None:
     check_merged(folder, tmp_path, "float")
 

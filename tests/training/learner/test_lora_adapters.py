@@ -151,6 +151,7 @@ def test_a_reference_model_is_the_policy_before_training(make_learner, lora, mod
     assert not any(".lora_" in name for name in learner._models.reference.state_tensors())
 
 
+@pytest.mark.quick("float")
 def test_resuming_with_adapters_is_bit_equal(make_learner, lora, model_adapter, tmp_path):
     items = [sample(model_adapter, i) for i in range(2)]
     straight = make_learner(lora)
@@ -169,6 +170,7 @@ def test_resuming_with_adapters_is_bit_equal(make_learner, lora, model_adapter, 
         other.restore(tmp_path / "state")
 
 
+@pytest.mark.quick("float")
 def test_peft_loads_the_written_adapters_as_the_merged_model(
     make_learner, lora, model_adapter, tmp_path, capsys, tiny_vlm
 ):

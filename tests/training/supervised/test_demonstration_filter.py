@@ -472,6 +472,7 @@ def test_job_trains_on_recorded_episodes_only_and_resumes_without_them(tmp_path)
         train.train(job)
 
 
+@pytest.mark.slow
 def test_scripted_player_adds_to_recorded_demonstrations_which_are_read_once(tmp_path, monkeypatch):
     small = [SMALL, "train.steps=0", "eval.episodes=1", "logging=[file]", "eval.baselines=[]"]
     small += ["warm_start.steps=2", "warm_start.episodes=3", "env.max_turns=4"]

@@ -63,6 +63,7 @@ def test_every_algorithm_learns_at_its_defaults(make_learner, groups, name):
     assert not any(v for i in void for turn in built.advantages[i] for v in turn)
 
 
+@pytest.mark.quick("grpo", "gspo", "ppo", "state_grpo")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner, groups, name):
     """Invariant 2, and that nothing of the packing is an approximation."""
