@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Image = NDArray[np.uint8]
 """One image, uint8[H, W, 3], RGB."""
+TopLogprobs = tuple[tuple[int, float], ...]
+"""The most probable tokens at one position, most probable first: id and log-probability."""
 IMAGE = "<image>"
 """Placeholder of an image in the text of a message."""
 
@@ -139,6 +141,8 @@ class Reply:
     """Version of the weights that sampled it; the oldest if `versions` has several."""
     versions: tuple[int, ...] = ()
     """[R], of each token, if the weights were updated in between; else empty."""
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    """[R], at the position of each token, under the same distribution; empty if not requested."""
 
     @property
     def token_versions(self) -> tuple[int, ...]:
@@ -178,6 +182,8 @@ class Turn:
     timings: Mapping[str, float] = field(default_factory=dict)
     """Seconds per stage: generate, act, and parts of act that the environment reports, such as
     settle."""
+    reply_top_logprobs: tuple[TopLogprobs, ...] = ()
+    """[R], as in `Reply.top_logprobs`."""
 
     def __repr__(self) -> str:
         done = f"error {self.parse_error!r}" if self.parse_error else f"action {self.action!r}"

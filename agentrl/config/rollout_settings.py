@@ -137,6 +137,9 @@ class RolloutConfig:
     top_p: float = 1.0
     """Sample only from the most probable tokens that together have this probability (nucleus
     sampling). Not for training, which needs the probabilities of all tokens."""
+    top_logprobs: int = 0
+    """How many of the most probable tokens to record for each sampled token, with their
+    probabilities, at most 20; the viewer shows them. 0 records none."""
     max_new_tokens: int = 64
     """Longest reply, in tokens."""
     max_context: int = 4096
@@ -183,7 +186,8 @@ class RolloutConfig:
         check_at_most("rollout", self, 100, "temperature")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"rollout.top_p={self.top_p}: must be above 0 and at most 1")
-        check_not_negative("rollout", self, "max_refills", "max_worker_restarts")
+        check_not_negative("rollout", self, "max_refills", "max_worker_restarts", "top_logprobs")
+        check_at_most("rollout", self, 20, "top_logprobs")
         check_at_most("rollout", self, 10_000_000, "max_context")
         check_at_most("rollout", self, self.max_context - 1, "max_new_tokens")
         check_at_most("rollout", self, MAX_EPISODES, "concurrency")

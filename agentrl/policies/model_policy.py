@@ -165,7 +165,12 @@ class ChatSession:
         self._history.remember(reply.text)
         return Answer(
             prompt=Prompt(token_ids=reply.prompt_ids, images=images),
-            reply=Reply(token_ids=reply.reply_ids, logprobs=reply.logprobs, version=0),
+            reply=Reply(
+                token_ids=reply.reply_ids,
+                logprobs=reply.logprobs,
+                version=0,
+                top_logprobs=reply.top_logprobs,
+            ),
             text=reply.text,
         )
 

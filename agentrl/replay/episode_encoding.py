@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from agentrl.replay.run_layout import FORMAT
-from agentrl.types import Episode, Outcome, TruncatedBy, Turn
+from agentrl.types import Episode, Outcome, TopLogprobs, TruncatedBy, Turn
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
 """Maximum nesting of lists and mappings: everything that displays them recurses."""
 _TOO_DEEP = "(too deep)"
+_TOP_DIGITS = 4
+"""Decimal places of the log-probabilities of alternatives, which are only displayed."""
 _JSON_SCALARS = frozenset((str, bool))
 _JSON_LISTS = frozenset((list, tuple))
 
@@ -101,7 +103,13 @@ def to_json(episode: Episode) -> dict[str, Any]:
 
 def _turn_to_json(turn: Turn, before: tuple[int, ...]) -> dict[str, Any]:
     shared = _shared_prefix(before, turn.prompt_ids)
+    top = turn.reply_top_logprobs
+    recorded = {
+        "reply_top_ids": [[id for id, _ in position] for position in top],
+        "reply_top_logprobs": [[round(p, _TOP_DIGITS) for _, p in position] for position in top],
+    }
     return {
+        **(recorded if top else {}),
         "prompt_shared": shared,
         "prompt_ids": list(turn.prompt_ids[shared:]),
         "reply_ids": list(turn.reply_ids),
@@ -180,6 +188,20 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         state_key=entry["state_key"],
         info=entry["info"],
         timings={name: float(seconds) for name, seconds in entry["timings"].items()},
+        reply_top_logprobs=_top_logprobs_from_json(entry),
+    )
+
+
+def _top_logprobs_from_json(entry: Mapping[str, Any]) -> tuple[TopLogprobs, ...]:
+    """The alternatives of each token; empty if they were not recorded."""
+    if not (ids := entry.get("reply_top_ids")):
+        return ()
+    if not len(ids) == len(entry["reply_top_logprobs"]) == len(entry["reply_ids"]):
+        raise ValueError("reply_ids, reply_top_ids and reply_top_logprobs differ in length")
+    positions = zip(ids, entry["reply_top_logprobs"], strict=True)
+    return tuple(
+        tuple((int(id), float(p)) for id, p in zip(*position, strict=True))
+        for position in positions
     )
 
 
@@ -197,10 +219,12 @@ _OF_TURN: Mapping[str, _Types] = {
     "reply_logprobs": (list,), "reply_versions": (list,), "reply": _TEXT, "shown": _TEXT,
     "frames": (list,), "parse_error": _TEXT_OR_NONE, "env_reward": _NUMBER,
     "state_key": _TEXT_OR_NONE, "info": (dict,), "timings": (dict,),
+    "reply_top_ids": (list,), "reply_top_logprobs": (list,),
 }  # fmt: skip
 _OF_LIST: Mapping[str, _Types] = {
     "turns": (dict,), "final_frames": _TEXT, "frames": _TEXT, "prompt_ids": (int,),
     "reply_ids": (int,), "reply_logprobs": _NUMBER, "reply_versions": (int,),
+    "reply_top_ids": (list,), "reply_top_logprobs": (list,),
 }  # fmt: skip
 
 

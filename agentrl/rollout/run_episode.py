@@ -252,6 +252,7 @@ def _turn(
         reply_ids=reply.token_ids,
         reply_logprobs=reply.logprobs,
         reply_versions=reply.token_versions,
+        reply_top_logprobs=reply.top_logprobs,
         reply=answer.text,
         images=answer.prompt.images,
         shown="" if before.hidden else message.text,

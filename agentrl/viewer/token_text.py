@@ -1,4 +1,4 @@
-"""The tokens of a turn as text, with log-probabilities, versions and advantages."""
+"""The tokens of a turn as text, with log-probabilities, alternatives, versions and advantages."""
 
 import json
 import logging
@@ -12,6 +12,7 @@ import yaml
 from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
 from agentrl.types import Episode
+from agentrl.viewer.coordinate_probabilities import coordinates_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -154,7 +155,10 @@ def turn_tokens(
         raise ConfigError(f"{episode.id} has no turn {number}, only {len(episode.turns)} turns")
     turn, why = episode.turns[number - 1], words.look()
     by_token = advantages[number - 1] if advantages else [None] * len(turn.reply_ids)
-    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_versions, by_token, strict=True)
+    top = turn.reply_top_logprobs or ((),) * len(turn.reply_ids)
+    sampled = zip(
+        turn.reply_ids, turn.reply_logprobs, turn.reply_versions, by_token, top, strict=True
+    )
     return {
         "note": why,
         "prompt": _runs(turn.prompt_ids, words),
@@ -165,9 +169,12 @@ def turn_tokens(
                 "logprob": logprob,
                 "version": version,
                 "advantage": advantage,
+                "top": [{"id": id, "text": words.word(id), "logprob": p} for id, p in top],
             }
-            for id, logprob, version, advantage in sampled
+            for id, logprob, version, advantage, top in sampled
         ],
+        "has_top": bool(turn.reply_top_logprobs),
+        "coordinates": coordinates_of(turn, words.word) if turn.reply_top_logprobs else [],
     }
 
 

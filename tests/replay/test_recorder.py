@@ -34,6 +34,9 @@ spans = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted).filter(lambda s:
 
 def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     written = scored("train-00001-g000-m00", turns=3)
+    first = replace(written.episode.turns[0], reply_top_logprobs=(((3, -0.1), (9, -2.5)),))
+    turns = (first, *written.episode.turns[1:])
+    written = replace(written, episode=replace(written.episode, turns=turns))
     with Recorder(tmp_path) as recorder:
         recorder.episode(written, split="train", step=1)
         recorder.record_advantages(written, evenly(written, [0.5, -0.5, 0.0]))
@@ -294,6 +297,10 @@ def test_files_that_are_not_images_are_not_frames(tmp_path: Path) -> None:
         {"reply_ids": ["a"]}, {"reply_logprobs": []}, {"info": [1]}, {"state_key": {}},
         {"timings": {"act": 10**400}}, {"reply_logprobs": [10**400]}, {"env_reward": 10**400},
         {"info": {"deep": nested(300)}}, {"action": nested(300)},
+        {"reply_top_ids": [[1]]}, {"reply_top_ids": [1], "reply_top_logprobs": [-1.0]},
+        {"reply_top_ids": [[1]], "reply_top_logprobs": [[]]},
+        {"reply_top_ids": [["a"]], "reply_top_logprobs": [[-1.0]]},
+        {"reply_top_ids": [[1]] * 9, "reply_top_logprobs": [[-1.0]] * 9},
     ],
 )  # fmt: skip
 def test_an_episode_with_wrong_types_is_reported(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -1,9 +1,12 @@
 """Recorded runs for tests of the viewer."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, screen, turn
@@ -74,6 +77,45 @@ def run(folder: Path) -> Path:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "config.yaml").write_text("seed: 0\nenv:\n  id: Game-v0\n")
     return folder
+
+
+def record_probabilities(folder: Path) -> str:
+    """Record an episode with the probable tokens of its first turn; its id."""
+    (folder / "start").mkdir()
+    tiny_tokenizer.save(folder / "start", 512)
+    ids = tiny_tokenizer.ids()
+    sampled = {
+        "<action>tap(": {"<action>tap(": 0.9, "<action>select(": 0.05},
+        "0.25": {"0.25": 0.6, "0.75": 0.3},
+        ", ": {", ": 1.0},
+        "0.50": {"0.90": 0.5, "0.50": 0.4, "0.": 0.05},
+        ")</action>": {")</action>": 1.0},
+    }
+    ids["0."] = ids["0"]  # the text of the token is "0"
+    first = turn(
+        reply_ids=tuple(ids[token] for token in sampled),
+        reply_logprobs=tuple(math.log(position[token]) for token, position in sampled.items()),
+        frames=(),
+        info={"round": 1, "board": [[0, 1], [2, 3]], "metrics": {"accuracy": 0.5}},
+    )
+    top = tuple(
+        tuple((ids[token], math.log(p)) for token, p in position.items())
+        for position in sampled.values()
+    )
+    with Recorder(folder, "probable") as recorder:
+        shown = {"frames": (recorder.frame(screen(7, 180, 320)),)}
+        info = {"round": 2, "board": [[0, 1], [2, 4]], "metrics": {"accuracy": 0.5}, "won": True}
+        turns = (
+            replace(first, reply_top_logprobs=top, **shown),
+            turn(**shown, info=info, reply_ids=(3,)),
+        )
+        made = ScoredEpisode(
+            episode=episode("human-00000-g000-m00", turns=turns, group="human-00000-g000"),
+            components={},
+            rewards=(0.0, 1.0),
+        )
+        recorder.episode(made, split="demo", step=0)
+    return made.episode.id
 
 
 def evaluate(folder: Path) -> None:

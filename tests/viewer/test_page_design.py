@@ -13,6 +13,7 @@ from tests.viewer.conftest import Open
 
 AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
 GAME = "runs/game"
+PROBABLE = "human-00000-g000-m00"
 PAGES = {
     "": "runs · agentrl",
     f"{GAME}/": "Overview · game · agentrl",
@@ -20,6 +21,7 @@ PAGES = {
     f"{GAME}/episodes/after-sampled-00002-g000-m00": (
         "after-sampled-00002-g000-m00 · game · agentrl"
     ),
+    f"{GAME}/episodes/{PROBABLE}?tab=tokens&coordinates=1": f"{PROBABLE} · game · agentrl",
     f"{GAME}/groups/train-00001-g000": "train-00001-g000 · game · agentrl",
     f"{GAME}/compare": "Compare · game · agentrl",
     f"{GAME}/choose": "Choose · game · agentrl",
@@ -34,6 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunsServer]:
     folder = tmp_path_factory.mktemp("design") / "runs"
     game = runs.run(folder / "game")
     runs.evaluate(game)
+    assert runs.record_probabilities(game) == PROBABLE
     (game / "logs").mkdir()
     (game / "logs" / "engine.log").write_text("<b>loading</b>\n" * 9)
     server = RunsServer(folder)
@@ -81,6 +84,63 @@ def test_all_metrics_are_found_by_section_and_name(served: RunsServer, open_page
     page.get_by_label("Smoothing").fill("0.5")
     page.get_by_label("Search metrics").fill("absent")
     expect(page.get_by_text("No metric has this in its name.")).to_be_visible()
+
+
+def test_alternatives_of_a_token_are_shown_on_hover_and_focus(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/episodes/{PROBABLE}?tab=tokens")
+    page.get_by_text("0.50", exact=True).hover()
+    shown = page.get_by_role("tooltip")
+    lines = shown.locator("li").all_inner_texts()
+    assert [line.split() for line in lines] == [
+        ["0.90", "50%"], ["0.50", "40%"], ["0", "5%"], ["all", "others", "5%"],
+    ]  # fmt: skip
+    expect(shown.locator(".sampled")).to_have_text("0.5040%")
+    page.mouse.move(0, 0)
+    expect(shown).to_be_hidden()
+    page.get_by_role("button", name="version", exact=True).focus()
+    page.keyboard.press("Tab")
+    expect(shown.locator("li")).to_have_text(
+        ["<action>tap(90%", "<action>select(5%", "all others5%"]
+    )
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run()")["violations"]
+    assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+    page.keyboard.press("Escape")
+    expect(shown).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tab")).to_contain_text("rollout.top_logprobs=10")
+
+
+def test_the_probabilities_of_the_coordinates_cover_the_screen(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/episodes/{PROBABLE}")
+    page.get_by_role("button", name="probabilities of the coordinates (c)").click()
+    caption = page.locator(".coordinates")
+    expect(caption.locator("dd")).to_have_text(["0.25 60%0.75 30%", "0.90 50%0.50 40%0… 5%"])
+    expect(caption).to_contain_text("90% of x, 95% of y")
+    assert page.url.endswith("?turn=1&coordinates=1")
+    picture = page.locator(".picture img").bounding_box()
+    column = page.locator(".band").nth(1).bounding_box()
+    assert picture is not None
+    assert column is not None
+    middle = (column["x"] + column["width"] / 2 - picture["x"]) / picture["width"]
+    assert middle == pytest.approx(0.75, abs=0.01)
+    page.keyboard.press("ArrowRight")
+    expect(caption).to_contain_text("rollout.top_logprobs=10")
+    page.keyboard.press("c")
+    expect(caption).to_have_count(0)
+
+
+def test_changes_of_info_are_listed(served: RunsServer, open_page: Open) -> None:
+    page = open_page(f"{served.url}/{GAME}/episodes/{PROBABLE}?turn=2&tab=info")
+    rows = page.locator(".changed tbody tr")
+    expect(rows.locator("td:first-child")).to_have_text(["round", "board[1][1]", "won"])
+    assert [row.split() for row in rows.all_inner_texts()] == [
+        ["round", "1", "2"], ["board[1][1]", "3", "4"], ["won", "absent", "true"],
+    ]  # fmt: skip
 
 
 def test_the_overview_opens_with_the_result_and_its_examples(

@@ -13,15 +13,21 @@ from typing import Any
 import cv2
 
 from agentrl.errors import EngineError
-from agentrl.policies.engines.engine import LARGEST_LOGPROB, Completion, Sampling
+from agentrl.policies.engines.engine import (
+    LARGEST_LOGPROB,
+    Completion,
+    Sampling,
+    most_probable,
+)
 from agentrl.text import encodable, quoted
-from agentrl.types import Image, Message
+from agentrl.types import Image, Message, TopLogprobs
 
 Part = dict[str, Any]
 """A message, or a part of one, in the API's format."""
 
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
 """Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
+_TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
 _SEEDS = 2**31
 """Some servers accept no larger seeds."""
 _IDS = 2**32
@@ -57,9 +63,15 @@ def build_request(
         "seed": sampling.seed % _SEEDS,
         "stop": list(sampling.stop_texts) or None,
         **(EXACT if exact else {}),
+        **(_top_fields(sampling.top_logprobs) if exact else {}),
         **extra_body,
     }
     return json.dumps({k: v for k, v in body.items() if v is not None}).encode()
+
+
+def _top_fields(count: int) -> dict[str, Any]:
+    """Fields that request the most probable tokens by their ids, which only vLLM can name."""
+    return {"top_logprobs": count, "return_tokens_as_token_ids": True} if count else {}
 
 
 def encode_message(message: Message) -> Part:
@@ -121,7 +133,10 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
     if len(ended) < len(text):
         ids = None  # they are those of the whole text
     return Completion(
-        text=ended, finish_reason=end, **_tokens(prompt_ids, ids, logprobs), **_usage(answer)
+        text=ended,
+        finish_reason=end,
+        **_tokens(prompt_ids, ids, logprobs, tokens),
+        **_usage(answer),
     )
 
 
@@ -141,7 +156,7 @@ def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[s
     return text + (unclosed[0] if unclosed else "")
 
 
-def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
+def _tokens(prompt_ids: Any, ids: Any, logprobs: Any, tokens: Any) -> dict[str, Any]:
     """The tokens, if all are reported with one log-probability each; otherwise {}.
 
     Raises:
@@ -159,7 +174,25 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any) -> dict[str, Any]:
     if len(ids) != len(logprobs):
         return {}
     floats = tuple(map(float, logprobs))
-    return {"prompt_ids": tuple(prompt_ids), "reply_ids": tuple(ids), "logprobs": floats}
+    return {
+        "prompt_ids": tuple(prompt_ids), "reply_ids": tuple(ids), "logprobs": floats,
+        "top_logprobs": _top_logprobs(tokens),
+    }  # fmt: skip
+
+
+def _top_logprobs(tokens: Sequence[Mapping[str, Any]]) -> tuple[TopLogprobs, ...]:
+    """The most probable tokens at each position; empty unless all are named by their ids."""
+    positions = []
+    for token in tokens:
+        pairs = []
+        found = token.get("top_logprobs")
+        for one in found if isinstance(found, list) else ():
+            name = _TOKEN_ID.fullmatch(str(one.get("token"))) if isinstance(one, dict) else None
+            if name is None or type(one.get("logprob")) not in (int, float):
+                return ()
+            pairs.append((int(name[1]), float(one["logprob"])))
+        positions.append(most_probable(pairs, len(pairs)))
+    return tuple(positions) if any(positions) else ()
 
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:

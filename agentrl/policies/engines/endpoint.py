@@ -72,7 +72,7 @@ class Endpoint:
         self._url = settings.url.rstrip("/")
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
         self._key = read_api_key(settings)
-        self._with_tokens, self._has_warned = True, False
+        self._with_tokens, self._has_warned, self._has_warned_of_top = True, False, False
         # Deadlines are asyncio's: they limit a whole response, however slowly it arrives.
         self._http = httpx2.AsyncClient(
             headers={**settings.headers, **self._headers()},
@@ -168,6 +168,9 @@ class Endpoint:
         Raises:
             EngineError: the server failed, did not answer in time, refused, or sent no reply.
         """
+        if sampling.top_logprobs and not (self._with_tokens or self._has_warned_of_top):
+            self._has_warned_of_top = True
+            log.warning("%s reports no tokens: rollout.top_logprobs has no effect", self._url)
         body = chat_completions.build_request(
             self.model, messages, sampling, self._settings.extra_body, self._with_tokens
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +20,7 @@ from agentrl.config import EndpointConfig, RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.text import did_you_mean
-from agentrl.types import Prompt, Reply
+from agentrl.types import Prompt, Reply, TopLogprobs
 
 if TYPE_CHECKING:
     from agentrl.policies.models.model_adapter import ModelAdapter
@@ -41,6 +41,9 @@ class Sampling:
     """Tokens that end the reply besides the model's own."""
     stop_texts: tuple[str, ...] = ()
     """Texts that end the reply of a `ChatEngine`, which has no token ids."""
+    top_logprobs: int = 0
+    """How many of the most probable tokens to report at each position; the engine may report fewer,
+    as banned tokens never count."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -55,6 +58,8 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     """[R], as reported: vLLM's are those before temperature, unless it was started with
     `--logprobs-mode processed_logprobs`."""
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    """[R], as reported; empty if the server does not report them by token id."""
     finish_reason: str | None = None
     """`stop` or `length`, as reported."""
     num_prompt_tokens: int | None = None
@@ -79,6 +84,8 @@ class EngineCapabilities:
     """None if there is no maximum."""
     samples_top_p: bool = False
     """Whether it supports `Sampling.top_p`."""
+    reports_top_logprobs: bool = False
+    """Whether it supports `Sampling.top_logprobs`."""
     uses_attention: bool = False
     """Whether it computes with `model.attention`."""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -172,6 +179,11 @@ class Engine(ABC):
             raise ConfigError(
                 f"rollout.top_p={rollout.top_p}: not supported by rollout.engine={rollout.engine}; "
                 "set rollout.top_p=1"
+            )
+        if rollout.top_logprobs and not cls.capabilities.reports_top_logprobs:
+            raise ConfigError(
+                f"rollout.top_logprobs={rollout.top_logprobs}: not supported by "
+                f"rollout.engine={rollout.engine}; set rollout.top_logprobs=0"
             )
         known = cls.known_kwargs() if rollout.engine_kwargs else None
         for name in rollout.engine_kwargs:
@@ -346,6 +358,19 @@ class ChatEngine(Engine):
         """
 
 
+def most_probable(logprobs: Iterable[tuple[int, float]], count: int) -> TopLogprobs:
+    """The `count` most probable of these tokens, without those that cannot be sampled.
+
+    Args:
+        logprobs: id and log-probability of each; banned tokens have -inf, or a large negative bias.
+        count: how many.
+    """
+    possible = [(token, logprob) for token, logprob in logprobs if logprob > _BANNED]
+    return tuple(sorted(possible, key=lambda pair: -pair[1])[:count])
+
+
+_BANNED = -1e6
+"""No sampled token is less probable."""
 LARGEST_LOGPROB = 1e-3
 """Probabilities are at most 1, up to rounding."""
 
@@ -369,7 +394,13 @@ def check_reply(reply: Reply, vocab_size: int) -> None:
         raise EngineError(
             f"the engine's reply has {len(tokens)} tokens and {len(reply.versions)} versions"
         )
-    for token, logprob in zip(tokens, logprobs, strict=True):
+    if reply.top_logprobs and len(reply.top_logprobs) != len(tokens):
+        raise EngineError(
+            f"the engine's reply has {len(tokens)} tokens and the most probable tokens of "
+            f"{len(reply.top_logprobs)} positions"
+        )
+    alternatives = (pair for position in reply.top_logprobs for pair in position)
+    for token, logprob in (*zip(tokens, logprobs, strict=True), *alternatives):
         if not (0 <= token < vocab_size and -math.inf < logprob <= LARGEST_LOGPROB):
             raise EngineError(
                 f"the engine's reply has the token {token} with the log-probability {logprob}; the "

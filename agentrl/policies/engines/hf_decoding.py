@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.errors import EngineError
-from agentrl.policies.engines.engine import Sampling
+from agentrl.policies.engines.engine import Sampling, most_probable
 from agentrl.policies.models import ModelAdapter
-from agentrl.types import Prompt
+from agentrl.types import Prompt, TopLogprobs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,6 +24,8 @@ class SampledReply:
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[TopLogprobs] = field(default_factory=list)
+    """Empty if not requested."""
 
 
 @torch.inference_mode()
@@ -69,8 +71,8 @@ def generate_batch(
         out.past_key_values.batch_select_indices(which)
         logits, mask, position = logits[which], mask[which], position[which]
     while True:
-        tokens, logprobs = sampler.draw(logits, model_adapter.banned_token_ids, rows)
-        open_rows = _append_tokens(replies, samplings, eos_token_ids, rows, tokens, logprobs)
+        tokens, logprobs, top = sampler.draw(logits, model_adapter.banned_token_ids, rows)
+        open_rows = _append_tokens(replies, samplings, eos_token_ids, rows, tokens, logprobs, top)
         if report:
             report(tuple(replies[0].token_ids))
         if not open_rows:
@@ -141,6 +143,7 @@ def _append_tokens(
     rows: Tensor,
     tokens: Tensor,
     logprobs: Tensor,
+    top: Sequence[TopLogprobs],
 ) -> list[int]:
     """Append the sampled tokens; the batch indices of replies that continue."""
     still_open = []
@@ -152,6 +155,8 @@ def _append_tokens(
             continue
         reply.token_ids.append(token)
         reply.logprobs.append(logprob)
+        if count := samplings[row].top_logprobs:
+            reply.top_logprobs.append(top[index][:count])
         if not _is_finished(reply, limit, ends):
             still_open.append(index)
     return still_open
@@ -214,8 +219,11 @@ class TokenSampler:
             [request.top_p for request in requests], dtype=torch.float64, device=device
         )
         self._is_cut = any(request.top_p < 1 for request in requests)
+        self._top = max(request.top_logprobs for request in requests)
 
-    def draw(self, logits: Tensor, banned: Sequence[int], rows: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, logits: Tensor, banned: Sequence[int], rows: Tensor
+    ) -> tuple[Tensor, Tensor, list[TopLogprobs]]:
         """Sample one token for each unfinished row.
 
         Args:
@@ -224,7 +232,8 @@ class TokenSampler:
             rows: int64[B], the request of each row of the logits.
 
         Returns:
-            int64[B] tokens, and float32[B] their log-probabilities.
+            int64[B] tokens, float32[B] their log-probabilities, and [B] the most probable tokens,
+            as many as any request asks for.
 
         Raises:
             EngineError: the logits are not finite.
@@ -242,4 +251,14 @@ class TokenSampler:
         point = torch.tensor(uniform, dtype=torch.float64, device=logits.device) * mass[:, -1]
         sampled = torch.searchsorted(mass, point.unsqueeze(-1), right=True).squeeze(-1)
         tokens = torch.where(self._greedy[rows], logprobs.argmax(-1), sampled)
-        return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        drawn = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        return tokens, drawn, _most_probable(logprobs, self._top)
+
+
+def _most_probable(logprobs: Tensor, count: int) -> list[TopLogprobs]:
+    """[B], of float32[B, V]; empty if none are requested."""
+    if not count:
+        return []
+    values, ids = logprobs.topk(min(count, logprobs.shape[-1]))
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return [most_probable(zip(*row, strict=True), count) for row in pairs]

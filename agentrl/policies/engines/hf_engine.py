@@ -48,7 +48,9 @@ class HFEngine(TokenEngine):
             take longer join a later batch, whose composition then depends on timing.
     """
 
-    capabilities = EngineCapabilities(reproducible=True, uses_attention=True, samples_top_p=True)
+    capabilities = EngineCapabilities(
+        reproducible=True, uses_attention=True, samples_top_p=True, reports_top_logprobs=True
+    )
 
     def __init__(
         self,
@@ -265,7 +267,12 @@ class HFEngine(TokenEngine):
             report,
         )
         return [
-            Reply(token_ids=tuple(d.token_ids), logprobs=tuple(d.logprobs), version=version)
+            Reply(
+                token_ids=tuple(d.token_ids),
+                logprobs=tuple(d.logprobs),
+                version=version,
+                top_logprobs=tuple(d.top_logprobs),
+            )
             for d in sampled
         ]
 

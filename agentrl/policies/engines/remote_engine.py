@@ -29,6 +29,7 @@ class RemoteEngine(ChatEngine):
         trains=False,
         needs_model=False,
         samples_top_p=True,
+        reports_top_logprobs=True,
         packages={"httpx2": extras.NO_REMOTE},
     )
 

@@ -23,6 +23,7 @@ from agentrl.policies.engines.engine import (
     EngineSettings,
     Sampling,
     TokenEngine,
+    most_probable,
 )
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer, sglang_arguments
 from agentrl.policies.engines.sglang_weights import write_hub_folder
@@ -47,7 +48,9 @@ class SGLangEngine(TokenEngine):
     """
 
     capabilities = EngineCapabilities(
-        samples_top_p=True, packages={"httpx2": extras.NO_HTTP_CLIENT}
+        samples_top_p=True,
+        reports_top_logprobs=True,
+        packages={"httpx2": extras.NO_HTTP_CLIENT},
     )
 
     def __init__(
@@ -149,7 +152,7 @@ class SGLangEngine(TokenEngine):
                 if self._invalid is not None:
                     raise EngineError(f"{self._invalid}; load weights before the next request")
                 answer = await self._client.post("/generate", body)
-            return self._reply(prompt, answer)
+            return self._reply(prompt, answer, sampling.top_logprobs)
 
     def _request(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
         adapter = self._encoder.model_adapter
@@ -165,16 +168,18 @@ class SGLangEngine(TokenEngine):
                 "skip_special_tokens": False,
             },
             "return_logprob": True,
+            "top_logprobs_num": sampling.top_logprobs,
             "return_prompt_token_ids": True,
         }
         if prompt.images:
             body["image_data"] = [data_url(image) for image in prompt.images]
         return body
 
-    def _reply(self, prompt: Prompt, answer: Any) -> Reply:
+    def _reply(self, prompt: Prompt, answer: Any, num_top: int) -> Reply:
         try:
             seen, sampled = answer["prompt_token_ids"], answer["output_ids"]
             rows = answer["meta_info"]["output_token_logprobs"]
+            top = answer["meta_info"]["output_top_logprobs"] if num_top else ()
             version = str(answer["meta_info"]["weight_version"])
         except (KeyError, TypeError) as error:
             raise EngineError(
@@ -193,6 +198,10 @@ class SGLangEngine(TokenEngine):
             logprobs=tuple(float(row[0]) for row in rows),
             # A server reports another name until it has loaded weights for the first time.
             version=int(version) if version.isdigit() else self.settings.version,
+            top_logprobs=tuple(
+                most_probable(((row[1], float(row[0])) for row in position), num_top)
+                for position in top
+            ),
         )
 
     async def load_weights(self, path: Path, version: int) -> None:

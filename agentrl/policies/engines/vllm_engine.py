@@ -22,6 +22,7 @@ from agentrl.policies.engines.engine import (
     EngineSettings,
     Sampling,
     TokenEngine,
+    most_probable,
 )
 from agentrl.policies.engines.vllm_environment import (
     LORA_RANKS,
@@ -32,7 +33,7 @@ from agentrl.policies.engines.vllm_environment import (
 )
 from agentrl.policies.engines.weight_checks import check_header, check_shapes
 from agentrl.policies.models import load_on_meta
-from agentrl.types import Prompt, Reply
+from agentrl.types import Prompt, Reply, TopLogprobs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,6 +61,7 @@ class VLLMEngine(TokenEngine):
         max_lora_rank=LORA_RANKS[-1],
         max_temperature=2.0,
         samples_top_p=True,
+        reports_top_logprobs=True,
         packages={"vllm": extras.NO_VLLM},
         tiny_turns_per_s=55.0,
     )
@@ -221,6 +223,7 @@ class VLLMEngine(TokenEngine):
             logprobs=logprobs,
             version=versions[0],
             versions=versions if versions[0] != versions[-1] else (),
+            top_logprobs=_most_probable(sampled.logprobs, sampling.top_logprobs),
         )
 
     async def _run(
@@ -259,7 +262,7 @@ class VLLMEngine(TokenEngine):
             top_p=sampling.top_p,
             max_tokens=sampling.max_new_tokens,
             seed=sampling.seed % 2**63 if accelerators.count() else None,
-            logprobs=0,
+            logprobs=sampling.top_logprobs,
             logit_bias=dict.fromkeys(self._encoder.model_adapter.banned_token_ids, -math.inf),
             stop_token_ids=[*self._encoder.eos_token_ids, *sampling.stop_token_ids],
             detokenize=False,
@@ -460,6 +463,16 @@ class VLLMEngine(TokenEngine):
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.shutdown(timeout=1)
+
+
+def _most_probable(positions: Any, count: int) -> tuple[TopLogprobs, ...]:
+    """Of vLLM's log-probabilities, which include the sampled token's wherever it ranks."""
+    if not count:
+        return ()
+    return tuple(
+        most_probable(((token, float(found.logprob)) for token, found in position.items()), count)
+        for position in positions
+    )
 
 
 def _memory_share() -> float:

@@ -471,6 +471,7 @@ class RolloutWorker:
             max_new_tokens=rollout.max_new_tokens,
             stop_token_ids=self._encoder.single_tokens(stop) if self._encoder else (),
             stop_texts=stop,
+            top_logprobs=rollout.top_logprobs,
         )
         engine = await self._started_engine()
         if isinstance(engine, ChatEngine):

@@ -265,7 +265,10 @@ def _settings(path: Path) -> Mapping[str, Any]:
 
 
 def _without_tokens(turn: Turn) -> Turn:
-    return replace(turn, prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=())
+    return replace(
+        turn, prompt_ids=(), reply_ids=(), reply_logprobs=(), reply_versions=(),
+        reply_top_logprobs=(),
+    )  # fmt: skip
 
 
 def _skip_reason(run: replay.Run, turns: Sequence[Turn]) -> str | None:

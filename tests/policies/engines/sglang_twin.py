@@ -43,6 +43,7 @@ class GenerateReqInput(Strict):
     image_data: list[str] | None = None
     sampling_params: SamplingParams
     return_logprob: bool
+    top_logprobs_num: int = 0
     return_prompt_token_ids: bool = False
 
 
@@ -85,9 +86,12 @@ class Twin:
             is_image = token == self.adapter.image_token_id
             before, after = self.margins if is_image else ([], [])
             prompt += [*before, *[token] * (counts.pop(0) if is_image else 1), *after]
-        tokens, logprobs = self._sample(prompt, images, asked.sampling_params)
+        num_top = asked.top_logprobs_num
+        tokens, logprobs, top = self._sample(prompt, images, asked.sampling_params, num_top)
         rows = [[logprob, token, None] for logprob, token in zip(logprobs, tokens, strict=True)]
         about = {"weight_version": self.version, "output_token_logprobs": rows}
+        if asked.top_logprobs_num:
+            about["output_top_logprobs"] = top
         answer: dict[str, Any] = {"text": "", "output_ids": tokens, "meta_info": about}
         if asked.return_prompt_token_ids:
             answer["prompt_token_ids"] = prompt
@@ -102,11 +106,12 @@ class Twin:
         return cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB)
 
     def _sample(
-        self, prompt: list[int], images: list[Any], how: SamplingParams
-    ) -> tuple[list[int], list[float]]:
+        self, prompt: list[int], images: list[Any], how: SamplingParams, num_top: int
+    ) -> tuple[list[int], list[float], list[Any]]:
         rng = np.random.default_rng(how.sampling_seed)
         tokens: list[int] = []
         logprobs: list[float] = []
+        top: list[Any] = []
         while len(tokens) < (how.max_new_tokens or 0):
             ids = torch.tensor([[*prompt, *tokens]])
             inputs = self.adapter.forward_inputs(ids, torch.ones_like(ids).bool(), images)
@@ -120,9 +125,12 @@ class Twin:
             chosen = int(table.argmax()) if how.temperature == 0 else int(drawn)
             tokens.append(chosen)
             logprobs.append(float(table[chosen]))
+            best = table.topk(num_top)
+            pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            top.append([[logprob, token, None] for logprob, token in pairs])
             if chosen in (how.stop_token_ids or ()):
                 break
-        return tokens, logprobs
+        return tokens, logprobs, top
 
     def answer(self, path: str, body: bytes) -> tuple[int, Any]:
         requests: dict[str, tuple[type[Strict], Any]] = {

@@ -62,6 +62,28 @@ async def test_top_p_is_sent_if_it_is_not_1(started: Endpoint, server: Server) -
     assert [request.get("top_p") for request in server.asked] == [None, 0.8]
 
 
+async def test_probable_tokens_are_requested_and_read_by_their_ids(server: Server) -> None:
+    def answer(name: str) -> Any:
+        found = exact("ok", [7, 8])
+        for token in found["choices"][0]["logprobs"]["content"]:
+            token["top_logprobs"] = [
+                {"token": f"{name}{id}", "logprob": p}
+                for id, p in ((7, -0.5), (9, -1.5), (8, -1e9))
+            ]
+        return ok(found)
+
+    server.answers += [ok(exact("ok", [7])), answer("token_id:"), answer("word")]
+    client = at(server)
+    await client.start()
+    replies = [await client.chat(ASKED, Sampling(top_logprobs=3)) for _ in range(2)]
+    await client.close()
+    assert (server.asked[-1]["top_logprobs"], "top_logprobs" in server.asked[0]) == (3, False)
+    assert [reply.top_logprobs for reply in replies if reply] == [
+        (((7, -0.5), (9, -1.5)),) * 2,
+        (),
+    ]
+
+
 async def test_requests_contain_the_configured_fields(server: Server) -> None:
     client = at(server, headers={"X-Team": "games"}, extra_body={"top_p": 0.5, "seed": None})
     await client.start()

@@ -72,9 +72,11 @@ def test_top_p_keeps_the_tokens_that_transformers_keeps(top_p: float) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_an_engine_that_knows_no_top_p_refuses_it() -> None:
+def test_an_engine_refuses_what_it_cannot_sample_or_report() -> None:
     with pytest.raises(ConfigError, match=r"top_p=0\.5: not supported by rollout.engine=mine"):
         TokenEngine.check(RolloutConfig(engine="mine", top_p=0.5))
+    with pytest.raises(ConfigError, match=r"top_logprobs=3: not supported by rollout.engine=mine"):
+        TokenEngine.check(RolloutConfig(engine="mine", top_logprobs=3))
 
 
 async def test_the_engine_samples_within_top_p(engine: HFEngine, encoder: ChatEncoder) -> None:
@@ -86,6 +88,43 @@ async def test_the_engine_samples_within_top_p(engine: HFEngine, encoder: ChatEn
         engine.end_episode()
     greedy, cut, free = (reply.token_ids for reply in found)
     assert greedy == cut != free
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+async def test_top_logprobs_are_those_of_transformers(
+    engine: HFEngine, encoder: ChatEncoder, temperature: float
+) -> None:
+    asked, counts = prompts(encoder, 3), (7, 0, 2)
+    for _ in asked:
+        engine.begin_episode()
+    replies = await asyncio.gather(
+        *(
+            engine.generate(
+                prompt,
+                Sampling(temperature=temperature, max_new_tokens=5, seed=seed, top_logprobs=count),
+            )
+            for seed, (prompt, count) in enumerate(zip(asked, counts, strict=True))
+        )
+    )
+    for _ in asked:
+        engine.end_episode()
+    assert engine._model is not None
+    banned = list(encoder.model_adapter.banned_token_ids)
+    for prompt, reply, count in zip(asked, replies, counts, strict=True):
+        if not count:
+            assert reply.top_logprobs == ()
+            continue
+        ids = torch.tensor([prompt.token_ids + reply.token_ids])
+        inputs = encoder.model_adapter.forward_inputs(
+            ids, torch.ones_like(ids).bool(), prompt.images
+        )
+        with torch.no_grad():
+            logits = engine._model(**inputs).logits[0, len(prompt.token_ids) - 1 : -1].float()
+        logits[:, banned] = -torch.inf
+        expected = torch.softmax(logits / (temperature or 1.0), -1).topk(count)
+        assert [[id for id, _ in top] for top in reply.top_logprobs] == expected.indices.tolist()
+        found = torch.tensor([[logprob for _, logprob in top] for top in reply.top_logprobs])
+        torch.testing.assert_close(found.exp(), expected.values, atol=1e-5, rtol=1e-3)
 
 
 async def test_replies_do_not_depend_on_the_order_of_arrival(

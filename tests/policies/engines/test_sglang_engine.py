@@ -76,12 +76,19 @@ async def test_a_tiny_top_p_leaves_the_most_probable_token(server: Server, tiny_
     prompt = Prompt(token_ids=engine._encoder.opening())
     try:
         replies = [
-            await engine.generate(prompt, Sampling(max_new_tokens=6, seed=seed, **how))
+            await engine.generate(
+                prompt, Sampling(max_new_tokens=6, seed=seed, top_logprobs=3, **how)
+            )
             for seed, how in enumerate([{"temperature": 0.0}, {"top_p": 1e-6}, {"top_p": 1e-6}])
         ]
     finally:
         await engine.close()
     assert len({reply.token_ids for reply in replies}) == 1
+    for reply in replies[:1]:  # at temperature 0
+        assert tuple(top[0] for top in reply.top_logprobs) == tuple(
+            zip(reply.token_ids, reply.logprobs, strict=True)
+        )
+        assert {len(top) for top in reply.top_logprobs} == {3}
 
 
 async def test_weights_travel_under_their_names_on_the_hub(

@@ -3,6 +3,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,6 +180,36 @@ async def test_the_smallest_top_p_leaves_only_the_most_probable_token(
     (cut,) = await ask(engine, asked, temperature=1.0, top_p=1e-6, max_new_tokens=20)
     (free,) = await ask(engine, asked, temperature=1.0, max_new_tokens=20)
     assert cut.token_ids == greedy.token_ids != free.token_ids
+
+
+@pytest.mark.vllm
+@in_the_engines_loop
+async def test_top_logprobs_are_those_of_vllm_and_of_transformers(
+    engine: VLLMEngine, encoder: ChatEncoder, tiny_vlm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, how = prompts(encoder)[1], {"temperature": 0.7, "max_new_tokens": 6}
+    outputs: list[Any] = []
+
+    async def kept(*asked: Any) -> Any:
+        outputs.append(await VLLMEngine._run(engine, *asked))
+        return outputs[-1]
+
+    monkeypatch.setattr(engine, "_run", kept)
+    (reply,) = await ask(engine, [prompt], **how, top_logprobs=5)
+    (plain,) = await ask(engine, [prompt], **how)
+    assert plain.top_logprobs == ()
+    for found, position in zip(reply.top_logprobs, outputs[0].outputs[0].logprobs, strict=True):
+        ranked = sorted(position.items(), key=lambda item: item[1].rank)[:5]
+        assert found == tuple((token, one.logprob) for token, one in ranked)
+    model = load_model(tiny_vlm).eval()
+    ids = torch.tensor([prompt.token_ids + reply.token_ids])
+    inputs = encoder.model_adapter.forward_inputs(ids, torch.ones_like(ids).bool(), prompt.images)
+    with torch.no_grad():
+        logits = model(**inputs).logits[0, len(prompt.token_ids) - 1 : -1].float()
+    logits[:, list(encoder.model_adapter.banned_token_ids)] = -torch.inf
+    expected = torch.log_softmax(logits / 0.7, -1).topk(5).values
+    found_logprobs = [[logprob for _, logprob in top] for top in reply.top_logprobs]
+    np.testing.assert_allclose(found_logprobs, expected, atol=2e-3)
 
 
 @pytest.mark.vllm

@@ -1,5 +1,7 @@
 // The episode player: film strip, timeline, screen, and panels for text, tokens, rewards and timings.
 import { base, clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import { drawCoordinates } from "./coordinates.js";
+import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
@@ -7,6 +9,7 @@ const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
   ["← →", "previous and next screen"], ["space", "play or pause"], ["↑ ↓", "faster and slower"],
   ["a", "switch between before the action (with its touch) and after it"], ["b", "before and after side by side"],
+  ["c", "where else the action could have touched, by the probabilities of its coordinates"],
   ["z, or a click on the screen", "the screen in its full size"], ["p, n", "previous and next episode"], ["[ ]", "previous and next sibling, of the same seed"], ["Home, End", "first and last screen"], ["1 to 5", TABS.join(", ").toLowerCase()],
   ["s, e", "start or end the range here; the range plays in a loop"], ["Shift + drag on the timeline", "select a range"], ["Esc", "all turns"], ["?", "show these keys"],
 ];
@@ -37,6 +40,7 @@ class Player {
     const query = new URLSearchParams(location.search);
     this.after = query.get("after") === "1";
     this.both = query.get("both") === "1";
+    this.coordinates = query.get("coordinates") === "1";
     const [tab, color, range] = ["tab", "color", "range"].map((name) => query.get(name));
     const isTab = (name) => name.toLowerCase() === tab?.toLowerCase();
     this.tab = TABS.find(isTab) ?? TABS[0];
@@ -130,6 +134,7 @@ class Player {
     query.set("turn", String(this.turn + 1));
     if (this.after) query.set("after", "1");
     if (this.both) query.set("both", "1");
+    if (this.coordinates) query.set("coordinates", "1");
     if (this.tab !== TABS[0]) query.set("tab", this.tab.toLowerCase());
     if (this.color !== Object.keys(COLORINGS)[0]) query.set("color", this.color);
     const [a, b] = this.range;
@@ -146,7 +151,7 @@ class Player {
     const keys = {
       ArrowRight: () => this.move(1), ArrowLeft: () => this.move(-1), l: () => this.move(1), h: () => this.move(-1),
       Home: () => this.go(this.range[0]), End: () => this.go(this.range[1], true),
-      " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after), b: () => this.compare(), z: () => this.zoom(this.screen.querySelector(".picture img")),
+      " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after), b: () => this.compare(), c: () => this.overlay(), z: () => this.zoom(this.screen.querySelector(".picture img")),
       p: () => this.leave("previous"), n: () => this.leave("next"), "[": () => this.leave("sibling_before"), "]": () => this.leave("sibling_after"),
       ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
       s: () => this.startHere(), e: () => this.endHere(), Escape: () => this.allTurns(),
@@ -159,6 +164,12 @@ class Player {
 
   compare() {
     this.both = !this.both;
+    this.draw();
+  }
+
+  /** Show or hide the probabilities of the touch's coordinates. */
+  overlay() {
+    this.coordinates = !this.coordinates;
     this.draw();
   }
 
@@ -329,6 +340,11 @@ class Player {
     const sides = !turn ? [["", this.record.final]] : this.both ? [["before", turn], ["after", next]] : [["", this.after ? next : turn]];
     replace(this.screen, sides.map(([name, seen]) => h("div", { class: "side" }, name ? h("p", { class: "faint" }, name) : null, this.side(seen, turn))));
     this.screen.classList.toggle("both", this.both);
+    this.screen.classList.toggle("mapped", this.coordinates);
+    if (turn && this.coordinates && (this.both || !this.after)) {
+      const pictures = this.screen.firstElementChild.querySelectorAll(".picture");
+      if (pictures.length) drawCoordinates([...pictures].at(-1), this.record, this.turn);
+    }
   }
 
   side(seen, turn) {
@@ -352,6 +368,7 @@ class Player {
       h("span", { class: "where" }, this.where()),
       button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after), { disabled: this.both }),
       button("both", "before and after side by side (b)", () => this.compare(), { "aria-pressed": this.both }),
+      button("coordinates", "probabilities of the coordinates (c)", () => this.overlay(), { "aria-pressed": this.coordinates, disabled: this.after && !this.both }),
       h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
         SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))),
       h("span", { class: "range" },
@@ -373,7 +390,7 @@ class Player {
     if (this.tab === "Tokens") this.drawTokens(body);
     if (this.tab === "Rewards") replace(body, this.rewards(turn));
     if (this.tab === "Time") replace(body, this.times());
-    if (this.tab === "Info") replace(body, info(turn, this.record));
+    if (this.tab === "Info") replace(body, info(this.record, this.turn));
   }
 
   drawTokens(body) {
@@ -468,15 +485,6 @@ function picture(id, mark, onclick) {
         ? h("line", { class: "trail", x1: percent(mark.x), y1: percent(mark.y), x2: percent(mark.to_x), y2: percent(mark.to_y) }) : null,
       h("circle", { class: "tap", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 14 }),
       h("circle", { class: "tap-core", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 4 })) : null);
-}
-
-function info(turn, record) {
-  const text = (value) => JSON.stringify(value, null, 1);
-  return [
-    turn.state_key ? h("dl", { class: "facts" }, fact("state", turn.state_key)) : null,
-    h("h3", {}, "After the action"), h("pre", { dir: "auto" }, text(turn.info)),
-    h("details", {}, h("summary", {}, "After reset"), h("pre", { dir: "auto" }, text(record.reset_info))),
-  ];
 }
 
 function scrollIntoStrip(strip, cell) {

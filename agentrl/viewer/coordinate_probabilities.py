@@ -1,0 +1,155 @@
+"""Where else an action could have touched: the probabilities of a reply's coordinates.
+
+At each token of a number, the recorded alternatives replace it: "0.42" with the alternative "5" for
+"4" is a number from 0.50 to 0.59, as the digit after it was not sampled. So each coordinate has a
+distribution given all tokens before it, and y is that of the sampled x.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.replay.touch_marks import touch_of
+from agentrl.types import TopLogprobs, Turn
+
+_NUMBER = re.compile(r"\d*\.?\d+")
+_START = re.compile(r"\d*\.?\d*")
+_SCALES = (1.0, 100.0, 1000.0)
+_LEAST_PIXELS = 200
+"""Smaller numbers at the end of a reply are hardly positions in pixels."""
+_MOST_PARTS = 60
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class _Token:
+    """A sampled token, and the alternatives at its position."""
+
+    start: int
+    """Of its text in the reply."""
+    text: str
+    id: int
+    logprob: float
+    top: TopLogprobs
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def coordinates_of(turn: Turn, word: Callable[[int], str]) -> list[dict[str, Any]]:
+    """The distribution of each coordinate of a touch; empty if the reply does not spell them.
+
+    Args:
+        turn: with recorded alternatives.
+        word: the text of a token.
+
+    Returns:
+        Two entries for a tap, four for a swipe: `axis` (`x` or `y`), `end` (whether it is the end
+        of a swipe), `covered`, the probability that the recorded alternatives account for, and
+        `parts`, each with an interval of [0, 1] (`low`, `high`), its probability (`mass`), and
+        `text`, the number or its known digits. Within a part probabilities are not known.
+    """
+    tokens = _tokens(turn, word)
+    text = "".join(token.text for token in tokens)
+    return [
+        _coordinate(match, tokens, scale, word) | {"axis": "xy"[i % 2], "end": i >= 2}
+        for i, (match, scale) in enumerate(_numbers(text, turn))
+    ]
+
+
+def _tokens(turn: Turn, word: Callable[[int], str]) -> list[_Token]:
+    tokens: list[_Token] = []
+    sampled = zip(turn.reply_ids, turn.reply_logprobs, turn.reply_top_logprobs, strict=True)
+    for id, logprob, top in sampled:
+        start = tokens[-1].end if tokens else 0
+        tokens.append(_Token(start=start, text=word(id), id=id, logprob=logprob, top=top))
+    return tokens
+
+
+def _numbers(text: str, turn: Turn) -> list[tuple[re.Match[str], float]]:
+    """The numbers that are the coordinates of a turn's touch, each with that of the far edge."""
+    mark = touch_of(turn)
+    if mark is None:
+        return []
+    wanted = [mark.x, mark.y, *([mark.to_x, mark.to_y] if mark.moves else [])]
+    numbers = list(_NUMBER.finditer(text))
+    for first in range(len(numbers) - len(wanted), -1, -1):
+        found = numbers[first : first + len(wanted)]
+        for scale in _SCALES:
+            if all(map(_is_close, found, wanted, [scale] * len(wanted))):
+                return [(match, scale) for match in found]
+    # Pixels of an image whose size the recording does not contain.
+    last = numbers[-len(wanted) :]
+    if len(last) == len(wanted) and all(wanted):
+        sizes = [float(match[0]) / at for match, at in zip(last, wanted, strict=True)]
+        if min(sizes) >= _LEAST_PIXELS and sizes[:2] * (len(sizes) // 2) == sizes:
+            return list(zip(last, sizes, strict=True))
+    return []
+
+
+def _is_close(match: re.Match[str], at: float, scale: float) -> bool:
+    return abs(float(match[0]) / scale - at) <= 0.5 * _unit(match[0]) / scale + 1e-9
+
+
+def _unit(number: str) -> float:
+    """The value of the last digit's place."""
+    return float(10.0 ** -len(number.partition(".")[2]))
+
+
+def _coordinate(
+    number: re.Match[str], tokens: Sequence[_Token], scale: float, word: Callable[[int], str]
+) -> dict[str, Any]:
+    """The distribution of one number; see `coordinates_of`."""
+    masses: dict[tuple[str, float, float], float] = defaultdict(float)
+    for digits, is_whole, mass in _candidates(number, tokens, word):
+        low, high = _range(digits, number[0], is_whole)
+        if low <= scale:
+            masses[digits if is_whole else f"{digits}…", low / scale, high / scale] += mass
+    parts = [
+        {"text": digits, "low": max(0.0, low), "high": min(1.0, high), "mass": mass}
+        for (digits, low, high), mass in sorted(masses.items(), key=lambda item: -item[1])
+    ]
+    return {"covered": min(1.0, sum(masses.values())), "parts": parts[:_MOST_PARTS]}
+
+
+def _candidates(
+    number: re.Match[str], tokens: Sequence[_Token], word: Callable[[int], str]
+) -> Iterator[tuple[str, bool, float]]:
+    """The digits of a possible number, whether these are all, and their probability."""
+    text, reached = number.string, 1.0
+    for token in tokens:
+        if token.end <= number.start():
+            continue
+        lead = text[token.start : number.start()]  # of a token that begins before the number
+        before = text[number.start() : token.start]
+        for id, logprob in token.top:
+            other = word(id)
+            if id == token.id or not other.startswith(lead):
+                continue
+            possible = before + other[len(lead) :]
+            start = _START.match(possible)
+            assert start is not None, "it may be empty"
+            if start[0].strip("."):
+                is_whole = start.end() < len(possible) or len(start[0]) >= len(number[0])
+                yield start[0], is_whole, reached * math.exp(logprob)
+        reached *= math.exp(token.logprob)
+        if token.end > number.end() or token.start >= number.end():
+            break
+    yield number[0], True, reached
+
+
+def _range(digits: str, sampled: str, is_whole: bool) -> tuple[float, float]:
+    """The values with these first digits, if they have as many as the sampled number has."""
+    unit = _unit(sampled)
+    low = float(digits)
+    if is_whole:
+        high, unit = low, min(unit, _unit(digits))
+    elif "." in sampled:
+        high = low + _unit(digits) - unit
+    else:
+        missing = len(sampled) - len(digits)
+        low, high = low * 10**missing, (low + 1) * 10**missing - 1
+    return low - unit / 2, high + unit / 2
