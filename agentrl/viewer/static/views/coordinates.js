@@ -27,7 +27,7 @@ export async function drawCoordinates(picture, record, turn) {
   replace(caption,
     h("dl", {}, found.coordinates.map((one, i) => [h("dt", {}, named(one)),
       h("dd", {}, listed[i].map((part) => h("span", {}, h("b", {}, part.text), ` ${share(part.mass)}`)))])),
-    h("p", { class: "faint" }, `The recorded tokens cover ${found.coordinates.map((one) => `${share(one.covered)} of ${named(one)}`).join(", ")}. Each is given the reply before it, as y the sampled x.`,
+    h("p", { class: "faint" }, `The recorded tokens cover ${found.coordinates.map((one) => `${share(one.covered)} of ${named(one)}`).join(", ")}. Each is conditional on the reply before it, so y on the sampled x.`,
       listed.flat().some((part) => part.text.endsWith("…")) ? " “…” stands for digits that were not sampled." : null));
 }
 

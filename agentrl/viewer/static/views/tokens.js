@@ -48,7 +48,8 @@ function level(token, turn, coloring) {
 }
 
 function piece(token, turn, coloring, shown) {
-  const about = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}, advantage ${signed(advantageOf(token, turn))}`;
+  const advantage = advantageOf(token, turn);
+  const about = `id ${token.id}, log-probability ${number(token.logprob)}, version ${token.version}${advantage === null ? "" : `, advantage ${signed(advantage)}`}`;
   const piece = h("span", { class: `token ${level(token, turn, coloring)}`, title: token.top.length ? null : about, tabindex: "0" }, token.text);
   if (!token.top.length) return piece;
   const show = () => {
