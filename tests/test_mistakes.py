@@ -72,6 +72,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "leave it out"]),
         ("rollout.endpoint.extra_body={temperature: 1}", ["set rollout.temperature instead"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),
+        ("rollout.top_logprobs=21", ["rollout.top_logprobs=21", "at most 20"]),
         ("rollout.temperature=1e-3", ["rollout.temperature", "at least 0.01"]),
         ("rollout.temperature=1e300", ["rollout.temperature", "at most 100"]),
         ("rollout.max_context=99999999999", ["rollout.max_context", "at most 10000000"]),
