@@ -8,7 +8,7 @@ import yaml
 from agentrl.config import from_dict
 from tests.data.rows import picture, png
 from tests.data.test_contracts import RIGHT, WRONG, scored
-from tests.test_docs import blocks, name_of, run
+from tests.test_docs import blocks, name_of
 
 PAGE = "data.md"
 PAIRS = list(zip(blocks(PAGE, "json"), blocks(PAGE, "yaml"), strict=True))
@@ -39,9 +39,3 @@ def test_rows_load_and_are_scored_with_the_yaml_below_them(tmp_path, monkeypatch
     assert right.total == 1.0
     assert wrong.total <= 0.5
     assert json.loads(row)
-
-
-def test_the_documented_conversations_are_read(tmp_path):
-    (code,) = [code for code in blocks(PAGE, "python") if not name_of(code)]
-    (tmp_path / "chats.py").write_text(code)
-    run(tmp_path, "chats.py")

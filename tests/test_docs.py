@@ -3,24 +3,19 @@
 import importlib.util
 import json
 import re
-import shlex
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-import numpy as np
 import pytest
-import yaml
-from PIL import Image
 
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl
-from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, from_dict, load
+from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, load
 from agentrl.extension_points import ALGORITHM, LOSS
-from agentrl.rollout.load_translator_and_players import open_translator
 
 DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -103,48 +98,10 @@ def test_every_field_that_algorithms_and_losses_are_given_is_documented():
 
 
 def test_documented_overrides_are_accepted():
-    (shown,) = blocks("configuration.md", "")
-    for line in shown.splitlines():
-        program, command, config, *overrides = shlex.split(line)
-        assert (program, command) == ("agentrl", "train")
-        load(config, overrides)
     merged = load("number_game", ["warm_start.phase_weights={final: 1.0}"])
     assert merged.warm_start.phase_weights == {"reveal": 0.15, "final": 1.0}
     assert load("number_game", ["warm_start=null"]).warm_start is None
     assert load("number_game", ["devices.source=['0123456789']"]).devices.source == ["0123456789"]
-
-
-@pytest.mark.parametrize(
-    ("page", "count"), [("extending.md", 2), ("games.md", 1), ("environments.md", 1)]
-)
-def test_yaml_fragments_are_valid_configurations(page, count):
-    pieces = [code for code in blocks(page, "yaml") if not name_of(code)]
-    assert len(pieces) == count
-    for code in pieces:
-        env = from_dict(yaml.safe_load(code)).env
-        open_translator(env)
-
-
-def test_the_image_of_the_levels_is_up_to_date(tmp_path):
-    (code,) = blocks("games.md", "python")
-    (tmp_path / "levels.py").write_text(code)
-    run(tmp_path, "levels.py")
-    file = "number_game_levels.png"
-    drawn, shown = (
-        np.asarray(Image.open(folder / file).convert("RGB"), dtype=int)
-        for folder in (tmp_path, DOCS / "images")
-    )
-    assert drawn.shape == shown.shape
-    assert np.abs(drawn - shown).mean() < 1, "put the new picture under docs/images"
-
-
-@pytest.mark.adb
-def test_documented_examples_run(folder, adb_server):
-    pieces = [code for code in blocks("extending.md", "python") if not name_of(code)]
-    assert len(pieces) == 7
-    (folder / "all_of_it.py").write_text("\n".join(pieces))
-    said = run(folder, "all_of_it.py")
-    assert "eval terminated 3.0 {'env_reward': (1.0, 1.0, 1.0), 'brevity': (0.0, 0.0, 0.0)}" in said
 
 
 def test_the_documented_custom_game_passes_a_dry_run(folder, monkeypatch, capsys):

@@ -51,11 +51,11 @@ def rows(file):
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_tutorial_run_in_order(tmp_path, monkeypatch, adb_server):
     for code in SHORT:
-        assert any(code in one for kind in ("", "yaml") for one in blocks(PAGE, kind)), code
+        assert any(code in one for kind in ("bash", "yaml") for one in blocks(PAGE, kind)), code
     monkeypatch.chdir(tmp_path)
     for code in blocks(PAGE, "yaml"):
         (tmp_path / name_of(code)).write_text(shortened(code))
-    for line in (line for code in blocks(PAGE, "") for line in code.splitlines()):
+    for line in (line for code in blocks(PAGE, "bash") for line in code.splitlines()):
         program, *words = shlex.split(shortened(line))
         assert program == "agentrl"
         if words[0] == "view":
