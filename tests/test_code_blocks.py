@@ -42,7 +42,7 @@ _FENCE = re.compile(
 )
 _NAME = re.compile(r"(?:#|\{#) (\w+\.\w+)")
 _SEPARATORS = {"&&", "||", ";", ";;", "|"}
-_SHELL = {"cd", "export", "if", "else", "fi", "case", "esac", "then", "exit"}
+_SHELL = {"cd", "export", "if", "else", "fi", "case", "esac", "then", "exit", "source"}
 _CONFIGURED = (
     "train", "sft", "dpo", "train-reward-model", "plan", "eval", "play", "infer", "chat", "rescore",
 )  # fmt: skip
