@@ -1,12 +1,13 @@
 """Take the pictures of the viewer for the docs (python docs/make_viewer.py RUN [GROUP]).
 
 RUN is a trained run on phones, such as one of configs/snake.yaml, in a folder with other runs;
-GROUP one of its groups. The wall of phones is that of a small job of its own; `phones` in place of
+GROUP one of its groups. Stars, notes and damaged episodes are those of a copy. The wall of phones is that of a small job of its own; `phones` in place of
 RUN takes that picture alone.
 Needs Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,12 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import cv2
+import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from agentrl import replay
+from agentrl.replay.episode_notes import star, write_note
+from agentrl.replay.run_layout import episode_file
 
 FOLDER = Path(__file__).parent / "images"
-WIDE, TALL = (1280, 860), (390, 844)
+WIDE, TALL, SMALL = (1280, 860), (390, 844), (640, 430)
 PHONES = 16
 JOB = [
     "number_game", "rollout.engine=hf", "rollout.launcher=local",
@@ -41,6 +46,7 @@ def main(run: str, group: str | None = None) -> None:
         )
         if run != "phones":
             _shoot_run(browser, run, group)
+            _shoot_notes_and_states(browser, run)
         _shoot_phones(browser)
         browser.close()
 
@@ -78,6 +84,39 @@ def _shoot_run(browser: Browser, run: str, group: str | None) -> None:
         page.context.close()
 
 
+def _shoot_notes_and_states(browser: Browser, run: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Path(folder, "runs")
+        copy = runs / Path(run).name
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints", "model", "live"))
+        opened = replay.open(copy)
+        shown = [s for s in opened.episodes(replay.Filter(split="eval")) if not s.outcome.void]
+        shown.sort(key=lambda s: (s.step, s.total), reverse=True)
+        for summary in shown[1:9:3]:
+            star(opened, summary.id, starred=True)
+        write_note(opened, shown[1].id, "Plays well until the end", seen="")
+        damaged = episode_file(copy, shown[-1].id)
+        damaged.write_bytes(b"damaged")
+        with _served(str(runs)) as url:
+            base = f"{url}runs/{copy.name}/"
+            page = _open(browser, f"{base}episodes?view=gallery&sort=step&query=split=eval", WIDE)
+            page.wait_for_timeout(6000)
+            page.screenshot(path=FOLDER / "viewer_gallery.png")
+            page.context.close()
+            pictures = []
+            for scheme in ("light", "dark"):
+                row = []
+                for path in ("episodes?query=turns>9999", f"episodes/{shown[-1].id}", "phones"):
+                    page = _open(browser, base + path, SMALL, scheme)
+                    state = page.locator(".state")
+                    state.scroll_into_view_if_needed()
+                    page.wait_for_timeout(500)
+                    row.append(cv2.imdecode(np.frombuffer(page.screenshot(), np.uint8), 1))
+                    page.context.close()
+                pictures.append(np.hstack(row))
+            cv2.imwrite(str(FOLDER / "viewer_states.png"), np.vstack(pictures))
+
+
 def _shoot_phones(browser: Browser) -> None:
     """While demonstrations are played, as soon as every phone has a picture and something to do."""
     with tempfile.TemporaryDirectory() as folder, _training(Path(folder)) as run:
@@ -92,7 +131,7 @@ def _shoot_phones(browser: Browser) -> None:
             page.context.close()
 
 
-def _open(browser: Browser, url: str, size: tuple[int, int], scheme: str) -> Page:
+def _open(browser: Browser, url: str, size: tuple[int, int], scheme: str = "light") -> Page:
     width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height},

@@ -47,6 +47,8 @@ _FIELDS: dict[str, Callable[[Summary], Value]] = {
     "seconds": lambda one: one.seconds,
     "phone": lambda one: one.device,
     "used_by": lambda one: one.used_by,
+    "starred": lambda one: one.starred,
+    "note": lambda one: one.note or None,
 }
 _NAMES = {"true": True, "false": False, "none": None}
 

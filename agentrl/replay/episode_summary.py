@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from agentrl.errors import ConfigError
@@ -61,6 +62,9 @@ class Summary:
     """The training step that used it, if known."""
     removed: bool = False
     """Whether pruning removed its file: only this line and the scores remain."""
+    starred: bool = False
+    note: str = ""
+    """What a person wrote about it."""
 
     @property
     def cause(self) -> str | None:
@@ -90,13 +94,18 @@ def label_of(name: str) -> str:
 
 
 def summary_of(
-    entry: Mapping[str, Any], score: Mapping[str, Any], *, removed: bool = False
+    entry: Mapping[str, Any],
+    score: Mapping[str, Any],
+    notes: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    removed: bool = False,
 ) -> Summary:
     """Join an index line with its scores.
 
     Args:
         entry: the index line.
         score: all score lines of the episode, merged.
+        notes: all lines of `notes.jsonl` about it, merged.
         removed: whether the episode's file was removed.
 
     Raises:
@@ -132,6 +141,8 @@ def summary_of(
         advantages=None if advantages is None else _floats(advantages),
         used_by=None if used_by is None else int(used_by),
         removed=removed,
+        starred=notes.get("starred") is True,
+        note=str(notes.get("note", "")),
     )
 
 
@@ -188,6 +199,8 @@ class Filter:
     """Smallest total reward."""
     max_reward: float | None = None
     """Largest total reward."""
+    starred: bool | None = None
+    """Whether a person starred it."""
     among: Collection[str] | None = None
     """Episode ids, such as the results of a search."""
     query: Callable[[Summary], bool] | None = None
@@ -201,7 +214,7 @@ class Filter:
         """Whether an episode meets all conditions."""
         if self.label is not None and summary.label not in (self.label, label_of(self.label)):
             return False
-        plain = ("split", "cause", "step", "seed", "group", "device", "id")
+        plain = ("split", "cause", "step", "seed", "group", "device", "id", "starred")
         for name in plain:
             expected = getattr(self, name)
             if expected is not None and getattr(summary, name) != expected:

@@ -175,9 +175,14 @@ class Run:
             raise ConfigError(
                 f"{self.path} has no episode {episode_id!r} (agentrl episodes RUN lists all)"
             )
-        return self._whole(summary)
+        return self.read(summary)
 
-    def _whole(self, summary: Summary) -> RecordedEpisode:
+    def read(self, summary: Summary) -> RecordedEpisode:
+        """The whole episode of a summary, without looking for newer ones.
+
+        Raises:
+            EpisodeRemoved, ConfigError: as `episode`.
+        """
         _refuse_removed(summary)
         path = episodes_folder(self.path)
         try:
@@ -232,7 +237,7 @@ class Run:
         removed, damaged = 0, list[str]()
         for summary in summaries:
             try:
-                recorded = self._whole(summary)
+                recorded = self.read(summary)
             except EpisodeRemoved:
                 removed += 1
             except ConfigError as error:

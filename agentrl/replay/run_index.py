@@ -11,7 +11,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Summary, summary_of
 from agentrl.replay.jsonl import JsonlTails
-from agentrl.replay.run_layout import FORMAT, episodes_folder, removals_file
+from agentrl.replay.run_layout import FORMAT, episodes_folder, notes_file, removals_file
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class RunIndex:
         self._tails = JsonlTails(episodes_folder(run))
         self._entries: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
+        self._notes: dict[str, dict[str, Any]] = {}
         self._removals = Removals()
         self._by_id: dict[str, Summary] = {}
         self._in_order: list[Summary] = []
@@ -61,7 +62,7 @@ class RunIndex:
     def _start_over(self) -> None:
         """Forget everything: the run was deleted or replaced by another one."""
         self._tails.clear()
-        for known in (self._entries, self._scores, self._removals, self._by_id):
+        for known in (self._entries, self._scores, self._notes, self._removals, self._by_id):
             known.clear()
         self._in_order = []
         self._refused = None
@@ -88,6 +89,10 @@ class RunIndex:
                 changed.add(id)
         for entry in self._tails.new(removals_file(self._run).name):
             changed.add(self._removals.take(entry)[0])
+        for entry in self._tails.new(notes_file(self._run).name):
+            if isinstance(id := entry.get("id"), str):
+                self._notes.setdefault(id, {}).update(entry)
+                changed.add(id)
         updated = {id: self._joined(id) for id in changed & self._entries.keys()}
         if not updated:
             return
@@ -102,7 +107,8 @@ class RunIndex:
         for usable_score in (score, {}) if score else ({},):
             try:
                 removed = self._removals.holds(id, float(entry["time"]))
-                return summary_of(entry, usable_score, removed=removed)
+                notes = self._notes.get(id, {})
+                return summary_of(entry, usable_score, notes, removed=removed)
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: invalid index or score line: %r", self._run, error)
         return None

@@ -7,6 +7,7 @@
     RUN/episodes/token-advantages-<writer>.jsonl  per token, if they differ within a turn
     RUN/episodes/frames-<writer>.jsonl   the frames of each episode, used only for pruning
     RUN/episodes/removed.jsonl           episodes whose files pruning removed
+    RUN/episodes/notes.jsonl             stars and notes that people left on episodes
     RUN/episodes/<id>.json.gz            the whole episode
     RUN/audits/<name>.json               how well a reward agrees with the truth
     RUN/frames/<writer>.sqlite           each distinct image once, keyed by the hash of its pixels
@@ -43,6 +44,11 @@ def episodes_folder(run: Path) -> Path:
 def removals_file(run: Path) -> Path:
     """List of the episodes that pruning removed."""
     return episodes_folder(run) / "removed.jsonl"
+
+
+def notes_file(run: Path) -> Path:
+    """Stars and notes that people left on episodes."""
+    return episodes_folder(run) / "notes.jsonl"
 
 
 def episode_file(run: Path, episode_id: str) -> Path:

@@ -54,6 +54,8 @@ def row(summary: Summary) -> dict[str, Any]:
         "config": summary.config,
         "used_by": summary.used_by,
         "removed": summary.removed,
+        "starred": summary.starred,
+        "note": summary.note,
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
 from agentrl.text import printable, quoted
@@ -16,7 +16,38 @@ _TAIL = 128 << 10
 """Bytes at the end of a log that are shown."""
 
 
-def highlights(run: Run) -> dict[str, Any]:
+class LastScreens:
+    """The last screen of each episode; an episode's file is read once.
+
+    Args:
+        run: the recorded run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._kept: dict[tuple[str, float], dict[str, str | None]] = {}
+
+    def of(self, summary: Summary) -> dict[str, str | None]:
+        """`frame`, the id of the last one; `shown`, its text; or `lost`, why there is none."""
+        key = summary.id, summary.time
+        try:
+            if key not in self._kept:
+                self._kept[key] = self._read(summary)
+            return self._kept[key]
+        except EpisodeRemoved:
+            return {"frame": None, "shown": "", "lost": "pruned"}
+        except AgentRLError:
+            return {"frame": None, "shown": "", "lost": "cannot be read"}
+
+    def _read(self, summary: Summary) -> dict[str, str | None]:
+        episode = self._run.read(summary).episode
+        turns = episode.turns[::-1]
+        frames = [*episode.final_frames] or [id for turn in turns[:1] for id in turn.frames]
+        shown = episode.final_shown or next((turn.shown for turn in turns), "")
+        return {"frame": frames[-1] if frames else None, "shown": shown[:500], "lost": None}
+
+
+def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
     """The best and worst episodes of the latest play, and those that training changed most.
 
     Returns:
@@ -29,6 +60,10 @@ def highlights(run: Run) -> dict[str, Any]:
     latest = [*after.values()] or _latest(valid)
     ranked = sorted(latest, key=lambda one: (one.total, one.id), reverse=True)
     half = min(_SHOWN, (len(ranked) + 1) // 2)
+
+    def shown(summary: Summary) -> dict[str, Any]:
+        return row(summary) | screens.of(summary)
+
     shared = sorted(
         before.keys() & after.keys(),
         key=lambda seed: (abs(after[seed].total - before[seed].total), seed),
@@ -38,11 +73,10 @@ def highlights(run: Run) -> dict[str, Any]:
     return {
         "label": latest[0].label if latest else None,
         "step": latest[0].step if latest else None,
-        "best": [_shown(run, one) for one in ranked[:half]],
-        "worst": [_shown(run, one) for one in ranked[half:][::-1][:half]],
+        "best": [shown(one) for one in ranked[:half]],
+        "worst": [shown(one) for one in ranked[half:][::-1][:half]],
         "changed": [
-            {"before": _shown(run, before[seed]), "after": _shown(run, after[seed])}
-            for seed in changed
+            {"before": shown(before[seed]), "after": shown(after[seed])} for seed in changed
         ],
     }
 
@@ -58,19 +92,6 @@ def _latest(episodes: Sequence[Summary]) -> list[Summary]:
         return []
     last = played[-1]
     return [one for one in played if (one.label, one.step) == (last.label, last.step)]
-
-
-def _shown(run: Run, summary: Summary) -> dict[str, Any]:
-    """A row with the episode's last frame; None if it shows none or cannot be read."""
-    try:
-        episode = run.episode(summary.id).episode
-    except AgentRLError:
-        return row(summary) | {"frame": None, "shown": ""}
-    frames = [*episode.final_frames] or [id for turn in episode.turns[-1:] for id in turn.frames]
-    return row(summary) | {
-        "frame": frames[-1] if frames else None,
-        "shown": (episode.final_shown or (episode.turns[-1].shown if episode.turns else ""))[:500],
-    }
 
 
 def log_files(run: Run) -> list[dict[str, Any]]:

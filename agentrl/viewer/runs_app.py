@@ -23,11 +23,12 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
         guard: decides which requests are answered.
     """
     app = FastAPI(title="agentrl", openapi_url=None)
-    pages = _PagesOfRuns(runs, guard)
+    files = static_files()
+    pages = _PagesOfRuns(runs, guard, files["runs.html"])
     app.state.guard, app.state.close = guard, pages.close
     app.state.closing = pages.closing
     app.middleware("http")(guard_requests)
-    add_files(app, static_files(), "runs.html", ("/",))
+    add_files(app, files, "runs.html", ("/",))
 
     @app.exception_handler(AgentRLError)
     async def refuse(_: Request, error: AgentRLError) -> Response:
@@ -64,8 +65,8 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
 class _PagesOfRuns:
     """Passes `/runs/NAME/...` to the application of that run, which is created when first asked."""
 
-    def __init__(self, runs: AllRuns, guard: AccessGuard) -> None:
-        self._runs, self._guard = runs, guard
+    def __init__(self, runs: AllRuns, guard: AccessGuard, listing: bytes) -> None:
+        self._runs, self._guard, self._list = runs, guard, listing
         self._apps: dict[str, FastAPI] = {}
         self._lock = threading.Lock()
         self.closing = threading.Event()
@@ -80,7 +81,8 @@ class _PagesOfRuns:
             await as_json({"error": str(error)}, 404)(scope, receive, send)
             return
         if found is None or app is None:
-            await Response("no such run\n", 404, media_type="text/plain")(scope, receive, send)
+            # The list of runs, which says so.
+            await Response(self._list, 404, media_type="text/html")(scope, receive, send)
             return
         await app({**scope, "root_path": f"{root}/{found[0]}"}, receive, send)
 

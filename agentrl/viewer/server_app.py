@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run, preference_pairs
+from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
@@ -27,7 +28,7 @@ from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
-from agentrl.viewer.run_highlights import highlights, log_files, log_tail
+from agentrl.viewer.run_highlights import LastScreens, highlights, log_files, log_tail
 from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
@@ -169,17 +170,23 @@ def _only_known(request: Request) -> None:
 
 def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
     app.state.search = EpisodeSearch(run)
-    api = APIRouter(dependencies=[Depends(_only_known)])
+
+    def exists() -> None:
+        if not run.path.is_dir():
+            raise _RunGone(f"{run.path} is gone: it was deleted, moved or archived")
+
+    api = APIRouter(dependencies=[Depends(_only_known), Depends(exists)])
     _add_run_views(app, api, run, other)
     _add_list_view(api, run, app.state.search)
     _add_episode_views(api, run)
     _add_comparison_view(api, run, other)
     _add_choices(api, run, app.state.guard)
+    _add_notes(api, run, app.state.guard)
     app.include_router(api)
 
 
 def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) -> None:
-    curves = MetricCurves(run.path)
+    curves, screens = MetricCurves(run.path), LastScreens(run)
 
     @api.get("/api/run/name")
     def name() -> Response:
@@ -205,7 +212,12 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
 
     @api.get("/api/highlights")
     def examples() -> Response:
-        return as_json(highlights(run))
+        return as_json(highlights(run, screens))
+
+    @api.get("/api/screens")
+    def last_screens(id: Annotated[list[str], Query(max_length=_MAX_ROWS)]) -> Response:
+        known = {one.id: one for one in run.episodes()}
+        return as_json({one: screens.of(known[one]) for one in id if one in known})
 
     @api.get("/api/logs")
     def logs() -> Response:
@@ -290,6 +302,20 @@ def _add_choices(api: APIRouter, run: Run, guard: AccessGuard) -> None:
         return as_json({})
 
 
+def _add_notes(api: APIRouter, run: Run, guard: AccessGuard) -> None:
+    @api.post("/api/episodes/{episode_id}/star")
+    def mark(episode_id: str, starred: bool, request: Request) -> Response:
+        check_token(guard, request)
+        star(run, episode_id, starred=starred)
+        return as_json({})
+
+    @api.post("/api/episodes/{episode_id}/note")
+    def note(episode_id: str, note: str, seen: str, request: Request) -> Response:
+        check_token(guard, request)
+        write_note(run, episode_id, note, seen=seen)
+        return as_json({})
+
+
 def _filter_of_query(
     split: str | None = None,
     label: str | None = None,
@@ -300,6 +326,7 @@ def _filter_of_query(
     group: str | None = None,
     device: str | None = None,
     success: bool | None = None,
+    starred: bool | None = None,
     min_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     max_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:
@@ -348,7 +375,17 @@ class _UnknownParameter(AgentRLError):
     """A query parameter does not exist."""
 
 
-_STATUS = {TokenMissing: 403, _UnknownParameter: 422, ConfigError: 404, DeviceError: 503}
+class _RunGone(AgentRLError):
+    """The run's folder does not exist any more."""
+
+
+_STATUS = {
+    TokenMissing: 403,
+    _UnknownParameter: 422,
+    _RunGone: 410,
+    ConfigError: 404,
+    DeviceError: 503,
+}
 """HTTP status by error; a phone may go offline while it is being used."""
 
 

@@ -18,6 +18,8 @@ PAGES = {
     "": "runs · agentrl",
     f"{GAME}/": "Overview · game · agentrl",
     f"{GAME}/episodes": "Episodes · game · agentrl",
+    f"{GAME}/episodes?view=gallery": "Episodes · game · agentrl",
+    f"{GAME}/episodes?step=99": "Episodes · game · agentrl",
     f"{GAME}/episodes/after-sampled-00002-g000-m00": (
         "after-sampled-00002-g000-m00 · game · agentrl"
     ),

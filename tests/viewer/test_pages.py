@@ -294,6 +294,83 @@ def test_episodes_are_found_by_a_query(small, open_page):
     expect(page.get_by_role("alert")).to_contain_text("did you mean 'accuracy'")
 
 
+def test_the_gallery_shows_last_screens_as_they_come_into_view(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    with Recorder(run, writer="more") as recorder:
+        for group in range(70):
+            runs.played(recorder, "more", 0, step=3, group=group, turns=1)
+        made = episode("words", (turn(frames=()),), final_frames=(), final_shown="a <b>board</b>")
+        scored = ScoredEpisode(episode=made, components={}, rewards=(0.0,))
+        recorder.episode(scored, split="train", step=4)
+    page = open_page(f"{serve(run).url}/episodes?step=3")
+    page.get_by_role("button", name="gallery").click()
+    cards = page.locator(".episode-card")
+    expect(cards).to_have_count(60)
+    picture = cards.first.locator("img")
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 180
+    assert cards.last.locator("img").count() == 0
+    cards.last.scroll_into_view_if_needed()
+    expect(cards.last.locator("img")).to_have_js_property("naturalWidth", 180)
+    page.get_by_role("button", name="older").click()
+    expect(cards).to_have_count(10)
+    assert "view=gallery" in page.url
+    page.get_by_label("Query").fill('id = "words"')
+    page.get_by_role("spinbutton", name="Step").fill("4")
+    expect(cards).to_have_count(1)
+    expect(cards.locator(".text-thumb")).to_have_text("a <b>board</b>")
+    page.get_by_label("sort").select_option("total")
+    page.get_by_role("button", name="largest first").click()
+    assert "sort=total" in page.url
+    assert "down=false" in page.url
+    cards.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="words")).to_be_visible()
+
+
+def test_stars_and_notes_are_shared_by_two_pages(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    page = open_page(served.address(f"episodes/{EPISODE}"), lost=True)
+    page.get_by_role("button", name=f"star {EPISODE}").click()
+    expect(page.get_by_role("button", name=f"star {EPISODE}")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    other = open_page(served.address(f"episodes/{EPISODE}"), lost=True)
+    expect(other.get_by_role("button", name=f"star {EPISODE}")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    for one, words in ((page, "<i>too fast</i>"), (other, "too slow")):
+        one.get_by_role("button", name="Add a note").click()
+        one.get_by_label("note").fill(words)
+        one.get_by_role("button", name="Save").click()
+    expect(page.locator("p.note")).to_have_text("<i>too fast</i>")
+    refused = other.get_by_role("alert")
+    expect(refused).to_contain_text("changed by another page meanwhile, to '<i>too fast</i>'")
+    expect(other.get_by_label("note")).to_have_value("too slow")  # nothing is lost
+    other.goto(f"{served.url}/episodes")
+    other.get_by_label("starred", exact=True).check()
+    expect(other.get_by_text("1 of 17 episodes")).to_be_visible()
+    expect(other.locator(".list .note")).to_have_text("<i>too fast</i>")
+    page.get_by_role("button", name=f"star {EPISODE}").click()
+    expect(other.get_by_text("None of 17 episodes matches.")).to_be_visible()  # it follows
+
+
+def test_what_cannot_be_shown_is_explained(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    episode_file(run, EPISODE).write_bytes(b"broken")
+    served = serve(run)
+    page = open_page(f"{served.url}/episodes/{EPISODE}", lost=True)
+    error = page.locator(".state.error")
+    expect(error).to_contain_text("This episode cannot be shown")
+    error.get_by_role("link", name="All episodes").click()
+    expect(page.get_by_text("17 of 17 episodes")).to_be_visible()
+    page.goto(f"{served.url}/episodes?view=gallery&step=1")
+    expect(page.locator(".text-thumb")).to_have_text("cannot be read")
+    run.rename(tmp_path / "moved")
+    expect(error).to_contain_text("The folder of this run is gone")  # without a reload
+    served.close()
+    expect(page.get_by_text("The server does not answer. Start agentrl view again")).to_be_visible()
+
+
 def test_an_invalid_filter_is_reported_and_the_next_one_applies(small, open_page):
     page = open_page(f"{small.url}/episodes", lost=True)
     step = page.get_by_role("spinbutton", name="Step")

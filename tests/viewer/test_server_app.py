@@ -36,14 +36,23 @@ from tests.viewer import runs
 from tests.viewer.conftest import wait_for
 
 
-def ask(url: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Send a raw GET request, because HTTP clients normalize the path."""
+def ask(
+    url: str, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a raw request, because HTTP clients normalize the path."""
     connection = HTTPConnection(url.removeprefix("http://"), timeout=30)
-    connection.request("GET", path, headers={"Host": url.removeprefix("http://"), **headers})
+    connection.request(method, path, headers={"Host": url.removeprefix("http://"), **headers})
     answer = connection.getresponse()
     found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
     connection.close()
     return found
+
+
+def post(served: ViewerServer, path: str, **headers: str) -> tuple[int, str]:
+    """The status and the message of a request that brings the token, unless `headers` do."""
+    brought = {"x-agentrl-token": served.guard.token, **headers}
+    status, _, body = ask(served.url, path, "POST", **brought)
+    return status, body.decode()
 
 
 @pytest.mark.parametrize("path", ["/", "/episodes", "/api/run", "/static/style.css", "/nothing"])
@@ -149,6 +158,82 @@ def test_invalid_filters_are_reported(small, query, words):
 def test_unknown_parameters_are_refused(small, path, words):
     status, _, body = ask(small.url, path)
     assert (status, words in json.loads(body)["error"]) == (422, True)
+
+
+NOTED = "train-00001-g000-m00"
+
+
+def test_stars_and_notes_are_recorded_beside_the_run(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    one, other = serve(run), serve(run)
+
+    def found(query: str) -> list[str]:
+        rows = json.loads(ask(other.url, f"/api/episodes?{query}")[2])["rows"]
+        return [row["id"] for row in rows]
+
+    assert found("starred=true") == []
+    star, note = f"/api/episodes/{NOTED}/star", f"/api/episodes/{NOTED}/note"
+    assert post(one, f"{star}?starred=true")[0] == 200
+    assert post(one, f"{note}?note=two+%3Cb%3E&seen=")[0] == 200
+    for query in ("starred=true", "query=starred", "query=note+~+TWO"):
+        assert found(query) == [NOTED], query
+    assert NOTED not in found("query=not+starred")
+    status, why = post(other, f"{note}?note=mine&seen=")  # a page that was opened before
+    assert (status, "changed by another page meanwhile, to 'two <b>'" in why) == (404, True)
+    assert post(other, f"{note}?note=mine&seen=two+%3Cb%3E")[0] == 200
+    assert post(other, f"{star}?starred=false")[0] == 200
+    (kept,) = Run(run).episodes(replay.Filter(id=NOTED))
+    assert (kept.starred, kept.note) == (False, "mine")
+    with (run / "episodes" / "notes.jsonl").open("a") as file:
+        file.write('{"id": "absent", "starred": true}\n{"id": 3}\n{"id": "train-0000')
+    assert found("query=note+%3D+mine") == [NOTED]  # a killed writer's partial line is skipped
+
+
+def test_stars_and_notes_are_refused_without_the_right_to_write(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    star = f"/api/episodes/{NOTED}/star?starred=true"
+    assert post(served, star, **{"x-agentrl-token": ""})[0] == 403
+    assert post(served, star, Origin="http://evil.example")[0] == 403
+    assert post(served, star, Host="evil.example")[0] == 403
+    assert post(served, "/api/episodes/absent/star?starred=true")[0] == 404
+    too_long = f"/api/episodes/{NOTED}/note?seen=&note={'x' * 2001}"
+    assert "2,000 characters, not 2,001" in post(served, too_long)[1]
+    assert not (run / "episodes" / "notes.jsonl").exists()
+    (run / "episodes" / "notes.jsonl").symlink_to(tmp_path / "absent" / "notes")
+    status, why = post(served, star)
+    assert (status, "a run folder that the user" in why, str(tmp_path) in why) == (404, True, False)
+    assert ask(served.url, "/api/episodes?starred=true")[0] == 200
+
+
+def test_the_last_screens_are_asked_for_by_id(small):
+    body = ask(small.url, f"/api/screens?id={NOTED}&id=absent")[2]
+    (screen,) = json.loads(body).values()
+    episode = json.loads(ask(small.url, f"/api/episodes/{NOTED}")[2])
+    assert screen["frame"] == episode["final"]["frames"][-1]
+    assert ask(small.url, "/api/screens?" + "id=a&" * 501)[0] == 422
+
+
+@pytest.mark.slow
+def test_a_gallery_of_ten_thousand_episodes_is_quick(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    (index,) = (run / "episodes").glob("index-*.jsonl")
+    line = json.loads(index.read_text().splitlines()[0])
+    with index.open("a") as file:
+        for n in range(10_000):
+            copied = f"copy-{n:05d}-g000-m00"
+            file.write(json.dumps(line | {"id": copied, "time": line["time"] + n}) + "\n")
+            os.link(episode_file(run, line["id"]), episode_file(run, copied))
+    served = serve(run)
+    for path in ("/api/episodes?count=60&query=not+starred&sort=total", "/api/screens?id=copy-0"):
+        ask(served.url, path)  # reads the index
+    used = time.process_time()  # of the server's thread, too
+    rows = json.loads(ask(served.url, "/api/episodes?count=60&sort=total&query=not+starred")[2])
+    ids = "&".join(f"id={row['id']}" for row in rows["rows"][:28])  # as many as a window shows
+    screens = json.loads(ask(served.url, f"/api/screens?{ids}")[2])
+    used = time.process_time() - used
+    assert (rows["all"], len(screens)) == (10_017, 28)
+    assert used < 0.3
 
 
 def test_an_unknown_address_is_a_page_or_json_depending_on_its_path(small):

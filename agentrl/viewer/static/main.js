@@ -1,5 +1,5 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
-import { base, get, h, keepToken, notice, replace } from "./lib/dom.js";
+import { base, get, h, keepToken, loading, replace, state } from "./lib/dom.js";
 import { choose } from "./views/choose.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
@@ -30,11 +30,12 @@ const route = path === "/" ? { name: "overview", show: overview }
 
 const TITLES = { overview: "Overview", episodes: "Episodes", play: "Play", phones: "Phones", choose: "Choose", compare: "Compare", logs: "Logs" };
 
+const OVERVIEW = h("a", { class: "button", href: "/" }, "Go to the overview");
+
 keepToken();
 
 function notFound(place) {
-  replace(place, h("h1", {}, "Page not found"),
-    h("p", {}, h("bdi", {}, path), " does not exist."), h("p", {}, h("a", { href: "/" }, "Go to the overview")));
+  replace(place, h("h1", {}, "Page not found"), state("filtered", "There is nothing at this address", `${path} does not exist.`, OVERVIEW));
 }
 
 document.getElementById("all").hidden = !base;
@@ -53,7 +54,7 @@ let refresh = null;
 let known = null;
 
 async function start() {
-  replace(view, h("p", { class: "loading" }, "Loading…"));
+  replace(view, loading());
   try {
     const run = await get("/api/run/name");
     known = JSON.stringify(run.news);
@@ -64,14 +65,27 @@ async function start() {
     document.querySelector("nav [data-view=choose]").hidden = run.plays; // one episode has no sibling
     refresh = (await route.show(view, run)) ?? null;
   } catch (error) {
-    replace(view, notice(error.message), h("p", {}, h("a", { href: "/" }, "Go to the overview")));
+    replace(view, h("h1", { class: "unseen" }, "Error"), whatFailed(error));
   }
   listen();
+}
+
+const GONE = 410;
+
+/** Why a view cannot be shown, and where to go from there. */
+function whatFailed(error) {
+  const again = h("button", { class: "button strong", type: "button", onclick: () => location.reload() }, "Try again");
+  const runs = base ? h("a", { class: "button", href: `${location.origin}/` }, "All runs") : null;
+  if (error.status === 0) return state("error", "The server has stopped", `${error.message} Start it again with agentrl view, at the same port.`, again);
+  if (error.status === GONE) return state("error", "The folder of this run is gone", error.message, runs ?? again);
+  const what = path.startsWith("/episodes/") ? "This episode cannot be shown" : "This page cannot be shown";
+  return state("error", what, error.message, OVERVIEW, path.startsWith("/episodes/") ? h("a", { class: "button", href: "/episodes" }, "All episodes") : again);
 }
 
 function listen() {
   const badge = document.getElementById("live");
   const stream = new EventSource(`${base}/api/news`);
+  const lost = document.getElementById("lost");
   const show = (words, gone) => {
     badge.hidden = false;
     badge.classList.toggle("gone", gone);
@@ -81,6 +95,7 @@ function listen() {
   let again = false;
   stream.onmessage = async (event) => {
     const { news, job } = JSON.parse(event.data);
+    lost.hidden = true;
     const isNew = JSON.stringify(news) !== known;
     known = JSON.stringify(news);
     if (job === "running" || (!job && isNew)) show("live", false); else if (job) show(job, true);
@@ -89,12 +104,14 @@ function listen() {
     busy = true;
     do {
       again = false;
-      try { await refresh?.(); } catch { /* the next change tries again */ }
+      try { await refresh?.(); } catch (error) { // the next change tries again
+        if (error.status === GONE) replace(view, whatFailed(error));
+      }
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     } while (again);
     busy = false;
   };
-  stream.onerror = () => { show("disconnected", true); known = null; };
+  stream.onerror = () => { show("disconnected", true); known = null; lost.hidden = false; };
 }
 
 start();

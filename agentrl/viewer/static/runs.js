@@ -1,6 +1,6 @@
 // All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
 import { chart, colorOf } from "./lib/chart.js";
-import { get, h, keepToken, notice, number, post, replace, seconds } from "./lib/dom.js";
+import { get, h, keepToken, loading, notice, number, post, replace, seconds, state as stateOf } from "./lib/dom.js";
 
 const POLL_MS = 3000;
 /** Runs whose curves are shown at first. */
@@ -16,10 +16,12 @@ keepToken();
 const query = new URLSearchParams(location.search);
 const state = { runs: [], chosen: new Set(query.getAll("run")), asked: 0, figure: null };
 const view = document.getElementById("view");
-const said = h("div");
+/** An address below /runs/ shows this page only if it names no run. */
+const absent = location.pathname.startsWith("/runs/") ? decodeURI(location.pathname.slice(6)).replace(/\/+$/, "") : null;
+const said = h("div", {}, absent ? notice(`There is no run ${absent} in this folder: it was deleted, archived or renamed.`) : null);
 const count = h("p", { class: "faint count", role: "status" });
 const head = h("tr");
-const body = h("tbody");
+const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, loading())));
 const curves = h("div", { class: "overlay" });
 const metrics = h("select", { name: "metric", onchange: () => keep("metric", metrics.value, draw) });
 const differences = h("section", { class: "card", hidden: true });
@@ -98,7 +100,8 @@ function list() {
       h("td", { class: "num" }, new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" })));
   }));
   actions.hidden = !state.chosen.size;
-  if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, h("p", { class: "empty" }, "No runs in this folder yet. ", h("code", {}, "agentrl train CONFIG"), " starts one."))));
+  if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, stateOf("empty", "No runs in this folder yet", "agentrl train CONFIG starts one; it appears here at once."))));
+  else if (!rows.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, stateOf("filtered", `None of ${number(state.runs.length)} runs matches.`))));
 }
 
 /** A run keeps its color while others come and go: runs are counted from the oldest one. */
@@ -121,7 +124,7 @@ async function draw() {
   const drawn = sets.filter((set) => set.points.length);
   if (!drawn.length) {
     state.figure = null;
-    replace(curves, h("p", { class: "empty" }, "No curves yet: none of the chosen runs has finished a step."));
+    replace(curves, stateOf("empty", "No curves yet", "None of the chosen runs has finished a step."));
   } else if (state.figure?.title !== found.metric || !state.figure.drawn.grow(drawn)) {
     state.figure = { title: found.metric, drawn: chart(found.metric, drawn, { height: 320, ...look() }) };
     replace(curves, state.figure.drawn);
@@ -191,7 +194,15 @@ async function load() {
 }
 
 async function poll() {
-  try { await load(); } catch (error) { replace(said, notice(error.message)); }
+  const lost = document.getElementById("lost");
+  try {
+    await load();
+    if (!lost.hidden) replace(said);
+    lost.hidden = true;
+  } catch (error) {
+    lost.hidden = error.status !== 0;
+    if (error.status) replace(said, notice(error.message));
+  }
   setTimeout(poll, POLL_MS);
 }
 poll();

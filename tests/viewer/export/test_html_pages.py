@@ -8,10 +8,11 @@ import pytest
 
 from agentrl import replay
 from agentrl.errors import ConfigError
+from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.touch_marks import touch_of
 from agentrl.types import ScoredEpisode, Turn
-from agentrl.viewer.export import write
+from agentrl.viewer.export import write, write_group
 from tests.replay import packs
 from tests.replay.episodes import episode, screen, turn
 
@@ -40,6 +41,19 @@ def test_a_page_shows_screens_marks_replies_and_numbers(tmp_path: Path) -> None:
     assert "I see &lt;three&gt; cards" in page
     assert "+1<" in page
     assert "-0.25<" in page
+
+
+def test_a_page_shows_the_star_and_the_note(tmp_path: Path) -> None:
+    exported(tmp_path, turn())
+    run = replay.open(tmp_path)
+    star(run, "e", starred=True)
+    write_note(run, "e", "<b>odd</b>", seen="")
+    write(run, "e", tmp_path / "e.html")
+    write_group(run, run.episodes()[0].group, tmp_path / "group.html")
+    page = (tmp_path / "e.html").read_text()
+    assert '<p class="note" dir="auto">&lt;b&gt;odd&lt;/b&gt;</p>' in page
+    for shown in (page, (tmp_path / "group.html").read_text()):
+        assert 'title="starred"' in shown
 
 
 def test_a_page_rounds_the_numbers_of_actions(tmp_path: Path) -> None:

@@ -59,10 +59,13 @@ async function ask(address, options = {}) {
   try {
     answer = await fetch(base + address, options);
   } catch {
-    throw new Error("The server does not answer. Is agentrl still running?");
+    throw Object.assign(new Error("The server does not answer. Is agentrl still running?"), { status: 0 });
   }
   const body = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : null;
-  if (!answer.ok) throw new Error(body?.error ?? describe(body?.detail) ?? `${answer.status} ${answer.statusText}`);
+  if (!answer.ok) {
+    const words = body?.error ?? describe(body?.detail) ?? `${answer.status} ${answer.statusText}`;
+    throw Object.assign(new Error(words), { status: answer.status });
+  }
   return body;
 }
 const describe = (detail) => Array.isArray(detail)
@@ -97,7 +100,7 @@ export const clock = (time) => time ? new Date(time * 1000).toLocaleString() : "
 
 const ICONS = {
   first: "M4 3h2v10H4zM13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M5 3v10l8-5z",
-  pause: "M4 3h3v10H4zM9 3h3v10H9z", on: "M5 3v10l7-5z", last: "M10 3h2v10h-2zM3 3v10l7-5z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z", star: "M8 1.2l2.1 4.4 4.8.6-3.5 3.3.9 4.8L8 12l-4.3 2.3.9-4.8L1.1 6.2l4.8-.6z", on: "M5 3v10l7-5z", last: "M10 3h2v10h-2zM3 3v10l7-5z",
 };
 export const icon = (name) => h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
 
@@ -108,6 +111,27 @@ export function fact(name, value, extra = "") {
   return h("div", { class: "fact" }, h("dt", {}, name), h("dd", { class: extra }, h("bdi", {}, value)));
 }
 export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
+
+/** What a view shows in place of its content: that there is none yet, nothing that matches, or why it cannot be shown. */
+export const state = (kind, title, words = null, ...actions) => h("div", { class: `state ${kind}`, role: kind === "error" ? "alert" : null },
+  h("svg", { viewBox: "0 0 48 48", "aria-hidden": "true" }, DRAWN[kind].map((d) => h("path", { d }))),
+  h("p", { class: "title" }, title), words ? h("p", { class: "faint" }, h("bdi", {}, words)) : null,
+  present(actions).length ? h("p", { class: "actions" }, actions) : null);
+const PHONE = "M16 5h16a4 4 0 0 1 4 4v30a4 4 0 0 1-4 4H16a4 4 0 0 1-4-4V9a4 4 0 0 1 4-4z";
+const DRAWN = {
+  empty: [PHONE, "M21 38h6", "M19 19h10M19 25h6"],
+  filtered: ["M21 7a14 14 0 1 1 0 28 14 14 0 0 1 0-28z", "M31 31l11 11", "M16 21h10"],
+  error: [PHONE, "M24 14v12", "M24 32v.5"],
+};
+
+/** Placeholders while a view loads; they appear after a moment, so that fast answers do not flash. */
+export const loading = (count = 3) => h("div", { class: "loading", role: "status" }, h("span", { class: "unseen" }, "Loading…"), Array.from({ length: count }, () => h("span", { class: "skeleton" })));
+
+/** Report a failed change at the edge of the window, until a click. */
+export function failed(error) {
+  document.querySelector(".toast")?.remove();
+  document.body.append(h("button", { class: "toast notice", type: "button", role: "alert", title: "close", onclick: (event) => event.currentTarget.remove() }, h("bdi", {}, error.message)));
+}
 
 export function outcomeBadge(row) {
   const failure = row.success === false && !(row.total > 0);  // a partial success is not shown as a failure

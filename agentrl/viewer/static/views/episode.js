@@ -1,5 +1,6 @@
 // The episode player: film strip, timeline, screen, and panels for text, tokens, rewards and timings.
 import { base, clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import { note, star } from "../lib/episode_card.js";
 import { drawCoordinates } from "./coordinates.js";
 import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
@@ -85,7 +86,7 @@ class Player {
     this.help = h("details", { class: "keys" }, h("summary", {}, "Keys"),
       h("dl", {}, KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])));
     replace(this.place,
-      h("div", { class: "episode-head" },
+      h("div", { class: "episode-head" }, star(record),
         h("h1", {}, h("bdi", {}, record.id)),
         outcomeBadge(record),
         h("span", { class: `big ${record.void ? "" : tone(record.total)}` }, record.void ? "" : signed(record.total)),
@@ -100,6 +101,7 @@ class Player {
         record.truncated_by ? fact("limit reached", record.truncated_by) : null,
         fact("phone", record.device ?? "none"), fact("ended", clock(record.time)),
         Object.entries(record.metrics).map(([name, value]) => fact(name, number(value)))),
+      note(record),
       record.error ? notice(record.error) : null,
       !this.invalid.length || !this.turns.length ? null : notice(
         this.invalid.map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`).join(" "), "plain"),

@@ -1,7 +1,8 @@
 // The list of episodes, filtered by the server; the address holds the filters.
-import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, state, tone } from "../lib/dom.js";
+import { gallery, star } from "../lib/episode_card.js";
 
-const COUNT = 100;
+const COUNT = { list: 100, gallery: 60 };
 /** Delay between reloads while the search index is still being built. */
 const AGAIN_MS = 500;
 /** Delay after the last keystroke. */
@@ -12,7 +13,8 @@ export async function episodes(place) {
   const query = new URLSearchParams(location.search);
   const bar = h("form", { class: "filters card", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() });
   const table = h("section", { class: "card" });
-  replace(place, h("h1", {}, "Episodes"), bar, table);
+  const views = h("span", { class: "choose" });
+  replace(place, h("div", { class: "episode-head" }, h("h1", {}, "Episodes"), views), bar, table);
   let drawn = false;
   let asked = 0;
   let again = null;
@@ -30,15 +32,17 @@ export async function episodes(place) {
     clearTimeout(typed);
     typed = setTimeout(() => change(name, value), TYPING_MS);
   };
-  const fail = (error) => replace(table, notice(error.message), h("p", {}, h("a", { href: "/episodes" }, "Show all episodes")));
+  const fail = (error) => replace(table, state("error", "These filters cannot be applied", error.message, h("a", { class: "button", href: "/episodes" }, "Show all episodes")));
 
   async function load() {
     clearTimeout(again);
     const mine = ++asked;
     const sort = query.get("sort") ?? "time";
     const text = hasWords(query) ? query.get("text") : null;
-    const found = await get("/api/episodes", { ...Object.fromEntries(query), text, sort, count: COUNT });
+    const { view, ...filters } = Object.fromEntries(query);
+    const found = await get("/api/episodes", { ...filters, text, sort, count: COUNT[viewOf(query)] });
     if (mine !== asked) return; // a newer request was sent meanwhile
+    replace(views, Object.keys(COUNT).map((name) => h("button", { class: "button", type: "button", "aria-pressed": name === viewOf(query), onclick: () => change("view", name === "list" ? "" : name) }, name)));
     if (!drawn) { replace(bar, controls(query, found, change, type)); drawn = true; bar.hidden = false; }
     replace(table, rows(query, found, change));
     if (isReading(found)) again = setTimeout(() => load().catch(fail), AGAIN_MS);
@@ -53,6 +57,8 @@ const HINTS = {
   text: ["all of these words, such as nex tap", "Words match as prefixes; \"in quotes\" as a phrase"],
   query: ["accuracy < 0.5 and turns > 9", "Names of columns and metrics with = != < <= > >= ~ (contains), combined by and, or, not and parentheses"],
 };
+
+const viewOf = (query) => Object.hasOwn(COUNT, query.get("view") ?? "") ? query.get("view") : "list";
 
 /** Punctuation alone, such as "*", is not a search term: all episodes match. */
 const hasWords = (query) => /[\p{L}\p{N}]/u.test(query.get("text") ?? "");
@@ -78,11 +84,15 @@ function controls(query, found, change, typing) {
     pick("success", "Success", ["true", "false"], (v) => v === "true" ? "yes" : "no"),
     type("step", "Step", 5), type("seed", "Seed", 8), type("min_reward", "Min. reward", 6), type("max_reward", "Max. reward", 6),
     [["cause", "Cause"], ["device", "Phone"], ["group", "Group"]].filter(([name]) => query.get(name)).map(([name, label]) => type(name, label, 14, "text")),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "starred", checked: query.get("starred") === "true", onchange: (event) => change("starred", event.target.checked ? "true" : "") }), h("span", {}, "starred")),
     h("a", { class: "button quiet", href: "/episodes" }, "Clear"),
   ];
 }
 
+const SORTS = [["time", "end"], ["total", "reward"], ["step", "step"], ["seed", "seed"], ["turns", "turns"], ["tokens", "tokens"], ["seconds", "duration"]];
+
 function rows(query, found, change) {
+  const count = COUNT[viewOf(query)];
   const sort = query.get("sort") ?? "time";
   const down = (query.get("down") ?? "true") === "true";
   const first = Number(query.get("first") ?? 0);
@@ -95,18 +105,23 @@ function rows(query, found, change) {
   const so_far = searching ? h("p", { class: "faint" }, `Searching: ${number(found.searched[0])} of ${number(found.searched[1])} episodes so far…`) : null;
   if (!found.found) {
     if (searching) return so_far;
-    return h("p", { class: "empty" }, found.all ? `None of ${number(found.all)} episodes matches.` : "No episodes yet.");
+    return found.all
+      ? state("filtered", `None of ${number(found.all)} episodes matches.`, "Loosen the filters above, or remove them all.", h("a", { class: "button", href: "/episodes" }, "Show all episodes"))
+      : state("empty", "No episodes yet.", "They appear here as they end.");
   }
   return [
     so_far,
     query.get("text")?.trim() && !hasWords(query) ? h("p", { class: "faint" }, "Search terms need a letter or a digit, so all episodes are listed.") : null,
-    h("p", { class: "count" }, `${number(found.found)} of ${number(found.all)} episodes`),
-    h("div", { class: "scroll" }, h("table", { class: "list" },
+    h("div", { class: "count" }, h("span", {}, `${number(found.found)} of ${number(found.all)} episodes`), viewOf(query) === "list" ? null : [
+      h("select", { name: "sort", "aria-label": "sort", onchange: (event) => change("sort", event.target.value) }, SORTS.map(([name, words]) => h("option", { value: name, selected: name === sort }, `by ${words}`))),
+      h("button", { class: "button", type: "button", "aria-label": down ? "largest first" : "smallest first", onclick: () => change("down", String(!down)) }, down ? "↓" : "↑")]),
+    viewOf(query) === "gallery" ? gallery(found.rows) : h("div", { class: "scroll" }, h("table", { class: "list" },
       h("thead", {}, h("tr", {}, h("th", {}, "episode"), h("th", {}, "outcome"), order("total", "reward"), order("step", "step"),
         order("seed", "seed"), order("turns", "turns"), order("tokens", "tokens"), order("seconds", "time"), h("th", {}, "phone"), order("time", "ended"))),
       h("tbody", {}, found.rows.map((row) => [h("tr", { class: row.excerpt ? "above" : null },
-        h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, h("bdi", {}, row.id)),
-          row.removed ? [" ", h("span", { class: "badge plain", title: "this episode was pruned; its scores are kept" }, "pruned")] : null),
+        h("td", {}, star(row), h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, h("bdi", {}, row.id)),
+          row.removed ? [" ", h("span", { class: "badge plain", title: "this episode was pruned; its scores are kept" }, "pruned")] : null,
+          row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null),
         h("td", {}, outcomeBadge(row)),
         h("td", { class: `num ${row.void ? "" : tone(row.total)}` }, row.void ? "–" : signed(row.total)),
         h("td", { class: "num" }, number(row.step)),
@@ -117,10 +132,10 @@ function rows(query, found, change) {
         h("td", {}, h("bdi", {}, row.device ?? "")),
         h("td", { class: "num faint" }, clock(row.time)),
       ), excerpt(row.excerpt)])))),
-    found.found > COUNT ? h("nav", { class: "pages", "aria-label": "pages" },
-      h("button", { class: "button", disabled: first === 0, onclick: () => change("first", String(Math.max(0, first - COUNT)), true) }, "← newer"),
-      h("span", {}, `${number(first + 1)}–${number(Math.min(first + COUNT, found.found))}`),
-      h("button", { class: "button", disabled: first + COUNT >= found.found, onclick: () => change("first", String(first + COUNT), true) }, "older →")) : null,
+    found.found > count ? h("nav", { class: "pages", "aria-label": "pages" },
+      h("button", { class: "button", disabled: first === 0, onclick: () => change("first", String(Math.max(0, first - count)), true) }, "← newer"),
+      h("span", {}, `${number(first + 1)}–${number(Math.min(first + count, found.found))}`),
+      h("button", { class: "button", disabled: first + count >= found.found, onclick: () => change("first", String(first + count), true) }, "older →")) : null,
   ];
 }
 
