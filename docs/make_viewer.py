@@ -1,8 +1,8 @@
 """Take the pictures of the viewer for the docs (python docs/make_viewer.py RUN [GROUP]).
 
 RUN is a trained run on phones, such as one of configs/snake.yaml, in a folder with other runs;
-GROUP one of its groups. Stars, notes and damaged episodes are those of a copy. The wall of phones is that of a small job of its own; `phones` in place of
-RUN takes that picture alone.
+GROUP one of its groups. Stars, notes and a damaged episode are made in a copy of it. The wall of
+phones is that of a small job of its own; `phones` in place of RUN takes that picture alone.
 Needs Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
 """
 
@@ -91,7 +91,7 @@ def _shoot_notes_and_states(browser: Browser, run: str) -> None:
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints", "model", "live"))
         opened = replay.open(copy)
         shown = [s for s in opened.episodes(replay.Filter(split="eval")) if not s.outcome.void]
-        shown.sort(key=lambda s: (s.step, s.total), reverse=True)
+        shown.sort(key=lambda s: (s.step, s.time, s.id), reverse=True)
         for summary in shown[1:9:3]:
             star(opened, summary.id, starred=True)
         write_note(opened, shown[1].id, "Plays well until the end", seen="")

@@ -1,5 +1,5 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
-import { base, get, h, keepToken, loading, replace, state } from "./lib/dom.js";
+import { base, get, h, keepToken, loading, replace, placeholder } from "./lib/dom.js";
 import { choose } from "./views/choose.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
@@ -35,7 +35,7 @@ const OVERVIEW = h("a", { class: "button", href: "/" }, "Go to the overview");
 keepToken();
 
 function notFound(place) {
-  replace(place, h("h1", {}, "Page not found"), state("filtered", "There is nothing at this address", `${path} does not exist.`, OVERVIEW));
+  replace(place, h("h1", {}, "Page not found"), placeholder("filtered", "There is nothing at this address", `${path} does not exist.`, OVERVIEW));
 }
 
 document.getElementById("all").hidden = !base;
@@ -76,10 +76,10 @@ const GONE = 410;
 function whatFailed(error) {
   const again = h("button", { class: "button strong", type: "button", onclick: () => location.reload() }, "Try again");
   const runs = base ? h("a", { class: "button", href: `${location.origin}/` }, "All runs") : null;
-  if (error.status === 0) return state("error", "The server has stopped", `${error.message} Start it again with agentrl view, at the same port.`, again);
-  if (error.status === GONE) return state("error", "The folder of this run is gone", error.message, runs ?? again);
+  if (error.status === 0) return placeholder("error", "The server has stopped", `${error.message} Start it again with agentrl view, at the same port.`, again);
+  if (error.status === GONE) return placeholder("error", "The folder of this run is gone", error.message, runs ?? again);
   const what = path.startsWith("/episodes/") ? "This episode cannot be shown" : "This page cannot be shown";
-  return state("error", what, error.message, OVERVIEW, path.startsWith("/episodes/") ? h("a", { class: "button", href: "/episodes" }, "All episodes") : again);
+  return placeholder("error", what, error.message, OVERVIEW, path.startsWith("/episodes/") ? h("a", { class: "button", href: "/episodes" }, "All episodes") : again);
 }
 
 function listen() {

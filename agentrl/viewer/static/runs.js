@@ -1,6 +1,6 @@
 // All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
 import { chart, colorOf } from "./lib/chart.js";
-import { get, h, keepToken, loading, notice, number, post, replace, seconds, state as stateOf } from "./lib/dom.js";
+import { get, h, keepToken, loading, notice, number, post, replace, seconds, placeholder } from "./lib/dom.js";
 
 const POLL_MS = 3000;
 /** Runs whose curves are shown at first. */
@@ -100,8 +100,8 @@ function list() {
       h("td", { class: "num" }, new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" })));
   }));
   actions.hidden = !state.chosen.size;
-  if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, stateOf("empty", "No runs in this folder yet", "agentrl train CONFIG starts one; it appears here at once."))));
-  else if (!rows.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, stateOf("filtered", `None of ${number(state.runs.length)} runs matches.`))));
+  if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, placeholder("empty", "No runs in this folder yet", "agentrl train CONFIG starts one; it appears here at once."))));
+  else if (!rows.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, placeholder("filtered", `None of ${number(state.runs.length)} runs matches.`))));
 }
 
 /** A run keeps its color while others come and go: runs are counted from the oldest one. */
@@ -124,7 +124,7 @@ async function draw() {
   const drawn = sets.filter((set) => set.points.length);
   if (!drawn.length) {
     state.figure = null;
-    replace(curves, stateOf("empty", "No curves yet", "None of the chosen runs has finished a step."));
+    replace(curves, placeholder("empty", "No curves yet", "None of the chosen runs has finished a step."));
   } else if (state.figure?.title !== found.metric || !state.figure.drawn.grow(drawn)) {
     state.figure = { title: found.metric, drawn: chart(found.metric, drawn, { height: 320, ...look() }) };
     replace(curves, state.figure.drawn);

@@ -113,7 +113,7 @@ export function fact(name, value, extra = "") {
 export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
 /** What a view shows in place of its content: that there is none yet, nothing that matches, or why it cannot be shown. */
-export const state = (kind, title, words = null, ...actions) => h("div", { class: `state ${kind}`, role: kind === "error" ? "alert" : null },
+export const placeholder = (kind, title, words = null, ...actions) => h("div", { class: `state ${kind}`, role: kind === "error" ? "alert" : null },
   h("svg", { viewBox: "0 0 48 48", "aria-hidden": "true" }, DRAWN[kind].map((d) => h("path", { d }))),
   h("p", { class: "title" }, title), words ? h("p", { class: "faint" }, h("bdi", {}, words)) : null,
   present(actions).length ? h("p", { class: "actions" }, actions) : null);

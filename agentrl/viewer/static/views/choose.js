@@ -1,5 +1,5 @@
 // Two episodes of a group side by side, of which a person chooses the better one.
-import { frame, get, h, notice, post, replace, state } from "../lib/dom.js";
+import { frame, get, h, notice, post, replace, placeholder } from "../lib/dom.js";
 
 export async function choose(place) {
   const { pair, left, done } = await get("/api/choices");
@@ -7,7 +7,7 @@ export async function choose(place) {
   const about = h("p", { class: "faint" }, `${done} compared, ${left} left. Rewards are hidden. `,
     "agentrl pairs RUN pairs.jsonl --by choice makes training data of what you choose.");
   if (!pair) {
-    replace(place, title, about, state("empty", "No two episodes of a group are left to compare.", done ? "All have been compared." : "A job that plays groups of episodes records them."));
+    replace(place, title, about, placeholder("empty", "No two episodes of a group are left to compare.", done ? "All have been compared." : "A job that plays groups of episodes records them."));
     return;
   }
   const failed = h("div");

@@ -1,5 +1,5 @@
 // Two evaluations compared seed by seed.
-import { fact, get, h, named, notice, number, outcomeBadge, replace, share, signed, state, tone } from "../lib/dom.js";
+import { fact, get, h, named, notice, number, outcomeBadge, replace, share, signed, placeholder, tone } from "../lib/dom.js";
 
 export async function compare(place) {
   const run = await get("/api/run");
@@ -23,7 +23,7 @@ export async function compare(place) {
   const result = h("div");
   replace(place, h("h1", {}, "Compare two evaluations"), warnings, choose, result);
   if (plays.length < 2) {
-    replace(result, state("empty", "Nothing to compare yet", "This run has fewer than two evaluations. agentrl view RUN --with OTHER compares two runs."));
+    replace(result, placeholder("empty", "Nothing to compare yet", "This run has fewer than two evaluations. agentrl view RUN --with OTHER compares two runs."));
     return;
   }
   const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { name: label.toLowerCase(), onchange: (event) => act(plays[Number(event.target.value)]) },
@@ -45,7 +45,7 @@ export async function compare(place) {
   async function draw() {
     replace(choose, pick("A", a, (play) => { a = play; choice(); }), pick("B", b, (play) => { b = play; choice(); }), filter());
     if (!a || !b) {
-      replace(result, state("empty", "Choose two evaluations above."));
+      replace(result, placeholder("empty", "Choose two evaluations above."));
       return;
     }
     try {
@@ -80,7 +80,7 @@ function pairs(found, a, b, only) {
   const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
   const count = (test) => found.pairs.filter(tests[test]).length;
   const beside = a.run ?? b.run;
-  if (!found.pairs.length) return state("filtered", `${named(a.label)} and ${named(b.label)} have no seeds in common.`);
+  if (!found.pairs.length) return placeholder("filtered", `${named(a.label)} and ${named(b.label)} have no seeds in common.`);
   return [
     h("dl", { class: "facts" },
       fact("seeds in common", number(found.pairs.length)), fact("B minus A, mean reward", signed(mean), tone(mean)),
@@ -93,7 +93,7 @@ function pairs(found, a, b, only) {
         h("td", { class: "num" }, String(pair.seed)),
         side(pair.a, a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
         side(pair.b, b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
-        h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : state("filtered", "No seed matches."),
+        h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : placeholder("filtered", "No seed matches."),
     beside ? h("p", { class: "faint" }, "Episodes of ", h("bdi", {}, beside), " have no page here; open them with ", h("code", {}, `agentrl view …/${beside}`), ".") : null,
   ];
 }

@@ -1,5 +1,5 @@
 // The list of episodes, filtered by the server; the address holds the filters.
-import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, state, tone } from "../lib/dom.js";
+import { clock, get, h, named, notice, number, outcomeBadge, replace, seconds, signed, placeholder, tone } from "../lib/dom.js";
 import { gallery, star } from "../lib/episode_card.js";
 
 const COUNT = { list: 100, gallery: 60 };
@@ -32,7 +32,7 @@ export async function episodes(place) {
     clearTimeout(typed);
     typed = setTimeout(() => change(name, value), TYPING_MS);
   };
-  const fail = (error) => replace(table, state("error", "These filters cannot be applied", error.message, h("a", { class: "button", href: "/episodes" }, "Show all episodes")));
+  const fail = (error) => replace(table, placeholder("error", "These filters cannot be applied", error.message, h("a", { class: "button", href: "/episodes" }, "Show all episodes")));
 
   async function load() {
     clearTimeout(again);
@@ -106,8 +106,8 @@ function rows(query, found, change) {
   if (!found.found) {
     if (searching) return so_far;
     return found.all
-      ? state("filtered", `None of ${number(found.all)} episodes matches.`, "Loosen the filters above, or remove them all.", h("a", { class: "button", href: "/episodes" }, "Show all episodes"))
-      : state("empty", "No episodes yet.", "They appear here as they end.");
+      ? placeholder("filtered", `None of ${number(found.all)} episodes matches.`, "Loosen the filters above, or remove them all.", h("a", { class: "button", href: "/episodes" }, "Show all episodes"))
+      : placeholder("empty", "No episodes yet.", "They appear here as they end.");
   }
   return [
     so_far,

@@ -1,5 +1,5 @@
 // The logs of a run's engines, workers and phones.
-import { get, h, number, replace, state } from "../lib/dom.js";
+import { get, h, number, replace, placeholder } from "../lib/dom.js";
 
 export async function logs(place, chosen) {
   const list = h("ul", { class: "files" });
@@ -11,7 +11,7 @@ export async function logs(place, chosen) {
     const files = await get("/api/logs");
     replace(list, files.length
       ? files.map(({ name, bytes }) => h("li", {}, h("a", { href: `/logs/${encodeURIComponent(name)}`, "aria-current": name === chosen ? "page" : null }, h("bdi", {}, name)), " ", h("span", { class: "faint" }, size(bytes))))
-      : h("li", {}, state("empty", "No logs", "Engines, workers and phones write them when the job runs in Ray. What the job itself prints is in its terminal.")));
+      : h("li", {}, placeholder("empty", "No logs", "Engines, workers and phones write them when the job runs in Ray. What the job itself prints is in its terminal.")));
     if (!chosen) return;
     const found = await get(`/api/logs/${encodeURIComponent(chosen)}`);
     shown.hidden = false;

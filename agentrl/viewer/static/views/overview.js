@@ -1,6 +1,6 @@
 // The whole run at a glance.
 import { chart } from "../lib/chart.js";
-import { clock, fact, frame, get, h, named, number, replace, seconds, share, signed, state, tone } from "../lib/dom.js";
+import { clock, fact, frame, get, h, named, number, replace, seconds, share, signed, placeholder, tone } from "../lib/dom.js";
 import { lastScreen } from "../lib/episode_card.js";
 
 const of = (step, steps) => steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
@@ -52,7 +52,7 @@ export async function overview(place) {
 /** Each chart is created once and then updated, so that nothing flickers while a job runs. */
 function draw(place, drawn, charts, evaluated, options = {}) {
   if (!charts.length) {
-    replace(place, evaluated ? results(evaluated) : state("empty", "No curves yet", "They begin when the first training step has finished."));
+    replace(place, evaluated ? results(evaluated) : placeholder("empty", "No curves yet", "They begin when the first training step has finished."));
     return;
   }
   let isNew = false;
@@ -75,7 +75,7 @@ function player({ policy, checkpoint, greedy, target }) {
 
 function results({ target, policy, checkpoint, greedy, audit, episodes, void: void_, seconds: took, ...metrics }) {
   const found = Object.entries(metrics).filter(([, value]) => typeof value === "number");
-  if (!found.length) return state("empty", "Not finished yet", "The results will appear here.");
+  if (!found.length) return placeholder("empty", "Not finished yet", "The results will appear here.");
   return h("section", { class: "card" }, h("h2", {}, "Results"),
     h("dl", { class: "facts" }, fact("episodes", number(episodes)), fact("void", number(void_)), fact("took", seconds(took)),
       found.map(([name, value]) => fact(name, number(value)))));
@@ -104,7 +104,7 @@ function heading(run) {
       run.command ? fact("command", run.command.trim()) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
-    run.count || unplayed(run) ? null : state("empty", "No episodes yet.", "They appear here as they end."),
+    run.count || unplayed(run) ? null : placeholder("empty", "No episodes yet.", "They appear here as they end."),
   ];
 }
 

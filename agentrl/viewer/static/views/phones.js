@@ -1,5 +1,5 @@
 // The phones of a running job; free ones can be tapped.
-import { base, fact, frame, get, h, notice, number, post, replace, seconds, share, state } from "../lib/dom.js";
+import { base, fact, frame, get, h, notice, number, post, replace, seconds, share, placeholder } from "../lib/dom.js";
 
 const LOOK_MS = 1000;
 
@@ -20,7 +20,7 @@ export async function phones(place) {
     if (!found.length) {
       const { job } = await get("/api/run/name");
       const ended = { finished: "The job has finished.", stopped: "The job stopped before finishing." }[job] ?? "";
-      replace(wall, state("empty", "No job is using phones now.", `${ended} While a job is running, its phones appear here.`.trim()));
+      replace(wall, placeholder("empty", "No job is using phones now.", `${ended} While a job is running, its phones appear here.`.trim()));
       replace(large);
       return;
     }
