@@ -367,6 +367,8 @@ def test_what_cannot_be_shown_is_explained(serve, open_page, tmp_path):
     expect(page.locator(".text-thumb")).to_have_text("cannot be read")
     run.rename(tmp_path / "moved")
     expect(error).to_contain_text("The folder of this run is gone")  # without a reload
+    (tmp_path / "moved").rename(run)
+    expect(page.locator(".text-thumb")).to_have_text("cannot be read")
     served.close()
     expect(page.get_by_text("The server does not answer. Start agentrl view again")).to_be_visible()
 

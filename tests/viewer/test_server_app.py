@@ -619,8 +619,9 @@ def test_a_run_that_replaces_another_is_shown(serve, tmp_path):
     assert found() == ["old"]
     assert json.loads(ask(served.url, "/api/curves")[2])
     shutil.rmtree(run)
-    assert found() == []
-    assert json.loads(ask(served.url, "/api/curves")[2]) == []
+    for path in ("episodes", "curves", "run/name"):
+        status, _, body = ask(served.url, f"/api/{path}")
+        assert (status, json.loads(body)["error"].startswith("run is gone")) == (410, True)
     with Recorder(run) as recorder:
         for name in ("new1", "new2"):
             recorder.episode(scored(name), split="train", step=1)

@@ -92,6 +92,7 @@ function listen() {
     if (badge.textContent !== words) badge.title = badge.textContent = words;
   };
   let busy = false;
+  let isGone = false;
   let again = false;
   stream.onmessage = async (event) => {
     const { news, job } = JSON.parse(event.data);
@@ -104,8 +105,10 @@ function listen() {
     busy = true;
     do {
       again = false;
+      if (isGone) location.reload(); // another run has taken the folder
       try { await refresh?.(); } catch (error) { // the next change tries again
-        if (error.status === GONE) replace(view, whatFailed(error));
+        isGone = error.status === GONE;
+        if (isGone) replace(view, whatFailed(error));
       }
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     } while (again);
