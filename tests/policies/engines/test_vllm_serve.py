@@ -114,6 +114,7 @@ async def test_mistakes_are_reported_with_the_servers_message(url: str) -> None:
 def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) -> None:
     where = [f"rollout.endpoint.url={url}", f"run.dir={tmp_path}", "logging=[]"]
     short = ["env.max_turns=3", "rollout.concurrency=4", "rollout.endpoint.extra_body={seed: null}"]
+    short.append("rollout.top_logprobs=3")
     assert (
         agentrl(["eval", "sokoban", "rollout.engine=remote", "--episodes=4", *where, *short]) == 0
     )
@@ -125,6 +126,11 @@ def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) 
         for turn in recorded.episode(game.id).episode.turns:
             assert turn.prompt_ids
             assert len(turn.reply_ids) == len(turn.reply_logprobs) > 0
+            sampled = zip(turn.reply_ids, turn.reply_logprobs, strict=True)
+            for (id, logprob), top in zip(sampled, turn.reply_top_logprobs, strict=True):
+                assert len(top) == 3
+                least = top[-1][1]
+                assert dict(top).get(id, min(logprob, least)) == pytest.approx(logprob, abs=1e-4)
 
 
 def test_a_judge_behind_it_answers_by_the_schema(url: str, tiny_vlm: Path) -> None:
