@@ -16,6 +16,7 @@ GAME = "runs/game"
 PROBABLE = "human-00000-g000-m00"
 PAGES = {
     "": "runs · agentrl",
+    "runs/absent": "runs · agentrl",
     f"{GAME}/": "Overview · game · agentrl",
     f"{GAME}/episodes": "Episodes · game · agentrl",
     f"{GAME}/episodes?view=gallery": "Episodes · game · agentrl",
