@@ -15,6 +15,7 @@ exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 html_theme = "furo"
 html_title = "agentrl"
+html_show_copyright = False
 html_static_path: list[str] = []
 html_favicon = "../agentrl/viewer/static/icon.svg"
 myst_heading_anchors = 4
