@@ -66,6 +66,12 @@ class Summary:
     note: str = ""
     """What a person wrote about it."""
 
+    def __repr__(self) -> str:
+        return (
+            f"Summary({self.id}, {self.env_id}, seed {self.seed}, {self.outcome.value}, "
+            f"{self.turns} turns, return {self.total:.4g})"
+        )
+
     @property
     def cause(self) -> str | None:
         """What made the episode void; None if it is valid."""

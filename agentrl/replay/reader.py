@@ -340,5 +340,7 @@ def open(run: str | Path, *, may_be_unplayed: bool = False) -> Run:
         raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
     is_unplayed = may_be_unplayed and (path / "config.yaml").is_file()
     if not (is_unplayed or episodes_folder(path).is_dir()):
-        raise ConfigError(f"{path} has no recorded episodes (no folder 'episodes')")
+        one = next((file.parent for file in sorted(path.glob("*/config.yaml"))), None)
+        hint = f"; it is a folder of runs: open one, such as {one}" if one else ""
+        raise ConfigError(f"{path} has no recorded episodes (no folder 'episodes'){hint}")
     return Run(path)

@@ -13,7 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.text import printable
 from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
-from agentrl.training.monitoring.metrics_file import is_number, read_metrics
+from agentrl.training.monitoring.metrics_file import METRICS_FILE, is_number, read_metrics
 from agentrl.training.monitoring.result_tables import format_duration
 
 State = Literal["running", "finished", "stopped"]
@@ -85,7 +85,7 @@ class RunSummary:
         parts = [self.result.replace(" (", ", 95% interval ").rstrip(")")] if self.result else []
         if self.best_player is not None and self.result:
             parts.append(f"{self.best_player[0]} {self.best_player[1]:.3g}")
-        return ", ".join([*parts, format_duration(self.seconds)]) if parts else ""
+        return ", ".join([*parts, f"took {format_duration(self.seconds)}"]) if parts else ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, with the intervals as [low, high]."""
@@ -124,10 +124,12 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def is_folder_of_runs(path: str | Path) -> bool:
-    """Whether a folder is no run itself, but holds runs."""
+    """Whether a folder is no run itself, but holds runs, or nothing yet."""
     folder = Path(path)
     is_run = (folder / "config.yaml").is_file() or (folder / "episodes").is_dir()
-    return folder.is_dir() and not is_run and bool(find_runs(folder))
+    if is_run or not folder.is_dir():
+        return False
+    return bool(find_runs(folder)) or not any(folder.iterdir())
 
 
 def summarize(run: Path, folder: Path | None = None) -> RunSummary:
@@ -288,9 +290,17 @@ def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
 
 
 def _started(run: Path) -> float:
-    """The time of its first file: `command` is written once, `config.yaml` again at a resume."""
+    """The time of its first file or metric: a resume rewrites `config.yaml`, a copy all files."""
     files = [file for file in (run / "command", run / "config.yaml") if file.is_file()]
-    return min((file.stat().st_mtime for file in files), default=time.time())
+    times = [file.stat().st_mtime for file in files]
+    try:
+        with (run / METRICS_FILE).open(encoding="utf-8", errors="replace") as lines:
+            first = _dict(json.loads(lines.readline(_LARGEST)))
+    except (OSError, ValueError, RecursionError):
+        first = {}
+    if is_number(first.get("time")) and first["time"] > 0:
+        times.append(float(first["time"]))
+    return min(times, default=time.time())
 
 
 def _seconds(took: Any) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agentrl import replay
+from agentrl.errors import ConfigError
 from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, turn
@@ -79,7 +80,12 @@ def test_a_run_shows_its_result_curve_and_players(tmp_path: Path) -> None:
     assert page.sources[0].startswith("data:image/png;base64,")
     (folder / "summary.json").write_text("{")
     assert repr(run) == f"Run({str(folder)!r})"
-    shown = Page(run.episode(run.episodes()[0].id)._repr_html_())
+    first = run.episodes()[0]
+    assert repr(first).startswith(f"Summary({first.id}, ")
+    assert len(repr(first)) < 120
+    with pytest.raises(ConfigError, match=f"is a folder of runs: open one, such as {folder}"):
+        replay.open(tmp_path)
+    shown = Page(run.episode(first.id)._repr_html_())
     assert shown.sources  # frames that the run recorded
     assert "turn 1, reward" in shown.text
 

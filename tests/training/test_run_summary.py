@@ -66,8 +66,15 @@ def test_a_finished_run_has_its_result_with_wilsons_interval(run):
     assert found.after.high == pytest.approx(0.972136, abs=1e-5)
     assert found.result == "success 0.25 -> 0.9 (0.699 to 0.972)"
     assert found.headline == (
-        "success 0.25 -> 0.9, 95% interval 0.699 to 0.972, expert 0.95, 17:05"
+        "success 0.25 -> 0.9, 95% interval 0.699 to 0.972, expert 0.95, took 17:05"
     )
+
+
+def test_a_copied_run_started_when_its_first_metrics_were_logged(run):
+    for text, started in (('{"time": 1700000000.5}\n{"time": 1.0}\n', 1700000000.5), ("[]", None)):
+        (run / "metrics.jsonl").write_text(text)
+        expected = started or (run / "config.yaml").stat().st_mtime
+        assert summarize(run).started == expected
 
 
 def test_a_run_under_way_shows_the_latest_evaluation(run):
@@ -127,6 +134,9 @@ def test_runs_of_sweeps_are_found_and_archived_ones_are_not(run):
     assert summarize(run.parent / "sweep/seed=0", run.parent).name == "sweep/seed=0"
     assert is_folder_of_runs(run.parent)
     assert not is_folder_of_runs(run)
+    (run.parent / "empty").mkdir()
+    assert is_folder_of_runs(run.parent / "empty")
+    assert not is_folder_of_runs(run.parent / "absent")
     with pytest.raises(ConfigError, match="no such folder"):
         find_runs(run.parent / "absent")
 

@@ -148,6 +148,7 @@ def test_runs_are_filtered_chosen_and_overlaid(
     expect(legend).to_contain_text("and 2 more seeds")
     expect(legend).to_contain_text("5.1")  # the mean of 5, 5.1 and 5.2
     expect(page.get_by_role("row", name="seed 2 1 0")).to_be_visible()
+    expect(page.locator(".differences th").first).to_have_css("position", "sticky")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.reload()  # the address holds the choice
     expect(page.locator(".u-legend .u-series:not(.unlisted)").nth(1)).to_contain_text("more seeds")

@@ -44,6 +44,7 @@ def runs(
     path = path_of(folder, "folder")
     wanted = (environment or "").lower()
     found = [summarize(run, path) for run in find_runs(path)]
+    found.sort(key=lambda one: one.started, reverse=True)
     shown = [one for one in found if wanted in one.environment.lower()]
     if as_json:
         for one in shown:

@@ -141,13 +141,13 @@ def _drawn(chart: Chart) -> SvgChart:
     for curve in chart.curves:
         points = [to_svg(x, y) for x, y in curve.points]
         line = " ".join(f"{x},{y}" for x, y in points)
-        lines.append((curve, line, points if curve.dots else ()))
+        lines.append((curve, line, points if curve.dots or curve.lone else ()))
     marks = (low, (low + high) / 2, high)
     return SvgChart(
         title=chart.title,
         about=chart.about,
         lines=lines,
-        ticks=[(to_svg(first, y)[1], f"{y:.2g}") for y in marks],
+        ticks=[(to_svg(first, y)[1], f"{y:.2g}".replace("e-0", "e-")) for y in marks],
         steps=[(to_svg(x, low)[0], f"{x:g}") for x in dict.fromkeys((first, last))],
     )
 

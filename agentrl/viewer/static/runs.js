@@ -23,6 +23,7 @@ const count = h("p", { class: "faint count", role: "status" });
 const head = h("tr");
 const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, loading())));
 const curves = h("div", { class: "overlay" });
+const without = h("p", { class: "faint" });
 const metrics = h("select", { name: "metric", onchange: () => keep("metric", metrics.value, draw) });
 const differences = h("section", { class: "card", hidden: true });
 const bar = h("form", { class: "filters card", role: "search", onsubmit: (event) => event.preventDefault() },
@@ -36,7 +37,7 @@ const drawing = h("section", { class: "card", hidden: true },
     label("Metric", metrics),
     label("Smoothing", h("input", { type: "range", name: "smooth", min: "0", max: "0.99", step: "0.01", value: query.get("smooth") ?? "0", oninput: (event) => { keep("smooth", event.target.value === "0" ? "" : event.target.value); adjust(); } })),
     check("log", "log axis", adjust), check("seeds", "seeds as mean and range", draw)),
-  curves);
+  curves, without);
 const actions = h("div", { class: "filters", hidden: true },
   h("button", { class: "button", type: "button", onclick: () => change("archive") }, "Archive"),
   h("button", { class: "button bad", type: "button", onclick: () => change("delete") }, "Delete"));
@@ -83,7 +84,7 @@ function list() {
   const rows = shown();
   const [by, down] = [query.get("sort") ?? "started", (query.get("down") ?? "1") === "1"];
   const sort = (key) => { query.set("down", by === key && down ? "0" : "1"); keep("sort", key, list); };
-  count.textContent = rows.length === state.runs.length ? `${number(rows.length)} runs` : `${number(rows.length)} of ${number(state.runs.length)} runs`;
+  count.textContent = rows.length === state.runs.length ? `${number(rows.length)} ${rows.length === 1 ? "run" : "runs"}` : `${number(rows.length)} of ${number(state.runs.length)} runs`;
   replace(head, h("th", {}, h("span", { class: "unseen" }, "chosen")), COLUMNS.map(([key, name, kind]) => h("th", { class: kind, "aria-sort": by === key ? (down ? "descending" : "ascending") : null },
     h("button", { class: "bare", type: "button", onclick: () => sort(key) }, name, by === key ? (down ? " ↓" : " ↑") : ""))));
   replace(body, rows.map((run) => {
@@ -99,7 +100,7 @@ function list() {
       h("td", {}, run.state ? h("span", { class: `badge ${run.state === "running" ? "success" : run.state === "stopped" ? "void" : "plain"}` }, run.state) : ""),
       h("td", { class: "num" }, new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" })));
   }));
-  actions.hidden = !state.chosen.size;
+  actions.hidden = !chosen().length;
   if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, placeholder("empty", "No runs in this folder yet", "agentrl train CONFIG starts one; it appears here at once."))));
   else if (!rows.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, placeholder("filtered", `None of ${number(state.runs.length)} runs matches.`))));
 }
@@ -108,9 +109,12 @@ function list() {
 const place = (name) => state.runs.length - 1 - state.runs.findIndex((run) => run.name === name);
 const css = (color) => color.startsWith("--") ? `var(${color})` : color;
 
+/** The chosen runs, without those that are gone. */
+const chosen = () => state.runs.map((run) => run.name).filter((name) => state.chosen.has(name));
+
 async function draw() {
   const mine = ++state.asked;
-  const names = state.runs.map((run) => run.name).filter((name) => state.chosen.has(name));
+  const names = chosen();
   drawing.hidden = !names.length;
   differences.hidden = names.length < 2;
   if (!names.length) return;
@@ -122,6 +126,8 @@ async function draw() {
   replace(metrics, found.metrics.map((name) => h("option", { value: name, selected: name === found.metric }, name)));
   const sets = query.get("seeds") === "1" ? grouped(found.curves) : found.curves.map(({ run, points }) => ({ name: run, points, color: colorOf(place(run)) }));
   const drawn = sets.filter((set) => set.points.length);
+  const empty = found.curves.filter(({ points }) => !points.length).map(({ run }) => run);
+  without.textContent = drawn.length && empty.length ? `No ${found.metric} in ${empty.join(", ")}.` : "";
   if (!drawn.length) {
     state.figure = null;
     replace(curves, placeholder("empty", "No curves yet", "None of the chosen runs has finished a step."));
@@ -159,14 +165,14 @@ function grouped(all) {
 
 function differ(found, names) {
   replace(differences, h("h2", {}, "What differs"), found.length
-    ? h("div", { class: "scroll" }, h("table", {},
+    ? h("div", { class: "scroll" }, h("table", { class: "differences" },
       h("thead", {}, h("tr", {}, h("th", {}, "setting"), names.map((name) => h("th", {}, h("bdi", {}, name))))),
       h("tbody", {}, found.map(({ key, values }) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), names.map((name) => h("td", {}, h("bdi", {}, values[name] ?? "–"))))))))
     : h("p", { class: "faint" }, "The same settings in all chosen runs."));
 }
 
 async function change(what) {
-  const names = [...state.chosen];
+  const names = chosen();
   const question = what === "delete"
     ? `Delete ${names.length === 1 ? "this run" : `these ${names.length} runs`} with all recordings, checkpoints and models? This cannot be undone.\n\n${names.join("\n")}`
     : `Move ${names.length === 1 ? "this run" : `these ${names.length} runs`} to the folder archive?\n\n${names.join("\n")}`;

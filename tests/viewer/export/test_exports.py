@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import re
 from pathlib import Path
 
@@ -173,7 +174,14 @@ def test_a_report_shows_training_progress(run):
         assert "running, at 2 of 40 steps" in report(Run(run)).decode()
     assert "stopped after 2 of 40 steps" in report(Run(run)).decode()
     (run / "summary.json").write_text('{"steps": 2}')
-    assert "finished after 2 of 40 steps" in report(Run(run)).decode()
+    lines = [
+        {"stage": "evaluation", "step": step, "greedy/reward": step, "greedy/episodes": 4}
+        for step in (0, 2)
+    ]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = report(Run(run)).decode()
+    assert "finished after 2 of 40 steps" in page
+    assert page.count('<circle class="d') >= 2  # points before and after training, without a line
 
 
 @pytest.mark.parametrize(

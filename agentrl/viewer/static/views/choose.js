@@ -22,9 +22,9 @@ export async function choose(place) {
   };
   replace(place, title, about, failed,
     h("div", { class: "filters card" },
-      h("button", { type: "button", onclick: decide(a, b) }, "A is better"),
-      h("button", { type: "button", onclick: decide(b, a) }, "B is better"),
-      h("button", { type: "button", onclick: decide(a, b, true) }, "Skip")),
+      h("button", { class: "button", type: "button", onclick: decide(a, b) }, "A is better"),
+      h("button", { class: "button", type: "button", onclick: decide(b, a) }, "B is better"),
+      h("button", { class: "button", type: "button", onclick: decide(a, b, true) }, "Skip")),
     h("div", { class: "pair" }, side("A", a), side("B", b)));
 }
 

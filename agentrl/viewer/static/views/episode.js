@@ -157,7 +157,7 @@ class Player {
       p: () => this.leave("previous"), n: () => this.leave("next"), "[": () => this.leave("sibling_before"), "]": () => this.leave("sibling_after"),
       ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
       s: () => this.startHere(), e: () => this.endHere(), Escape: () => this.allTurns(),
-      "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4), "?": () => { this.help.open = !this.help.open; },
+      "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4), "?": () => { this.help.open = !this.help.open; this.help.scrollIntoView({ block: "nearest" }); },
     };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   }
