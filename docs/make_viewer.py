@@ -2,7 +2,8 @@
 
 RUN is a trained run on phones, such as one of configs/snake.yaml, in a folder with other runs;
 GROUP one of its groups. Stars, notes and a damaged episode are made in a copy of it. The wall of
-phones is that of a small job of its own; `phones` in place of RUN takes that picture alone.
+phones is that of a small job of its own, and a game is played; `phones` or `play` in place of RUN
+takes that picture alone.
 Needs Chromium (AGENTRL_TEST_CHROMIUM, or /usr/bin/chromium).
 """
 
@@ -44,10 +45,13 @@ def main(run: str, group: str | None = None) -> None:
             executable_path=os.environ.get("AGENTRL_TEST_CHROMIUM", "/usr/bin/chromium"),
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )
-        if run != "phones":
+        if run not in ("phones", "play"):
             _shoot_run(browser, run, group)
             _shoot_notes_and_states(browser, run)
-        _shoot_phones(browser)
+        if run != "play":
+            _shoot_phones(browser)
+        if run != "phones":
+            _shoot_play(browser)
         browser.close()
 
 
@@ -131,6 +135,30 @@ def _shoot_phones(browser: Browser) -> None:
             page.context.close()
 
 
+def _shoot_play(browser: Browser) -> None:
+    """A game played by arrow keys, during a swipe."""
+    with tempfile.TemporaryDirectory() as folder, _playing(Path(folder)) as url:
+        page = _open(browser, url, WIDE, "light")
+        for turn, key in enumerate(
+            ("Up", "Left", "Up", "Left", "Down", "Left", "Up", "Left") * 2, 1
+        ):
+            page.get_by_text("Your turn").wait_for()
+            page.keyboard.press(f"Arrow{key}")
+            page.locator(".turns li").nth(turn - 1).wait_for()
+        page.get_by_text("Your turn").wait_for()
+        page.wait_for_timeout(500)
+        box = page.locator(".stage img").bounding_box()
+        assert box is not None
+        points = [
+            (box["x"] + x * box["width"], box["y"] + 0.55 * box["height"]) for x in (0.7, 0.3)
+        ]
+        page.mouse.move(*points[0])
+        page.mouse.down()
+        page.mouse.move(*points[1])
+        page.screenshot(path=FOLDER / "viewer_play.png")
+        page.context.close()
+
+
 def _open(browser: Browser, url: str, size: tuple[int, int], scheme: str = "light") -> Page:
     width, height = size
     context = browser.new_context(
@@ -151,6 +179,18 @@ def _served(run: str) -> Iterator[str]:
             yield server.stdout.readline().partition("#")[0]
         finally:
             server.terminate()
+
+
+@contextmanager
+def _playing(folder: Path) -> Iterator[str]:
+    game = ["play", "game_2048", "env.kwargs.mode=touch", f"run.dir={folder}"]
+    command = [sys.executable, "-m", "agentrl", *game, "--browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().split()[0]
+        finally:
+            server.send_signal(signal.SIGINT)
 
 
 @contextmanager

@@ -61,24 +61,25 @@ class DiscreteFormat:
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
         count = int(space.n)
-        self._names = _names(names, count, "env.translator_kwargs.names")
-        self._calls = ActionSet(self._names, style)
+        self.names = _names(names, count, "env.translator_kwargs.names")
+        """Of the actions, from the first."""
+        self._calls = ActionSet(self.names, style)
         self._start = int(space.start)
 
     def describe(self) -> str:
         """All names, or the first and the last if there are many."""
-        if len(self._names) <= _MOST_NAMES:
+        if len(self.names) <= _MOST_NAMES:
             return f"Answer with one of {self._calls.describe()}."
-        first, last = (self._calls.format(self._names[index]) for index in (0, -1))
+        first, last = (self._calls.format(self.names[index]) for index in (0, -1))
         return f"Answer with one of {first} to {last}."
 
     def parse(self, reply: str) -> int:
         """See ActionFormat.parse."""
-        return self._start + self._names.index(self._calls.parse(reply).name)
+        return self._start + self.names.index(self._calls.parse(reply).name)
 
     def format(self, action: Any) -> str:
         """See ActionFormat.format."""
-        return self._calls.format(self._names[int(action) - self._start])
+        return self._calls.format(self.names[int(action) - self._start])
 
 
 class MultiDiscreteFormat:

@@ -123,6 +123,11 @@ class SpaceTranslator:
             return self._dialogue.instructions()
         return " ".join(filter(None, (self._instructions, self.answer_format())))
 
+    @property
+    def action_names(self) -> Sequence[str]:
+        """The names of a discrete space's actions; none for other spaces, or in a dialect."""
+        return () if self._dialogue is not None else getattr(self._action_format, "names", ())
+
     def answer_format(self) -> str:
         """The answer format: the names of the actions, or their signature."""
         return self._action_format.describe()

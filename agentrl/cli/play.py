@@ -68,15 +68,15 @@ def play(
         int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
     ] = 8200,
 ) -> None:
-    """Play one episode in the terminal or browser, or watch a policy play it.
+    """Play in the terminal or browser, or watch a policy play.
 
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
-    recorded.
+    recorded. In the browser, play as many games as you like, and take turns back.
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
     from agentrl.config import target_of
-    from agentrl.training.evaluation.interactive_play import HUMAN, MODEL
+    from agentrl.training.evaluation.interactive_play import HUMAN, MODEL, training_command
     from agentrl.training.evaluation.interactive_play import play as play_one
 
     known, settings = target_of(target), list(overrides or [])
@@ -97,6 +97,8 @@ def play(
     _print_result(console, scored)
     typer.echo(f"recorded: {folder}")
     suggest(("view", folder), ("episodes", folder))
+    if policy == HUMAN and (command := training_command(known, settings, folder)) is not None:
+        typer.echo(f"train on what you played: {command}")
 
 
 def _print_result(console: Console, scored: "ScoredEpisode") -> None:
@@ -126,7 +128,7 @@ def _in_browser(
         ) from None
 
     def ready(url: str) -> None:
-        typer.echo(f"{url}  (Ctrl-C stops it after the episode)")
+        typer.echo(f"{url}  (Ctrl-C ends it)")
 
     return play_in_browser(
         target, overrides=overrides, port=port, ready=ready, stays=threading.Event(), **how

@@ -370,6 +370,18 @@ def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> N
         stage.answer(text)
         return as_json({})
 
+    @app.post("/api/play/undo")
+    def undo(request: Request) -> Response:
+        check_token(guard, request)
+        stage.undo()
+        return as_json({})
+
+    @app.post("/api/play/game")
+    def game(request: Request, seed: int) -> Response:
+        check_token(guard, request)
+        stage.start_game(seed)
+        return as_json({})
+
 
 class _UnknownParameter(AgentRLError):
     """A query parameter does not exist."""

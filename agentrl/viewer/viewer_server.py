@@ -5,8 +5,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from agentrl.config import Config
 from agentrl.config.bounds import path_of
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Run
-from agentrl.training.evaluation.interactive_play import HUMAN, play
+from agentrl.training.evaluation.interactive_play import HUMAN, play, training_command
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.model_thread import ModelThread
 from agentrl.training.run_summary import is_folder_of_runs
@@ -130,50 +130,74 @@ def play_in_browser(
     ready: Callable[[str], None] = lambda url: None,
     stays: threading.Event | None = None,
 ) -> tuple[ScoredEpisode, Path]:
-    """Play one episode in the browser, or watch one, and then browse its recording.
+    """Play in the browser, or watch, and browse the recorded games.
+
+    The first Ctrl-C or SIGTERM ends and records the current game, the second one does not wait.
 
     Args:
         target: a run's folder, a configuration, or its file or name.
         policy: `human`, `model`, or the name of a scripted player.
-        seed: of the episode.
+        seed: of the first game.
         greedy: decode greedily instead of sampling.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
         host: the address to listen on.
         port: the port to listen on; 0 picks a free one.
         ready: called with the page's address.
-        stays: keep the pages open until this event is set; None closes them with the episode.
-            Ctrl-C always closes them.
+        stays: keep the pages open, and let more games be played, until this event is set; None
+            closes them with the first game.
 
     Returns:
-        The episode, and the folder with its recording.
+        The last game, and the folder with all of them.
 
     Raises:
         ConfigError: as `agentrl.training.evaluation.interactive_play.play`; the port is taken.
     """
-    stage, servers = LiveEpisode(human=policy == HUMAN), list[ViewerServer]()
+    stage, servers = LiveEpisode(human=policy == HUMAN, stays=stays), list[ViewerServer]()
 
     def begun(folder: Path) -> None:
         (folder / "episodes").mkdir(exist_ok=True)
+        stage.training_command = training_command(target, overrides, folder)
         servers.append(ViewerServer(replay.open(folder), host=host, port=port, stage=stage))
         ready(servers[0].address("play"))
 
     try:
-        scored, folder = play(
-            target, stage.audience(), policy=policy, seed=seed, greedy=greedy,
-            checkpoint=checkpoint, overrides=overrides, begun=begun,
-        )  # fmt: skip
-        stage.end(scored)
-        with suppress(KeyboardInterrupt):
-            while stays is not None and not stays.wait(0.2):
-                pass  # the pages are served meanwhile
+        with _stops_on_signals(stage):
+            return play(
+                target, stage.audience(), policy=policy, seed=seed, greedy=greedy,
+                checkpoint=checkpoint, overrides=overrides, begun=begun,
+            )  # fmt: skip
     except AgentRLError as error:
         stage.end(None, str(error))
         raise
     finally:
         for server in servers:
             server.close()
-    return scored, folder
+
+
+@contextmanager
+def _stops_on_signals(stage: LiveEpisode) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the game in good order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+    def stop(number: int, _: object) -> None:
+        restore()
+        stage.stop()
+
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class WebServer:

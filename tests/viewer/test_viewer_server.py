@@ -2,6 +2,10 @@
 
 import json
 import re
+import shlex
+import signal
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -19,11 +23,13 @@ from playwright.sync_api import Download, Page, expect
 
 from agentrl import config as configuration
 from agentrl import replay
+from agentrl.cli import run
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
 from agentrl.data.conversations import ChatRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import open_chat_target
@@ -35,7 +41,8 @@ from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.viewer_server import WebServer, play_in_browser
 from tests.data.rows import png
 from tests.policies.completions_server import Server, ok, reply, serving
-from tests.viewer.conftest import Open
+from tests.viewer.conftest import Open, wait_for
+from tests.viewer.test_page_design import AXE
 
 LAKE = EnvConfig(
     id="FrozenLake-v1",
@@ -47,14 +54,14 @@ LAKE = EnvConfig(
 class Game:
     """An episode played in a thread while a page shows it."""
 
-    def __init__(self, config: Config, **options: object) -> None:
+    def __init__(self, config: Config | str, **options: object) -> None:
         self.address, self.result, self.error = "", None, None
         self._up, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._play, args=(config, options), daemon=True)
         self._thread.start()
         assert self._up.wait(60)
 
-    def _play(self, config: Config, options: dict[str, object]) -> None:
+    def _play(self, config: Config | str, options: dict[str, object]) -> None:
         def ready(url: str) -> None:
             self.address = url
             self._up.set()
@@ -71,9 +78,12 @@ class Game:
 
 
 @contextmanager
-def played(folder: Path, env: EnvConfig, **options: object) -> Iterator[Game]:
+def played(folder: Path, env: EnvConfig | str, **options: object) -> Iterator[Game]:
+    """Play an environment, or a packaged configuration."""
     rollout = RolloutConfig(engine="hf", launcher="local")
-    game = Game(Config(env=env, rollout=rollout, run=RunConfig(dir=str(folder))), **options)
+    known = env if isinstance(env, str) else None
+    config = known or Config(env=env, rollout=rollout, run=RunConfig(dir=str(folder)))
+    game = Game(config, **options)
     yield game
     game.end()
 
@@ -94,19 +104,54 @@ def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp
         box.press("Enter")
         turns(page, 1)
         page.locator("h1").click()
+        page.keyboard.press("ArrowLeft")
+        turns(page, 2)
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        page.keyboard.press("u")
+        turns(page, 1)
         for count, key in enumerate(("Down", "Right", "Right", "Down", "Right"), 2):
             expect(page.get_by_text("Your turn")).to_be_visible()
             page.locator("h1").click()
             page.evaluate("() => document.activeElement.blur()")
             page.keyboard.press(f"Arrow{key}")
             turns(page, min(count, 6))
-        expect(page.get_by_text("terminated")).to_be_visible()
-        page.get_by_role("link", name="Replay it").click()
+        expect(page.get_by_text("Game over")).to_be_visible()
+        accessible(page)
+        page.get_by_role("button", name="Undo").click()
+        turns(page, 5)
+        page.keyboard.press("ArrowLeft")
+        turns(page, 6)
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        page.get_by_label("seed").fill("7")
+        page.get_by_role("button", name="New game").click()
+        turns(page, 0)
+        expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+        accessible(page)
+        page.get_by_role("button", name="End game").click()
+        expect(page.get_by_text("nothing is recorded")).to_be_visible()
+        page.get_by_role("link", name="Episodes").click()
+        page.get_by_role("link", name="human-00000-g000-m00").click()
         expect(page.locator(".where")).to_have_text("before turn 1 of 6")
     scored, folder = game.result
-    assert scored.total == 1.0
-    (summary,) = replay.open(folder).episodes()
-    assert (summary.label, summary.turns) == ("human", 6)
+    won, undone = replay.open(folder).episodes()
+    assert (won.label, won.turns, won.total, won.seed) == ("human", 6, 1.0, 0)
+    assert (undone.turns, undone.total, undone.id) == (6, 0.0, scored.episode.id)
+
+
+def accessible(page: Page) -> None:
+    """In light and dark, and as wide as the window."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run()")["violations"]
+        worst = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert not [(one["id"], one["nodes"][0]["html"]) for one in worst], scheme
+    before = page.viewport_size
+    for width in (390, 1920):
+        page.set_viewport_size({"width": width, "height": 860})
+        page.wait_for_timeout(50)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+    page.set_viewport_size(before)
 
 
 def test_the_actions_are_shown_from_the_start(open_page: Open, tmp_path) -> None:
@@ -115,7 +160,7 @@ def test_the_actions_are_shown_from_the_start(open_page: Open, tmp_path) -> None
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Answer with one of left, down, right, up.")).to_be_visible()
         expect(page.get_by_text("Your turn: press an arrow, or type.")).to_be_visible()
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="End game").click()
 
 
 @pytest.mark.adb
@@ -138,7 +183,7 @@ def test_taps_land_correctly_in_a_narrow_window_and_the_last_screen_is_shown(
             turns(page, count)
             assert page.evaluate("[scrollY, document.activeElement.tagName]") == [0, "BODY"]
             assert page.evaluate(where) == box
-        expect(page.get_by_text("truncated")).to_be_visible()
+        expect(page.get_by_text("Game over")).to_be_visible()
         with urllib.request.urlopen(f"{game.address.partition('/play')[0]}/api/play") as answer:
             seen = json.loads(answer.read())["seen"]
         assert seen == 5
@@ -167,8 +212,8 @@ def test_the_text_field_keeps_the_focus_only_while_typing(open_page: Open, tmp_p
         page.keyboard.type("right")
         page.keyboard.press("Enter")
         turns(page, 3)
-        page.get_by_role("button", name="Stop").click()
-        expect(page.get_by_text("truncated")).to_be_visible()
+        page.get_by_role("button", name="End game").click()
+        expect(page.get_by_text("Game over")).to_be_visible()
     assert [turn.action for turn in game.result[0].episode.turns] == [1, 1, 2]
 
 
@@ -184,10 +229,21 @@ def test_the_hint_names_the_accepted_inputs(open_page: Open, tmp_path) -> None:
         )
         page.locator(".stage img").click()  # not an action in this game
         page.keyboard.press("ArrowUp")
+        address = f"{game.address.partition('/play')[0]}/api/play/pictures/0"
+        shown = {0: urllib.request.urlopen(address).read()}
+        for count in (1, 2, 3, 2, 1, 0):
+            expect(page.get_by_text("Your turn")).to_be_visible()
+            page.keyboard.press("u" if count in shown else "ArrowRight")
+            turns(page, count)
+            expect(page.get_by_text("Your turn")).to_be_visible()
+            picture = urllib.request.urlopen(address).read()
+            assert shown.setdefault(count, picture) == picture  # each pixel, after an undo
+        assert shown[3] != shown[0]
+        expect(page.get_by_text("Your turn")).to_be_visible()
         page.keyboard.press("ArrowRight")
         turns(page, 1)
-        page.get_by_role("button", name="Stop").click()
-        expect(page.get_by_text("truncated")).to_be_visible()
+        page.get_by_role("button", name="End game").click()
+        expect(page.get_by_text("Game over")).to_be_visible()
     assert len(game.result[0].episode.turns) == 1
 
 
@@ -224,7 +280,7 @@ def test_a_server_without_a_game_says_so_and_stops_polling(small, open_page) -> 
 @pytest.mark.adb
 def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> None:
     env = configuration.load("game_2048").env
-    env.kwargs = {"goal": 64}
+    env.kwargs = {"goal": 16}
     with played(tmp_path, env) as game:
         page = open_page(game.address, lost=True)
         picture = page.locator(".stage.asked img")
@@ -240,9 +296,18 @@ def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> Non
                 target_position={"x": 130 + dx, "y": 150 + dy},
             )
             turns(page, count)
-        page.get_by_role("button", name="Stop").click()
-        expect(page.get_by_text("truncated")).to_be_visible()
-    scored, _ = game.result
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        page.keyboard.press("ArrowUp")
+        turns(page, 4)
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        page.keyboard.press("u")
+        turns(page, 3)
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        page.get_by_role("button", name="End game").click()
+        expect(page.get_by_role("columnheader", name="expert")).to_be_visible()
+    scored, folder = game.result
+    human, expert = replay.open(folder).episodes()
+    assert (human.label, expert.label, human.seed) == ("human", "expert", expert.seed)
     assert all(re.search(r"swipe\(", turn.reply) for turn in scored.episode.turns)
     assert any(turn.info["changed"] for turn in scored.episode.turns)
 
@@ -265,10 +330,118 @@ def test_every_observation_is_shown_once_including_the_last(tmp_path, said, sigh
     assert len({message.text for message in seen}) == sights
 
 
+DICE = """
+import gymnasium, numpy as np
+
+class Dice(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
+    rng = np.random.default_rng()
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return self.rng.random(1, np.float32), 1.0, False, False, {}
+"""
+
+
+def test_an_undo_that_fails_loses_no_turn_and_is_the_last(tmp_path) -> None:
+    (tmp_path / "dice.py").write_text(DICE)
+    said = iter(("0", "1", "0", UndoRequested, "1", None))
+    reasons, errors = [], []
+
+    def read_input() -> str | None:
+        if (answer := next(said)) is UndoRequested:
+            raise UndoRequested
+        return answer
+
+    audience = PlayInterface(
+        show_instructions=lambda words: None, show_error=errors.append,
+        show_message=lambda message: None, show_turn=lambda turn: None,
+        read_input=read_input, disable_undo=reasons.append,
+    )  # fmt: skip
+    config = Config(
+        env=EnvConfig(id=f"{tmp_path / 'dice.py'}:Dice"),
+        rollout=RolloutConfig(engine="hf", launcher="local"),
+        run=RunConfig(dir=str(tmp_path / "runs")),
+    )
+    with ThreadPoolExecutor(1) as thread:
+        _, folder = thread.submit(play, config, audience).result()
+    assert [row.turns for row in replay.open(folder).episodes()] == [3, 2]
+    assert reasons == ["the same actions led to another screen in turn 2: not repeatable"]
+    assert reasons[0] in errors[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_game_and_loses_no_turn(tmp_path, key: signal.Signals) -> None:
+    names = "env.translator_kwargs.names=[left, down, right, up]"
+    command = [sys.executable, "-m", "agentrl", "play", "FrozenLake-v1", names, "--browser"]
+    game = subprocess.Popen(
+        [*command, "--port=0", f"run.dir={tmp_path}"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        page, _, token = game.stdout.readline().split()[0].partition("#token=")
+        for turn in range(2):
+            wait_for(lambda: json.load(urllib.request.urlopen(api(page)))["awaits_input"])
+            asked = urllib.request.Request(
+                api(page) + "/answer?text=down", headers={"x-agentrl-token": token}, method="POST"
+            )
+            urllib.request.urlopen(asked).close()
+            wait_for(lambda n=turn: len(json.load(urllib.request.urlopen(api(page)))["turns"]) > n)
+        game.send_signal(key)
+        said, _ = game.communicate(timeout=60)
+    finally:
+        game.kill()
+    assert game.returncode == 0
+    assert "truncated after 2 turns" in said
+    (folder,) = tmp_path.iterdir()
+    assert [row.turns for row in replay.open(folder).episodes()] == [2]
+
+
+def api(page: str) -> str:
+    return page.replace("/play", "/api/play")
+
+
+@pytest.mark.adb
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["keys", "touches"])
+def test_a_model_is_fine_tuned_on_a_game_by_the_command_at_its_end(
+    adb_server, open_page: Open, tmp_path, by: str
+) -> None:
+    """The page's command, with settings that make the job small."""
+    target = {"keys": "frozen_lake", "touches": "number_game"}[by]
+    where = [f"run.dir={tmp_path / 'games'}", "env.max_turns=3"]
+    with played(tmp_path, target, overrides=where) as game:
+        page = open_page(game.address, 390, 844, lost=True, has_touch=True)
+        for count in range(1, 4):
+            expect(page.get_by_text("Your turn")).to_be_visible()
+            if by == "keys":
+                page.keyboard.press("ArrowRight" if count % 2 else "ArrowLeft")
+            else:
+                page.locator(".stage.asked img").tap()
+            turns(page, count)
+        expect(page.get_by_text("Game over")).to_be_visible()
+        command = shlex.split(page.locator(".command pre").inner_text())
+    small = [
+        "train.steps=0", "warm_start.steps=3", "warm_start.batch=2", "warm_start.cache=null",
+        "eval.episodes=1", "eval.baselines=[]", "rollout.engine=hf", "rollout.launcher=local",
+        "logging=[file]", f"run.dir={tmp_path / 'jobs'}", "run.name=trained",
+    ]  # fmt: skip
+    assert command[0] == "agentrl"
+    assert run([*command[1:], *small]) == 0
+    job = tmp_path / "jobs" / "trained"
+    assert configuration.load(job / "config.yaml").warm_start.recorded == [str(game.result[1])]
+    rows = list(map(json.loads, (job / "metrics.jsonl").read_text().splitlines()))
+    losses = [row["loss"] for row in rows if row["stage"] == "warm start"]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 3
+
+
 def test_a_scripted_player_can_be_watched(open_page: Open, tmp_path) -> None:
     with played(tmp_path, LAKE, policy="random") as game:
         page = open_page(game.address, lost=True)
-        expect(page.get_by_text("ended")).to_be_visible()
+        expect(page.get_by_text("Game over")).to_be_visible()
         expect(page.get_by_label("answer")).to_be_hidden()
 
 
@@ -280,7 +453,7 @@ def test_actions_require_the_token(open_page: Open, tmp_path) -> None:
         expect(page.get_by_role("alert")).to_contain_text("the token is missing")
         turns(page, 0)
         page = open_page(game.address, lost=True)
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="End game").click()
     assert "nothing was played" in str(game.error)
 
 

@@ -334,15 +334,11 @@ class RolloutWorker:
         key = (player, greedy, request.split, request.env)
         if key not in self._policies:
             self._policies[key] = await self.policy(*key)
-        rollout = self._config.rollout
         episode = await self._play(request, self._policies[key])
         if episode.outcome.void and self.engine is not None and not self.engine.is_alive:
             raise WorkerLost(f"its engine died: {episode.error}")
-        scored, failure = await score_or_void(
-            self._rewards[request.env].score, episode, self._scorers, rollout.reward_deadline_s
-        )
-        self._record(request, scored)
-        if failure is not None and rollout.reward_failure == "error":
+        scored, failure = await self.record(request, episode)
+        if failure is not None and self._config.rollout.reward_failure == "error":
             raise RewardError(
                 f"{episode.id}: {failure}. With rollout.reward_failure=void the episode would be "
                 "replaced instead"
@@ -360,8 +356,8 @@ class RolloutWorker:
         policy: Policy,
         on_turn: Callable[[Turn], None],
         on_end: Callable[[Observation], None],
-    ) -> ScoredEpisode:
-        """Play one episode with any policy; it is recorded, and not refilled if it is void.
+    ) -> Episode:
+        """Play one episode with any policy; it is neither recorded nor refilled.
 
         Args:
             request: which episode.
@@ -370,13 +366,26 @@ class RolloutWorker:
             on_end: called with the final observation, unless the player has replied to it.
 
         Raises:
-            RewardError: it cannot be scored.
             WorldError: no phone is available.
         """
-        episode = await self._play(request, policy, on_turn, on_end)
-        scored = self._rewards[request.env].score(episode)
+        return await self._play(request, policy, on_turn, on_end)
+
+    async def record(
+        self, request: EpisodeRequest, episode: Episode
+    ) -> tuple[ScoredEpisode, RewardError | None]:
+        """Score and record an episode of `play`.
+
+        Returns:
+            The episode, and why it could not be scored, which makes it void.
+        """
+        scored, failure = await score_or_void(
+            self._rewards[request.env].score,
+            episode,
+            self._scorers,
+            self._config.rollout.reward_deadline_s,
+        )
         self._record(request, scored)
-        return scored
+        return scored, failure
 
     async def _play(
         self,

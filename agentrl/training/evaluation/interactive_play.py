@@ -1,21 +1,33 @@
-"""Play one episode interactively: by a person, a scripted player or a model."""
+"""Play episodes interactively: by a person, a scripted player or a model."""
 
+import asyncio
+import json
+import logging
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import gymnasium
+
 from agentrl import event_loop
 from agentrl.config import Config, EnvConfig, EvalConfig
 from agentrl.env import Translator
-from agentrl.errors import ActionError, ConfigError
-from agentrl.policies.policy import Answer, Policy, PolicySession, answer_without_tokens
+from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
+from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.make_env import Split
+from agentrl.rollout.make_env import Split, env_registration
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
+from agentrl.training.evaluation.human_player import (
+    HumanPolicy,
+    PlayedReply,
+    UndoRequested,
+)
 from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
@@ -31,11 +43,18 @@ from agentrl.training.run_folder import (
     open_target,
     overridden_name,
 )
-from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed, strip_tags
-from agentrl.types import IMAGE, Message, Observation, ScoredEpisode, Turn
+from agentrl.training.supervised.reply_conversion import (
+    available_inputs,
+    parse_typed,
+    strip_tags,
+)
+from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Turn
 from agentrl.worker_threads import Worker
 
+log = logging.getLogger(__name__)
+
 HUMAN, MODEL, REMOTE = "human", "model", "remote"
+_EXPERT = "expert"
 _A_DAY_S = 86_400.0
 
 
@@ -52,9 +71,35 @@ class PlayInterface:
     show_turn: Callable[[Turn], None]
     """Called with each turn when it ends."""
     read_input: Callable[[], str | None]
-    """Returns a person's input; None to stop."""
-    show_gestures: Callable[[Sequence[str]], None] = lambda available_gestures: None
-    """Called with the gestures and keys of a person, as in `reply_conversion.GESTURES`."""
+    """Returns a person's input; None to stop. It may raise `UndoRequested`."""
+    show_inputs: Callable[[Mapping[str, str]], None] = lambda inputs: None
+    """Called with what a person can do besides typing; see `reply_conversion.available_inputs`."""
+    begin_game: Callable[["GameStart"], None] = lambda game: None
+    """Called before each game."""
+    disable_undo: Callable[[str], None] = lambda reason: None
+    """Called with the reason why turns cannot be taken back, once that is known."""
+    end_game: Callable[[ScoredEpisode | None, str], None] = lambda scored, error: None
+    """Called with each game when it is recorded, or None if no turn was played, and the error."""
+    next_game: Callable[[], int | None] = lambda: None
+    """Returns the seed of another game, and may block; None to stop. It may raise
+    `UndoRequested`."""
+    show_expert: Callable[[ScoredEpisode | None], None] | None = None
+    """Called with the expert's game of the same seed, or None if it failed; None plays no such."""
+    is_stopping: Callable[[], bool] = lambda: False
+    """Whether the game should end before the next turn; asked of every player."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class GameStart:
+    """What is known of a game before it starts."""
+
+    seed: int
+    max_turns: int
+    num_repeated: int
+    """Number of turns that are played again, since one was taken back."""
+    held_out_from: int
+    """Games of this seed and higher ones are evaluations: no job with these settings trains on
+    them."""
 
 
 def play(
@@ -68,21 +113,21 @@ def play(
     overrides: Sequence[str] = (),
     begun: Callable[[Path], None] = lambda folder: None,
 ) -> tuple[ScoredEpisode, Path]:
-    """Play one episode; it is recorded like any other.
+    """Play one episode, or more if the interface asks for them; they are recorded like any other.
 
     Args:
         target: a run's folder, a configuration, or its file or name.
         interface: shows the episode, and reads a person's input.
         policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
             scripted player.
-        seed: seed of the episode.
+        seed: seed of the first episode.
         greedy: the model takes its most probable token each time.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
-        begun: called with the folder before the episode starts.
+        begun: called with the folder before the first episode starts.
 
     Returns:
-        The episode, and the folder in which it is recorded.
+        The last episode, and the folder in which all are recorded.
 
     Raises:
         ConfigError: something named does not exist, no server answers, or nothing was played.
@@ -113,51 +158,228 @@ def play(
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None
         rollouts = RolloutWorker(config, model, folder.path, version=version)
-        request = _request(seed, config.eval, REMOTE if served else policy)
-        scored = event_loop.run(
-            _play(rollouts, config.env, request, interface, policy, greedy=greedy)
-        )
+        label = REMOTE if served else policy
+        games = _Games(rollouts, config, interface, policy, label, greedy=greedy)
+        scored = event_loop.run(games.play(seed))
     return scored, folder.path
 
 
-def _request(seed: int, evaluation: EvalConfig, label: str) -> EpisodeRequest:
+def training_command(
+    target: Config | str | Path, overrides: Sequence[str], folder: str | Path
+) -> str | None:
+    """The command that trains on what a person played; None without a configuration to train with.
+
+    Args:
+        target: see `play`.
+        overrides: see `play`.
+        folder: of the recorded games.
+    """
+    if isinstance(target, Config):
+        return None
+    is_run = Path(target).is_dir()
+    config = f"{target}/config.yaml" if is_run else str(target)
+    path = str(folder)
+    quoted = path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else json.dumps(path)
+    command = (
+        "agentrl", "train", config, *(o for o in overrides if not o.startswith("run.")),
+        "warm_start.player=null", f"warm_start.recorded=[{quoted}]",
+        "warm_start.recorded_filter.label=human",
+    )  # fmt: skip
+    return shlex.join(command)
+
+
+class _Games:
+    """Plays games one after the other, in one run."""
+
+    def __init__(
+        self,
+        rollouts: RolloutWorker,
+        config: Config,
+        interface: PlayInterface,
+        policy: str,
+        label: str,
+        *,
+        greedy: bool,
+    ) -> None:
+        self._rollouts, self._config, self._interface = rollouts, config, interface
+        self._policy, self._label, self._greedy = policy, label, greedy
+        self._is_human = policy == HUMAN
+        self._num_recorded = 0
+        self._recorded: EpisodeRequest | None = None
+        """The last game; None if it is not recorded."""
+        self._of_expert: dict[int, ScoredEpisode] = {}
+        """The expert's games by seed."""
+        self._last: ScoredEpisode | None = None
+        self._error: AgentRLError | None = None
+        """Why the last game is not recorded."""
+        self._worker = Worker("games")
+
+    async def play(self, seed: int) -> ScoredEpisode:
+        """Play until no other game is asked for; the last one that was recorded."""
+        environment, interface = self._config.env, self._interface
+        try:
+            translator = open_translator(environment)
+            interface.show_instructions(_instructions(translator, is_human=self._is_human))
+            if self._is_human:
+                interface.show_inputs(available_inputs(translator))
+                if reason := _why_no_undo(environment):
+                    interface.disable_undo(reason)
+            await self._rollouts.start()
+            await self._play_all(seed)
+        finally:
+            self._worker.close()
+            await self._rollouts.close()
+        if self._last is None:
+            raise self._error or ConfigError("nothing was played")
+        return self._last
+
+    async def _play_all(self, seed: int) -> None:
+        following: int | None = seed
+        undone: list[PlayedReply] = []
+        while following is not None:
+            seed = following
+            played = await self._play_game(seed, undone)
+            undone = []
+            try:
+                following = await self._ask_for_next()
+            except UndoRequested:
+                undone = played
+
+    async def _play_game(self, seed: int, undone: Sequence[PlayedReply]) -> list[PlayedReply]:
+        """Play one game until it is recorded.
+
+        Args:
+            seed: of the game.
+            undone: replies of which all but the last are given again.
+
+        Returns:
+            The person's replies.
+        """
+        abandoned: Episode | None = None
+        while True:
+            request = _request(seed, self._config.eval, self._label, self._num_recorded)
+            player = await self._open_player(request, undone)
+            episode = await self._play_episode(request, player)
+            if not isinstance(player, HumanPolicy):
+                await self._record(request, episode)
+                return []
+            if abandoned is not None and not player.has_caught_up:  # its turns would be lost
+                await self._record(request, abandoned)
+                request = replace(request, group=self._num_recorded)
+            if not player.undo_requested:
+                await self._record(request, episode)
+                return player.replies
+            abandoned, undone = episode, player.replies
+
+    async def _open_player(self, request: EpisodeRequest, undone: Sequence[PlayedReply]) -> Policy:
+        interface, rollouts = self._interface, self._rollouts
+        interface.begin_game(
+            GameStart(
+                seed=request.seed,
+                max_turns=self._config.env.max_turns,
+                num_repeated=max(0, len(undone) - 1),
+                held_out_from=self._config.eval.first_seed,
+            )
+        )
+        if not self._is_human:
+            name = None if self._policy == MODEL else self._policy
+            player = await rollouts.policy(name, self._greedy, request.split)
+            return WatchedPolicy(player, interface.show_message, interface.is_stopping)
+
+        def differs(turn: int) -> None:
+            reason = f"the same actions led to another screen in turn {turn}: not repeatable"
+            interface.disable_undo(reason)
+            interface.show_error(f"Undo failed: {reason}. Play on from here.")
+
+        reader = open_translator(self._config.env, rollouts.resize_of)
+        return HumanPolicy(
+            _reader(reader, interface),
+            _shown_to_both(reader, interface.show_message),
+            undone[:-1],
+            undone[-1].seen if undone else "",
+            differs,
+        )
+
+    async def _play_episode(self, request: EpisodeRequest, player: Policy) -> Episode | None:
+        """Play one episode; None if there is none to record."""
+
+        def ends(seen: Observation) -> None:
+            if seen.images or seen.text:
+                text = IMAGE * len(seen.images) + seen.text
+                self._interface.show_message(Message(role="user", text=text, images=seen.images))
+
+        self._error = None
+        try:
+            episode = await self._rollouts.play(request, player, self._interface.show_turn, ends)
+        except WorldError as error:
+            self._error = error
+            return None
+        except ConfigError:
+            if not isinstance(player, HumanPolicy) or not player.has_stopped:
+                raise
+            return None
+        is_unplayed = isinstance(player, HumanPolicy) and player.has_stopped and not episode.turns
+        return None if is_unplayed else episode
+
+    async def _record(self, request: EpisodeRequest, episode: Episode | None) -> None:
+        scored: ScoredEpisode | None = None
+        self._recorded = request if episode is not None else None
+        if episode is not None:
+            # An abandoned game was recorded in between, so that the number is another one.
+            episode = replace(episode, id=request.id, group=request.group_id)
+            scored, self._error = await self._rollouts.record(request, episode)
+            self._last = scored
+            self._num_recorded += 1
+        self._interface.end_game(scored, str(self._error or ""))
+
+    async def _ask_for_next(self) -> int | None:
+        """The seed of the next game; the expert plays this one meanwhile.
+
+        Raises:
+            UndoRequested: the person takes the last turn back.
+        """
+        expert = asyncio.create_task(self._play_as_expert())
+        try:
+            return await self._worker.call(self._interface.next_game)
+        finally:
+            expert.cancel()
+            await asyncio.gather(expert, return_exceptions=True)
+
+    async def _play_as_expert(self) -> None:
+        show, last = self._interface.show_expert, self._recorded
+        if show is None or last is None or not self._is_human:
+            return
+        if _EXPERT not in env_registration(self._config.env).players:
+            return
+        if last.seed not in self._of_expert:
+            request = replace(last, label=_EXPERT)
+            try:
+                player = await self._rollouts.policy(_EXPERT, greedy=False, split=last.split)
+                episode = await self._rollouts.play(
+                    request, player, lambda turn: None, lambda seen: None
+                )
+                scored, _ = await self._rollouts.record(request, episode)
+            except AgentRLError as error:
+                log.warning("the expert cannot play seed %d: %s", last.seed, error)
+                show(None)
+                return
+            self._of_expert[last.seed] = scored
+        scored = self._of_expert[last.seed]
+        show(None if scored.episode.outcome.void else scored)
+
+
+def _why_no_undo(environment: EnvConfig) -> str | None:
+    """Why an environment cannot be brought back to an earlier state; None if it may be."""
+    spec = gymnasium.registry.get(env_registration(environment).id)
+    if spec is not None and spec.nondeterministic:
+        return f"{environment.id} is registered as nondeterministic"
+    return None
+
+
+def _request(seed: int, evaluation: EvalConfig, label: str, number: int) -> EpisodeRequest:
     # A held-out seed is recorded as such, also when a person plays it.
     split: Split = "eval" if seed >= evaluation.first_seed else "demo"
-    return EpisodeRequest(split=split, step=0, group=0, member=0, seed=seed, label=label)
-
-
-async def _play(
-    rollouts: RolloutWorker,
-    environment: EnvConfig,
-    request: EpisodeRequest,
-    interface: PlayInterface,
-    policy: str,
-    *,
-    greedy: bool,
-) -> ScoredEpisode:
-    def ends(seen: Observation) -> None:
-        if seen.images or seen.text:
-            text = IMAGE * len(seen.images) + seen.text
-            interface.show_message(Message(role="user", text=text, images=seen.images))
-
-    try:
-        translator = open_translator(environment)
-        interface.show_instructions(_instructions(translator, is_human=policy == HUMAN))
-        if policy == HUMAN:
-            interface.show_gestures(available_gestures(translator))
-        await rollouts.start()
-        show = interface.show_message
-        if policy == HUMAN:
-            reader = open_translator(environment, rollouts.resize_of)
-            player: Policy = HumanPolicy(_reader(reader, interface))
-            show = _shown_to_both(reader, show)
-        else:
-            name = None if policy == MODEL else policy
-            player = await rollouts.policy(name, greedy, request.split)
-        watched = WatchedPolicy(player, show)
-        return await rollouts.play(request, watched, interface.show_turn, ends)
-    finally:
-        await rollouts.close()
+    return EpisodeRequest(split=split, step=0, group=number, member=0, seed=seed, label=label)
 
 
 def _instructions(translator: Translator, *, is_human: bool) -> str:
@@ -202,14 +424,21 @@ class WatchedPolicy:
     Args:
         policy: plays.
         watch: called with each message.
+        is_stopping: whether to end the episode instead of answering.
     """
 
-    def __init__(self, policy: Policy, watch: Callable[[Message], None]) -> None:
-        self._policy, self._watch = policy, watch
+    def __init__(
+        self,
+        policy: Policy,
+        watch: Callable[[Message], None],
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._policy, self._watch, self._is_stopping = policy, watch, is_stopping
 
     def start_episode(self, instructions: str, seed: int) -> "WatchedSession":
         """See `Policy.start_episode`."""
-        return WatchedSession(self._policy.start_episode(instructions, seed), self._watch)
+        session = self._policy.start_episode(instructions, seed)
+        return WatchedSession(session, self._watch, self._is_stopping)
 
 
 class WatchedSession:
@@ -218,60 +447,32 @@ class WatchedSession:
     Args:
         session: gives the answers.
         watch: called with each message.
+        is_stopping: see `WatchedPolicy`.
     """
 
-    def __init__(self, session: PolicySession, watch: Callable[[Message], None]) -> None:
-        self._session, self._watch = session, watch
+    def __init__(
+        self,
+        session: PolicySession,
+        watch: Callable[[Message], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._session, self._watch, self._is_stopping = session, watch, is_stopping
+        self._has_answered = False
 
     async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """See `PolicySession.answer`."""
+        """See `PolicySession.answer`.
+
+        Raises:
+            ConfigError: the episode is stopped before the first turn.
+        """
         self._watch(message)
+        if self._is_stopping():
+            if not self._has_answered:
+                raise ConfigError("nothing was played")
+            return None
+        self._has_answered = True
         return await self._session.answer(message, info)
 
     def close(self) -> None:
         """See `PolicySession.close`."""
         self._session.close()
-
-
-class HumanPolicy:
-    """A human player.
-
-    Args:
-        ask: returns the reply, and may block; None to stop.
-    """
-
-    def __init__(self, ask: Callable[[], str | None]) -> None:
-        self._ask = ask
-
-    def start_episode(self, instructions: str, seed: int) -> "HumanSession":
-        """Start an episode; the seed is not used."""
-        return HumanSession(self._ask)
-
-
-class HumanSession:
-    """One episode of a human player.
-
-    Args:
-        ask: see `HumanPolicy`.
-    """
-
-    def __init__(self, ask: Callable[[], str | None]) -> None:
-        self._ask = ask
-        self._has_played = False
-        self._worker = Worker("human")
-
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """The typed reply; `info` is not shown.
-
-        Raises:
-            ConfigError: the player stopped before the first turn.
-        """
-        text = await self._worker.call(self._ask)
-        if text is None and not self._has_played:
-            raise ConfigError("nothing was played")
-        self._has_played = True
-        return None if text is None else answer_without_tokens(text, message.images)
-
-    def close(self) -> None:
-        """End the episode."""
-        self._worker.close()

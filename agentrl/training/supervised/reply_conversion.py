@@ -18,6 +18,11 @@ _TAGS = ("action", "answer", _TOOL)
 GESTURES = {
     "tap": "tap(0.50, 0.50)",
     "swipe": "swipe(0.50, 0.70, 0.50, 0.30)",
+    "long_press": "long_press(0.50, 0.50)",
+    "back": "key(BACK)",
+    "home": "key(HOME)",
+    "wait": "wait(0.50)",
+    "done": "done()",
     **{arrow: arrow for arrow in ("up", "down", "left", "right")},
 }
 """Gestures and keys that a user interface may offer, and an example reply of each."""
@@ -52,6 +57,17 @@ def available_gestures(translator: Translator) -> list[str]:
     if _is_action(translator, _NO_ACTION):
         return []
     return [way for way, text in GESTURES.items() if _is_action(translator, text)]
+
+
+def available_inputs(translator: Translator) -> dict[str, str]:
+    """What a person can do besides typing, and the text of each: gestures, keys and named actions.
+
+    The texts of touches are examples.
+    """
+    names = [str(name) for name in getattr(translator, "action_names", ())]
+    return {way: GESTURES[way] for way in available_gestures(translator)} | {
+        name: name for name in names if name not in GESTURES
+    }
 
 
 def _is_action(translator: Translator, text: str) -> bool:

@@ -1,0 +1,126 @@
+"""A human player, who can take turns back."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.policies.policy import Answer, answer_without_tokens
+from agentrl.types import Message
+from agentrl.worker_threads import Worker
+
+
+class UndoRequested(Exception):
+    """The person takes the last turn back."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PlayedReply:
+    """A reply of a person."""
+
+    seen: str
+    """Digest of the message that it replies to."""
+    text: str
+
+
+class HumanPolicy:
+    """A human player of one episode.
+
+    Args:
+        ask: returns the reply, and may block; None to stop. It may raise `UndoRequested`.
+        show: called with each message that the person is asked to reply to.
+        repeated: replies that are given before the person is asked. As long as every message is
+            the one that was replied to, bit by bit, the episode repeats.
+        expected: digest of the message after them.
+        on_difference: called with the number of the first turn, from 1, that shows something else;
+            the person plays on from there.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], str | None],
+        show: Callable[[Message], None],
+        repeated: Sequence[PlayedReply] = (),
+        expected: str = "",
+        on_difference: Callable[[int], None] = lambda turn: None,
+    ) -> None:
+        self._ask, self._show, self._on_difference = ask, show, on_difference
+        self._repeated = list(repeated)
+        self._expected = [*(reply.seen for reply in repeated), expected] if expected else []
+        self.replies: list[PlayedReply] = []
+        """All replies so far."""
+        self.undo_requested = False
+        """Whether the episode ended because the person took the last turn back."""
+        self.has_stopped = False
+        """Whether the episode ended because the person stopped it."""
+        self.has_caught_up = not self._expected
+        """Whether all repeated replies were given and showed what they did before."""
+
+    def start_episode(self, instructions: str, seed: int) -> "HumanSession":
+        """Start the episode; the seed is not used."""
+        return HumanSession(self)
+
+    def reply(self, message: Message) -> str | None:
+        """The next reply; None to stop."""
+        turn, seen = len(self.replies), message_digest(message)
+        text = self._repeated_reply(turn, seen)
+        if text is None:
+            self._show(message)
+            try:
+                text = self._ask()
+            except UndoRequested:
+                self.undo_requested = True
+        if text is None:
+            self.has_stopped = True
+        else:
+            self.replies.append(PlayedReply(seen=seen, text=text))
+        return text
+
+    def _repeated_reply(self, turn: int, seen: str) -> str | None:
+        if self.has_caught_up or turn >= len(self._expected):
+            return None
+        if seen != self._expected[turn]:
+            self._expected.clear()
+            self._on_difference(turn + 1)
+            return None
+        if turn < len(self._repeated):
+            return self._repeated[turn].text
+        self.has_caught_up = True
+        return None
+
+
+class HumanSession:
+    """One episode of a human player.
+
+    Args:
+        player: whose episode it is.
+    """
+
+    def __init__(self, player: HumanPolicy) -> None:
+        self._player = player
+        self._worker = Worker("human")
+
+    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+        """The person's reply; `info` is not shown.
+
+        Raises:
+            ConfigError: the player stopped before the first turn.
+        """
+        text = await self._worker.call(self._player.reply, message)
+        if text is None and not self._player.replies:
+            raise ConfigError("nothing was played")
+        return None if text is None else answer_without_tokens(text, message.images)
+
+    def close(self) -> None:
+        """End the episode."""
+        self._worker.close()
+
+
+def message_digest(message: Message) -> str:
+    """A digest of all that a message shows."""
+    digest = hashlib.blake2b(message.text.encode("utf-8", "replace"), digest_size=16)
+    for image in message.images:
+        digest.update(str(image.shape).encode())
+        digest.update(image.tobytes())
+    return digest.hexdigest()
