@@ -186,6 +186,8 @@ def run(arguments: list[str]) -> int:
     """
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars of other libraries would fill a log
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         check_links()
         _command()(arguments, prog_name="agentrl")

@@ -1,6 +1,7 @@
 """`agentrl init` and `agentrl schema`: write a configuration, and what editors know about it."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,8 @@ def init(
         raise ConfigError(f"{file} exists; name another file")
     if env is not None and data is not None:
         raise ConfigError("--env and --data: give one of them")
+    if not ((env or data) and model and on) and not sys.stdin.isatty():
+        raise ConfigError("without a terminal to ask in: give --env or --data, --model and --on")
     if env is None and data is None:
         given = typer.prompt(
             "Train on what? An environment, or a data set of questions (FILE or Hub id)",

@@ -47,6 +47,9 @@ def find(name: str) -> Path:
         return packaged
     known = sorted(p.stem for p in _PACKAGED.glob("*.yaml"))
     hint = did_you_mean(path.stem, known)
+    if path.suffix in (".yaml", ".yml") and len(path.parts) > 1:
+        beside = sorted(file.name for file in path.parent.glob("*.y*ml"))
+        hint = did_you_mean(path.name, beside) or f"; agentrl init {path} writes one"
     raise ConfigError(f"{name}: no such configuration{hint}. Packaged: {', '.join(known)}")
 
 

@@ -21,6 +21,7 @@ def findings(target: str, settings: Sequence[str], deadline_s: float) -> Iterato
     yield from check_environment(env_config_of(target, settings), deadline_s=deadline_s)
 
 
-def usage(target: str) -> str:
-    """The setting that selects this environment; empty for a YAML file."""
-    return "" if target.endswith((".yaml", ".yml")) else f"env.id={target}"
+def next_command(target: str) -> tuple[str, ...]:
+    """A YAML file is trained; for another environment, one is written first."""
+    is_file = target.endswith((".yaml", ".yml"))
+    return ("train", target) if is_file else ("init", "--env", target)

@@ -111,7 +111,10 @@ def find_runs(folder: Path) -> list[Path]:
         ConfigError: there is no such folder.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder; give one that holds runs, such as runs")
+        raise ConfigError(
+            f"{folder}: no such folder of runs. Start a job here, such as agentrl train sokoban, "
+            "or name the folder that holds your runs"
+        )
     runs, groups = list[Path](), [folder]
     while groups:
         for file in (place := groups.pop()).glob("[!.]*"):

@@ -44,7 +44,9 @@ def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
         (["FrozenLake-v1", "env.kwargs.map=1"], 1, "takes no such argument"),
         (["FrozenLak-v1"], 1, "did you mean"),
         (["FrozenLake-v1", "env.kwarg.map=1"], 2, "kwarg"),
+        ([f"{Path(__file__).parents[2]}/configs/sokobann.yaml"], 2, "did you mean 'sokoban.yaml'"),
         (["no_such.yaml"], 2, "no such configuration"),
+        (["no_such/job.yaml"], 2, "agentrl init no_such/job.yaml writes one. Packaged: "),
     ],
 )
 def test_check_reports_mistakes(capsys, arguments, code, message) -> None:

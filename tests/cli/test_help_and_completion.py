@@ -39,6 +39,8 @@ def test_help_of_every_command_is_complete_and_breaks_no_word(
         short = capsys.readouterr().out
         assert cli.run([*path, "--help"]) == 0
         assert capsys.readouterr().out == short, path
+        assert cli.run(["help", *path]) == 0
+        assert capsys.readouterr().out == short, path
         flat = " ".join(short.split())
         summary = " ".join(command.help.split("\n\n")[0].split())
         assert summary in flat

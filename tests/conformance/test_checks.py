@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import cli
-from agentrl.conformance import checks, findings
+from agentrl.conformance import checks, findings, next_command
 from agentrl.conformance.checking import describe_failure
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.extension_points import CAPTURE, DRIVER
@@ -229,6 +229,8 @@ def test_a_failed_check_names_the_line_of_the_user_s_code(capsys, tmp_path, monk
     assert "(mine.py:5)" in said
     assert "Traceback" not in said
     assert said.splitlines()[-1].endswith("Next: agentrl check reward mine.py:reward")
+    assert next_command("env", "job.yaml") == ("train", "job.yaml")
+    assert next_command("env", "Mine-v0") == ("init", "--env", "Mine-v0")
 
 
 def test_a_name_that_an_object_of_agentrl_lacks_is_reported_with_those_it_has(

@@ -137,7 +137,7 @@ def test_runs_of_sweeps_are_found_and_archived_ones_are_not(run):
     (run.parent / "empty").mkdir()
     assert is_folder_of_runs(run.parent / "empty")
     assert not is_folder_of_runs(run.parent / "absent")
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(ConfigError, match="no such folder of runs"):
         find_runs(run.parent / "absent")
 
 
