@@ -241,7 +241,8 @@ class RunFolder:
     def remove_if_empty(self) -> None:
         """Remove the folder of a job that failed before it recorded, logged or kept anything."""
         kept = ("episodes", "checkpoints", "logs", "model")
-        if not self.has_begun and not any(any((self.path / name).glob("*")) for name in kept):
+        files = (file for name in kept for file in (self.path / name).rglob("*") if file.is_file())
+        if not self.has_begun and not any(file.stat().st_size for file in files):
             shutil.rmtree(self.path, ignore_errors=True)
 
     @property

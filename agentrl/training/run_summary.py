@@ -148,8 +148,11 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
         _read(run / "state.json"),
     )
     results = {**_dict(state.get("results")), **summary}
-    only_plays = "policy" in summary
-    command = _text(run / "command") or ("agentrl eval" if only_plays else "agentrl train")
+    job = job_state(run)
+    plays = "agentrl eval" if "policy" in summary else None
+    if not summary and not state and job is None:
+        plays = "agentrl play"
+    command = _text(run / "command") or plays or "agentrl train"
     on_data = _ON_DATA.get(command)
     section = _dict(config.get(on_data or "train"))
     algorithm = on_data or str(_dict(config.get("algorithm")).get("name", ""))
@@ -160,11 +163,11 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
         name=printable(str(path.relative_to(path.parent if folder is None else folder.absolute()))),
         command=printable(command),
         environment=printable(_environment(config, on_data)),
-        algorithm="" if only_plays else printable(algorithm),
+        algorithm="" if plays else printable(algorithm),
         seed=_integer(config.get("seed")) or 0,
         step=_integer(state.get("step", summary.get("steps"))) or 0,
-        steps=None if only_plays else _integer(section.get("steps")),
-        state=job_state(run),
+        steps=None if plays else _integer(section.get("steps")),
+        state=job,
         started=_started(run),
         seconds=_seconds(summary.get("seconds", state.get("seconds"))),
         metric=metric,

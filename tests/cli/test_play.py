@@ -10,6 +10,7 @@ from agentrl import replay
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
+from agentrl.training.run_summary import find_runs, summarize
 from agentrl.training.supervised.reply_conversion import strip_tags
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
@@ -83,8 +84,12 @@ def test_the_run_folder_has_the_given_name(monkeypatch, capsys, tmp_path) -> Non
 def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_path) -> None:
     assert play(monkeypatch, "down\n\n", f"run.dir={tmp_path}") == 0
     assert "truncated after 1 turn, " in capsys.readouterr().out
+    (played,) = find_runs(tmp_path)
+    found = summarize(played)
+    assert (found.command, found.algorithm, found.steps) == ("agentrl play", "", None)
     assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
     assert "nothing was played" in capsys.readouterr().err
+    assert find_runs(tmp_path) == [played]
 
 
 def test_a_scripted_player_can_be_watched(capsys, tmp_path) -> None:

@@ -160,7 +160,11 @@ def play(
         rollouts = RolloutWorker(config, model, folder.path, version=version)
         label = REMOTE if served else policy
         games = _Games(rollouts, config, interface, policy, label, greedy=greedy)
-        scored = event_loop.run(games.play(seed))
+        try:
+            scored = event_loop.run(games.play(seed))
+        except BaseException:
+            folder.remove_if_empty()
+            raise
     return scored, folder.path
 
 
