@@ -123,6 +123,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("devices.source=virtual:none", ["devices.source", "virtual:N"]),
         ("eval.first_seed=99999999999", ["eval.first_seed"]),
         ("no_equals_sign", ["key=value"]),
+        ("train.steps = 3", ["key=value", "without spaces before ="]),
         ("checkpoint.every=0", ["checkpoint.every=0", "above 0"]),
         ("optim.betas=[0.9]", ["optim.betas", "two decays"]),
         ("devices.size=[720]", ["devices.size", "[width, height]"]),

@@ -269,9 +269,10 @@ def _read(overrides: Sequence[str]) -> DictConfig:
     trees = [OmegaConf.create()]
     for override in overrides:
         key, equals, _ = override.partition("=")
-        if not equals or not key:
+        if not equals or not key or key != key.strip():
             raise ConfigError(
-                f"{override!r}: overrides are written key=value, such as optim.lr=1e-5"
+                f"{override!r}: overrides are written key=value, such as optim.lr=1e-5, without "
+                "spaces before ="
             )
         try:
             trees.append(_spelled_out(OmegaConf.from_dotlist([override])))

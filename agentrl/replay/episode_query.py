@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from agentrl.errors import ConfigError
-from agentrl.replay.episode_summary import Summary
+from agentrl.replay.episode_summary import Summary, label_of
 from agentrl.text import did_you_mean, quoted
 
 Value = float | str | bool | None
@@ -165,6 +165,8 @@ class _Parser:
         if kind not in ("word", "text"):
             raise self._error(f"expected a value after {name} {sign}, not {value!r}")
         text = value[1:-1] if kind == "text" else value
+        if name == "label" and sign in ("=", "==", "!="):  # as names of evaluations are written
+            text = label_of(text)
         wanted = text if kind == "text" else _value(text)
         if sign in _ORDER and (not isinstance(wanted, float) or math.isnan(wanted)):
             raise self._error(f"{name} {sign} {value}: only numbers have an order")

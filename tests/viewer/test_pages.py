@@ -207,7 +207,7 @@ def test_the_token_coloring_is_in_the_address(small, open_page):
     expect(choice).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".token").first).to_have_class("token up-1")
     expect(page.locator(".notice")).to_have_count(0)
-    page.get_by_role("button", name="log-probability").click()
+    page.get_by_role("button", name="Log-probability").click()
     assert page.url.endswith("?turn=2&tab=tokens")
 
 

@@ -27,7 +27,7 @@ export async function tokensOf(place, record, turn, coloring, choose) {
   replace(place, shown,
     h("div", { class: "choose" }, Object.entries(COLORINGS).map(([name, label]) => h("button", {
       class: "button quiet", "aria-pressed": name === coloring, onclick: () => choose(name),
-    }, label))),
+    }, label[0].toUpperCase() + label.slice(1)))),
     found.reply.length ? h("p", { class: "tokens", dir: "ltr" }, found.reply.map((token) => piece(token, record.played[turn], coloring, shown))) :
       h("p", { class: "empty" }, "No tokens: a person or a script answered."),
     found.note && found.reply.length ? h("p", { class: "faint" }, found.note) : null,
