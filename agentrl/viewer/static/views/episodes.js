@@ -54,7 +54,7 @@ export async function episodes(place) {
 
 /** Placeholder and tooltip of what is typed freely. */
 const HINTS = {
-  text: ["all of these words, such as nex tap", "Words match as prefixes; \"in quotes\" as a phrase"],
+  text: ["all of these words, such as next tap", "Words match as prefixes; \"in quotes\" as a phrase"],
   query: ["accuracy < 0.5 and turns > 9", "Names of columns and metrics with = != < <= > >= ~ (contains), combined by and, or, not and parentheses"],
 };
 
