@@ -38,9 +38,8 @@ def write_pages(_: Any) -> None:
 
 def _commands() -> list[str]:
     import click
-    import typer
 
-    from agentrl.cli import app
+    from agentrl.cli import root_command
 
     def pages(command: click.Command, path: str, parent: click.Context | None) -> list[str]:
         settings = {**command.context_settings, "max_content_width": 88, "terminal_width": 88}
@@ -51,7 +50,7 @@ def _commands() -> list[str]:
                 lines += pages(inner, f"{path} {name}", context)
         return lines
 
-    return ["# Commands", "", *pages(typer.main.get_command(app), "agentrl", None)]
+    return ["# Commands", "", *pages(root_command(), "agentrl", None)]
 
 
 def _api() -> list[str]:

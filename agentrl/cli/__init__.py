@@ -29,7 +29,7 @@ from agentrl.cli import (
     terminal,
     train,
 )
-from agentrl.cli.command_help import CONTEXT, CommandGroup, settings
+from agentrl.cli.command_help import CONTEXT, CommandGroup, name_arguments, settings
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import check_links
@@ -169,8 +169,11 @@ def _root(
 
 
 @cache
-def _command() -> Any:
-    return typer.main.get_command(app)
+def root_command() -> Any:
+    """The whole command line."""
+    command = typer.main.get_command(app)
+    name_arguments(command)
+    return command
 
 
 def main() -> None:
@@ -190,7 +193,7 @@ def run(arguments: list[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     try:
         check_links()
-        _command()(arguments, prog_name="agentrl")
+        root_command()(arguments, prog_name="agentrl")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except AgentRLError as error:

@@ -30,6 +30,15 @@ class CommandGroup(typer.core.TyperGroup):
                 formatter.write_dl(rows)
 
 
+def name_arguments(command: Any) -> None:
+    """Write all arguments of a command, and of those in it, in capitals."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument" and parameter.metavar is None:
+            parameter.metavar = parameter.name.upper()
+    for inner in getattr(command, "commands", {}).values():
+        name_arguments(inner)
+
+
 def _summary(command: Any) -> str:
     """The first paragraph of a command's help, and the names of the commands in it."""
     text = " ".join((command.help or "").split("\n\n")[0].split())

@@ -13,7 +13,7 @@ from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError, DeviceError
 
-app = typer.Typer(cls=CommandGroup, help="Start virtual phones.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Virtual phones on this machine.", no_args_is_help=True)
 
 _LOOK_S = 0.5
 

@@ -27,6 +27,9 @@ _PolicyOption = Annotated[
         "the folder of a run or a model."
     ),
 ]
+_CheckpointOption = Annotated[
+    str | None, typer.Option(help="Of a run: `best`, `last` or a step; else its final model.")
+]
 _WidthOption = Annotated[
     int,
     typer.Option(
@@ -54,9 +57,7 @@ def play(
     greedy: Annotated[
         bool, typer.Option("--greedy", help="The model always takes the most probable token.")
     ] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="Of a run: `best`, `last` or a step; else its final model.")
-    ] = None,
+    checkpoint: _CheckpointOption = None,
     delay: Annotated[
         float, typer.Option(help="Pause after each turn of a policy, in seconds.", min=0)
     ] = 0.0,

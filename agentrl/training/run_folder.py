@@ -245,6 +245,15 @@ class RunFolder:
         if not self.has_begun and not any(file.stat().st_size for file in files):
             shutil.rmtree(self.path, ignore_errors=True)
 
+    @contextmanager
+    def removed_if_empty(self) -> Iterator[None]:
+        """Call `remove_if_empty` if the body fails."""
+        try:
+            yield
+        except BaseException:
+            self.remove_if_empty()
+            raise
+
     @property
     def command(self) -> str | None:
         """What started the run, such as `agentrl sft`; None in runs of earlier versions."""

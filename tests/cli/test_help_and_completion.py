@@ -42,6 +42,9 @@ def test_help_of_every_command_is_complete_and_breaks_no_word(
         assert cli.run(["help", *path]) == 0
         assert capsys.readouterr().out == short, path
         flat = " ".join(short.split())
+        arguments = [one for one in command.params if one.param_type_name == "argument"]
+        named = [part for one in arguments for part in (one.metavar or one.name.upper()).split()]
+        assert all(part in flat.partition("[OPTIONS]")[2][:90] for part in named), path
         summary = " ".join(command.help.split("\n\n")[0].split())
         assert summary in flat
         for name, inner in getattr(command, "commands", {}).items():

@@ -524,11 +524,8 @@ async def _play_and_record(
     }
     with lock_folder(folder.path):
         folder.write_summary(summary)  # the viewer shows it while episodes are played
-        try:
+        with folder.removed_if_empty():
             found = await _evaluate(rollouts, job, folder.path, header.get("task"))
-        except BaseException:
-            folder.remove_if_empty()
-            raise
         audit = {"audit": found.audit} if found.audit else {}
         folder.write_summary({**summary, **found.summary(), **audit})
     return replace(found, run=folder.path, model=model)

@@ -155,16 +155,12 @@ def play(
     folder = RunFolder.create(config.run, f"play-{REMOTE if served else policy}")
     folder.save_config(config)
     begun(folder.path)
-    with TemporaryDirectory(prefix="agentrl-") as scratch:
+    with folder.removed_if_empty(), TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None
         rollouts = RolloutWorker(config, model, folder.path, version=version)
         label = REMOTE if served else policy
         games = _Games(rollouts, config, interface, policy, label, greedy=greedy)
-        try:
-            scored = event_loop.run(games.play(seed))
-        except BaseException:
-            folder.remove_if_empty()
-            raise
+        scored = event_loop.run(games.play(seed))
     return scored, folder.path
 
 
