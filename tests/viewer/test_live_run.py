@@ -51,7 +51,7 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
     served = serve(tmp_path / "run")
     overview = open_page(served.url)
     expect(overview.locator("#live")).to_have_text("live")
-    expect(overview.get_by_text("running, in its first step")).to_be_visible()
+    expect(overview.get_by_text("running, no training step done yet")).to_be_visible()
     overview.get_by_text("Configuration", exact=True).click()
     episodes = open_page(f"{served.url}/episodes")
     # A phone may be leased again, or disappear with its job, while its screen is requested.

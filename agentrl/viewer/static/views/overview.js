@@ -5,7 +5,7 @@ import { lastScreen } from "../lib/episode_card.js";
 
 const of = (step, steps) => steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
 const JOB = {
-  running: (step, steps, left) => `running, ${step ? `${of(step, steps)} done` : "in its first step"}${left ? `, about ${seconds(left)} left` : ""}`,
+  running: (step, steps, left) => `running, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
   finished: (step) => `finished after ${of(step)}`,
   stopped: (step, steps) => `stopped after ${of(step, steps)}, before finishing`,
 };
