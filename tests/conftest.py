@@ -138,7 +138,10 @@ def mark_parameters_slow(items: list[pytest.Item]) -> None:
         marker = of_one[0].get_closest_marker("quick")
         assert marker is not None
         ids = [item.callspec.id for item in of_one]
-        quick = ids[: marker.args[0]] if isinstance(marker.args[0], int) else marker.args
+        if "every" in marker.kwargs:
+            quick = ids[:: marker.kwargs["every"]]
+        else:
+            quick = ids[: marker.args[0]] if isinstance(marker.args[0], int) else marker.args
         for item in of_one:
             if item.callspec.id not in quick:
                 item.add_marker("slow")

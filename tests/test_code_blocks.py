@@ -234,6 +234,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.quick(*{page.stem for page in PAGES} - {"extending", "replay", "virtual-phone"})
 @pytest.mark.adb
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_code_blocks_of_a_page_work(page, folder, adb_server):

@@ -239,6 +239,7 @@ def plan(capsys, *arguments: str) -> tuple[int, str]:
     return code, shown.out + shown.err
 
 
+@pytest.mark.slow
 def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
     small = ["model.dtype=bfloat16", "train.micro_batch_tokens=1024"]
     code, shown = plan(capsys, *small, "--gpus", "2", "--gpu", "24GB")

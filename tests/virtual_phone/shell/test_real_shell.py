@@ -26,6 +26,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (folder / str(number) for number in counter)  # a new folder for each script
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("script", [*LANGUAGE, *DOCUMENTS])
 def test_the_language_is_that_of_mksh(script: str, programs: Path, scratch: Iterator[Path]) -> None:
     ours, real = both(script, programs, next(scratch))
