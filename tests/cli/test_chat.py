@@ -134,7 +134,7 @@ def test_a_person_chats_in_a_terminal_edits_a_line_and_stops_a_reply(tiny_vlm, t
 
     saved = tmp_path / "chat.jsonl"
     terminal = Terminal(
-        "chat", str(tiny_vlm), *HF, "rollout.max_new_tokens=3000", "rollout.max_context=8000"
+        "chat", str(tiny_vlm), *HF, "rollout.max_new_tokens=1500", "rollout.max_context=8000"
     )
     try:
         terminal.wait_for(r"/help.*\n(.*\n)*> ", 120)
