@@ -11,10 +11,10 @@ VISION := torchvision==0.28.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
-# Three at a time on two cores, as most of them wait; a file in one process, the longest first.
+# More at a time than two cores, as most of them wait; a file in one process, the longest first.
 # They drive real processes against deadlines, which a machine that others use as well may miss:
 # a test that fails is tried twice again, and the summary names it (RERUN).
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
 	--durations=25
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOG := $(VENV)/setup.log
@@ -64,11 +64,11 @@ docs: setup
 test: setup programs
 	@# Once, not in each process at the same time.
 	@$(BIN)/python -m compileall -q -j 0 agentrl
-	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -n 4 -m "not slow" $(PYTEST_ARGS)
 
 # What takes long; CI runs it too where its time allows.
 test-slow: setup
-	$(PYTEST) -m slow $(PYTEST_ARGS)
+	$(PYTEST) -n 3 -m slow $(PYTEST_ARGS)
 
 # The tests of pages drive a real Chromium. Beside the adb program in adbutils' wheel, they try the
 # system's, where there is one. The shell of virtual phones is compared with Android's: mksh, toybox

@@ -161,6 +161,9 @@ _LONGEST_FIRST = (
     "training/learner/test_ranks.py",
     "rollout/test_rollout_worker.py",
     "training/learner/test_lora_adapters.py",
+    "viewer/test_page_design.py",
+    "conformance/test_checks.py",
+    "test_mistakes.py",
 )
 
 
