@@ -218,7 +218,9 @@ class EnvRunner:
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
                 if not faulthandler.is_enabled():  # a crash in native code names its lines
-                    faulthandler.enable()
+                    # Behind sys.stderr may be no file, as in a notebook or a redirection.
+                    with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
+                        faulthandler.enable()
                 self._env = self._make(self._config, mode, **self._device_kwargs)
                 if hasattr(self._env.unwrapped, "shares_observations"):
                     # Each array is hashed and scaled once.

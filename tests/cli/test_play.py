@@ -1,6 +1,8 @@
 """`agentrl play`."""
 
+import faulthandler
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
 from agentrl.training.run_summary import find_runs, summarize
 from agentrl.training.supervised.reply_conversion import strip_tags
+from agentrl.types import Outcome
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
 NAMES = "env.translator_kwargs.names=[left, down, right, up]"
@@ -90,6 +93,13 @@ def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_p
     assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
     assert "nothing was played" in capsys.readouterr().err
     assert find_runs(tmp_path) == [played]
+
+
+def test_a_game_is_played_where_stderr_is_no_file(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(faulthandler, "is_enabled", lambda: False)  # it is, by pytest
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert play(monkeypatch, "down\n\n", f"run.dir={tmp_path}") == 0
+    assert recorded(tmp_path)[0].outcome is not Outcome.ENV_ERROR
 
 
 def test_a_scripted_player_can_be_watched(capsys, tmp_path) -> None:
