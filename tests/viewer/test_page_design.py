@@ -102,7 +102,7 @@ def test_alternatives_of_a_token_are_shown_on_hover_and_focus(
     expect(shown.locator(".sampled")).to_have_text("0.5040%")
     page.mouse.move(0, 0)
     expect(shown).to_be_hidden()
-    page.get_by_role("button", name="version", exact=True).focus()
+    page.get_by_role("button", name="Version", exact=True).focus()
     page.keyboard.press("Tab")
     expect(shown.locator("li")).to_have_text(
         ["<action>tap(90%", "<action>select(5%", "all others5%"]
