@@ -64,9 +64,9 @@ def test_a_page_is_accessible_titled_and_fits(
         "Inter loaded"
     ]
     page.evaluate(AXE)
-    for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+    for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        found = page.evaluate("(rules) => axe.run(rules)", rules)["violations"]
+        found = page.evaluate("axe.run()")["violations"]
         worst = [one for one in found if one["impact"] in ("serious", "critical")]
         assert not [(one["id"], one["nodes"][0]["html"]) for one in worst], scheme
     for width in (390, 1920):
