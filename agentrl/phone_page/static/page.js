@@ -10,8 +10,9 @@ const REPLACED = 4001;
 const canvas = document.querySelector("canvas");
 const notice = document.querySelector("#notice");
 const paper = canvas.getContext("2d", { alpha: false });
-const page = Array.from(crypto.getRandomValues(new Uint8Array(16)),
-  (byte) => byte.toString(16).padStart(2, "0")).join("");
+const page = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) =>
+  byte.toString(16).padStart(2, "0"),
+).join("");
 
 let socket = null; // null while disconnected
 let welcomed = false;
@@ -51,7 +52,9 @@ function lose(mine) {
   socket = null;
   welcomed = false;
   mine.close();
-  setTimeout(() => { if (!welcomed && !over) announce("Connecting …"); }, NOTICE_AFTER_MS);
+  setTimeout(() => {
+    if (!welcomed && !over) announce("Connecting …");
+  }, NOTICE_AFTER_MS);
   setTimeout(connect, pause * (1 + Math.random() / 2));
   pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
   if (!mine.opened) askWhetherOver();
@@ -61,7 +64,9 @@ async function askWhetherOver() {
   try {
     const answer = await fetch(location.pathname, { cache: "no-store" });
     if (answer.status === 404) end("This game has ended.");
-  } catch { /* the server is down: retry later */ }
+  } catch {
+    /* the server is down: retry later */
+  }
 }
 
 function end(text) {
@@ -100,8 +105,7 @@ function confirm(number) {
 
 async function draw(data, mine) {
   const header = new DataView(data);
-  const [number, left, top, width, height, flags] =
-    [0, 4, 8, 12, 16, 20].map((at) => header.getUint32(at));
+  const [number, left, top, width, height, flags] = [0, 4, 8, 12, 16, 20].map((at) => header.getUint32(at));
   const png = new Blob([new Uint8Array(data, 24)], { type: "image/png" });
   const picture = await createImageBitmap(png, { colorSpaceConversion: "none" });
   requestAnimationFrame(() => {
@@ -113,14 +117,16 @@ async function draw(data, mine) {
     shown = { number, left, top, width, height, calibrating: flags & 1 };
     notice.hidden = true;
     // The second callback runs once this frame has been handed to the screen.
-    requestAnimationFrame(() => { if (mine === socket) say({ type: "painted", frame: number }); });
+    requestAnimationFrame(() => {
+      if (mine === socket) say({ type: "painted", frame: number });
+    });
   });
 }
 
 function place(event) {
   const box = canvas.getBoundingClientRect();
-  const x = (event.clientX - box.left) / box.width * canvas.width;
-  const y = (event.clientY - box.top) / box.height * canvas.height;
+  const x = ((event.clientX - box.left) / box.width) * canvas.width;
+  const y = ((event.clientY - box.top) / box.height) * canvas.height;
   return [(x - shown.left) / shown.width, (y - shown.top) / shown.height];
 }
 
@@ -129,8 +135,14 @@ function press(event) {
   if (finger) finish(event, true); // the previous gesture never ended
   const [x1, y1] = place(event);
   finger = {
-    x1, y1, frame: shown.number, calibrating: shown.calibrating, since: event.timeStamp,
-    at: [event.clientX, event.clientY], moved: 0, pointer: event.pointerId,
+    x1,
+    y1,
+    frame: shown.number,
+    calibrating: shown.calibrating,
+    since: event.timeStamp,
+    at: [event.clientX, event.clientY],
+    moved: 0,
+    pointer: event.pointerId,
   };
   canvas.setPointerCapture(event.pointerId);
 }
@@ -160,8 +172,10 @@ async function finish(event, cancelled) {
 
 // Browsers only allow this on a touch; not on one of the game's, as the page moves on the screen.
 async function fillScreen() {
-  const asked = [document.documentElement.requestFullscreen?.({ navigationUI: "hide" }),
-    navigator.wakeLock?.request("screen")];
+  const asked = [
+    document.documentElement.requestFullscreen?.({ navigationUI: "hide" }),
+    navigator.wakeLock?.request("screen"),
+  ];
   const settled = Promise.allSettled(asked); // a refusal changes nothing
   await Promise.race([settled, new Promise((done) => setTimeout(done, LONGEST_PAUSE_MS))]);
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));

@@ -9,22 +9,45 @@ keepToken();
 
 const list = h("div", { class: "chat", "aria-live": "polite" });
 const said = h("div");
-const words = h("textarea", { class: "answer", "aria-label": "message", rows: "3", placeholder: "Enter sends, Shift+Enter begins a new line" });
+const words = h("textarea", {
+  class: "answer",
+  "aria-label": "message",
+  rows: "3",
+  placeholder: "Enter sends, Shift+Enter begins a new line",
+});
 const files = h("input", { type: "file", accept: "image/*", multiple: true, "aria-label": "images" });
 const thumbs = h("div", { class: "thumbs" });
 const send = h("button", { class: "button strong" }, "Send");
-const stop = h("button", { class: "button", type: "button", hidden: true, onclick: () => act("/api/chat/stop") }, "Stop");
-const reset = h("button", { class: "button", type: "button", onclick: () => act("/api/chat/reset") }, "New chat");
+const stop = h(
+  "button",
+  { class: "button", type: "button", hidden: true, onclick: () => act("/api/chat/stop") },
+  "Stop",
+);
+const reset = h(
+  "button",
+  { class: "button", type: "button", onclick: () => act("/api/chat/reset") },
+  "New chat",
+);
 const save = h("a", { class: "button", href: "/api/chat/row", download: "chat.jsonl", hidden: true }, "Save");
-const form = h("form", { onsubmit: (event) => { event.preventDefault(); ask(); } },
-  words, thumbs, h("div", { class: "filters" }, files, send, stop, reset, save));
+const form = h(
+  "form",
+  {
+    onsubmit: (event) => {
+      event.preventDefault();
+      ask();
+    },
+  },
+  words,
+  thumbs,
+  h("div", { class: "filters" }, files, send, stop, reset, save),
+);
 
 /** Data URLs of the images of the next message. */
 let images = [];
 let version = -1;
 
 files.addEventListener("change", async () => {
-  images.push(...await Promise.all([...files.files].map(read)));
+  images.push(...(await Promise.all([...files.files].map(read))));
   files.value = "";
   preview();
 });
@@ -35,16 +58,33 @@ words.addEventListener("keydown", (event) => {
   ask();
 });
 
-const read = (file) => new Promise((resolve, reject) => {
-  const reader = new FileReader();
-  reader.onload = () => resolve(reader.result);
-  reader.onerror = () => reject(reader.error);
-  reader.readAsDataURL(file);
-});
+const read = (file) =>
+  new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
 
 function preview() {
-  replace(thumbs, images.map((url, i) => h("button", { class: "thumb", type: "button", "aria-label": `remove image ${i + 1}`,
-    onclick: () => { images.splice(i, 1); preview(); } }, h("img", { src: url, alt: "" }))));
+  replace(
+    thumbs,
+    images.map((url, i) =>
+      h(
+        "button",
+        {
+          class: "thumb",
+          type: "button",
+          "aria-label": `remove image ${i + 1}`,
+          onclick: () => {
+            images.splice(i, 1);
+            preview();
+          },
+        },
+        h("img", { src: url, alt: "" }),
+      ),
+    ),
+  );
 }
 
 async function ask() {
@@ -69,9 +109,16 @@ async function act(path, body) {
 }
 
 function bubble(message, place) {
-  const pictures = Array.from({ length: message.images ?? 0 }, (_, i) => h("img", { src: `/api/chat/pictures/${place}/${i}`, alt: "image" }));
-  return h("div", { class: `said ${message.role === "user" ? "" : "model"}` },
-    h("div", { class: "who" }, message.role === "user" ? "you" : "model"), pictures, h("div", { class: "words", dir: "auto" }, message.text));
+  const pictures = Array.from({ length: message.images ?? 0 }, (_, i) =>
+    h("img", { src: `/api/chat/pictures/${place}/${i}`, alt: "image" }),
+  );
+  return h(
+    "div",
+    { class: `said ${message.role === "user" ? "" : "model"}` },
+    h("div", { class: "who" }, message.role === "user" ? "you" : "model"),
+    pictures,
+    h("div", { class: "words", dir: "auto" }, message.text),
+  );
 }
 
 async function look() {
@@ -91,8 +138,15 @@ async function look() {
     return shown;
   });
   list.complete = complete.length;
-  list.replaceChildren(...complete, ...(now.answering ? [bubble({ role: "assistant", text: now.partial || "…" })] : []));
-  replace(said, now.error ? notice(now.error) : null, now.cut ? h("p", { class: "faint" }, "Cut off at rollout.max_new_tokens.") : null);
+  list.replaceChildren(
+    ...complete,
+    ...(now.answering ? [bubble({ role: "assistant", text: now.partial || "…" })] : []),
+  );
+  replace(
+    said,
+    now.error ? notice(now.error) : null,
+    now.cut ? h("p", { class: "faint" }, "Cut off at rollout.max_new_tokens.") : null,
+  );
   send.disabled = reset.disabled = now.answering;
   stop.hidden = !now.answering;
   save.hidden = now.answering || !now.messages.length;
@@ -102,7 +156,13 @@ async function look() {
 replace(document.getElementById("view"), list, said, form);
 const go = async () => {
   let pause = LOOK_MS;
-  try { await look(); } catch (error) { replace(said, notice(error.message)); version = -1; pause = AGAIN_MS; }
+  try {
+    await look();
+  } catch (error) {
+    replace(said, notice(error.message));
+    version = -1;
+    pause = AGAIN_MS;
+  }
   setTimeout(go, pause);
 };
 go();

@@ -14,28 +14,54 @@ const view = document.getElementById("view");
 const own = location.pathname.split("/").slice(base.split("/").length).join("/");
 const path = `/${own}`.replace(/\/+$/, "") || "/";
 const rest = (prefix) => {
-  try { return decodeURIComponent(path.slice(prefix.length)); } catch { return path.slice(prefix.length); }
+  try {
+    return decodeURIComponent(path.slice(prefix.length));
+  } catch {
+    return path.slice(prefix.length);
+  }
 };
 
-const route = path === "/" ? { name: "overview", show: overview }
-  : path === "/episodes" ? { name: "episodes", show: episodes }
-  : path.startsWith("/episodes/") ? { name: "episodes", show: (place) => episode(place, rest("/episodes/")) }
-  : path.startsWith("/groups/") ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
-  : path === "/play" ? { name: "play", show: play }
-  : path === "/phones" ? { name: "phones", show: phones }
-  : path === "/choose" ? { name: "choose", show: choose }
-  : path === "/logs" || path.startsWith("/logs/") ? { name: "logs", show: (place) => logs(place, rest("/logs/")) }
-  : path === "/compare" ? { name: "compare", show: compare }
-  : { name: "", show: notFound };
+const route =
+  path === "/"
+    ? { name: "overview", show: overview }
+    : path === "/episodes"
+      ? { name: "episodes", show: episodes }
+      : path.startsWith("/episodes/")
+        ? { name: "episodes", show: (place) => episode(place, rest("/episodes/")) }
+        : path.startsWith("/groups/")
+          ? { name: "episodes", show: (place) => group(place, rest("/groups/")) }
+          : path === "/play"
+            ? { name: "play", show: play }
+            : path === "/phones"
+              ? { name: "phones", show: phones }
+              : path === "/choose"
+                ? { name: "choose", show: choose }
+                : path === "/logs" || path.startsWith("/logs/")
+                  ? { name: "logs", show: (place) => logs(place, rest("/logs/")) }
+                  : path === "/compare"
+                    ? { name: "compare", show: compare }
+                    : { name: "", show: notFound };
 
-const TITLES = { overview: "Overview", episodes: "Episodes", play: "Play", phones: "Phones", choose: "Choose", compare: "Compare", logs: "Logs" };
+const TITLES = {
+  overview: "Overview",
+  episodes: "Episodes",
+  play: "Play",
+  phones: "Phones",
+  choose: "Choose",
+  compare: "Compare",
+  logs: "Logs",
+};
 
 const OVERVIEW = h("a", { class: "button", href: "/" }, "Go to the overview");
 
 keepToken();
 
 function notFound(place) {
-  replace(place, h("h1", {}, "Page not found"), placeholder("filtered", "There is nothing at this address", `${path} does not exist.`, OVERVIEW));
+  replace(
+    place,
+    h("h1", {}, "Page not found"),
+    placeholder("filtered", "There is nothing at this address", `${path} does not exist.`, OVERVIEW),
+  );
 }
 
 document.getElementById("all").hidden = !base;
@@ -59,7 +85,10 @@ async function start() {
     const run = await get("/api/run/name");
     known = JSON.stringify(run.news);
     document.getElementById("run").textContent = run.name;
-    const title = path.startsWith("/episodes/") || path.startsWith("/groups/") || path.startsWith("/logs/") ? rest(`/${path.split("/")[1]}/`) : TITLES[route.name] ?? "Page not found";
+    const title =
+      path.startsWith("/episodes/") || path.startsWith("/groups/") || path.startsWith("/logs/")
+        ? rest(`/${path.split("/")[1]}/`)
+        : (TITLES[route.name] ?? "Page not found");
     document.title = `${title} · ${run.name} · agentrl`;
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
     document.querySelector("nav [data-view=choose]").hidden = run.plays; // one episode has no sibling
@@ -74,12 +103,29 @@ const GONE = 410;
 
 /** Why a view cannot be shown, and where to go from there. */
 function whatFailed(error) {
-  const again = h("button", { class: "button strong", type: "button", onclick: () => location.reload() }, "Try again");
+  const again = h(
+    "button",
+    { class: "button strong", type: "button", onclick: () => location.reload() },
+    "Try again",
+  );
   const runs = base ? h("a", { class: "button", href: `${location.origin}/` }, "All runs") : null;
-  if (error.status === 0) return placeholder("error", "The server has stopped", `${error.message} Start it again with agentrl view, at the same port.`, again);
-  if (error.status === GONE) return placeholder("error", "The folder of this run is gone", error.message, runs ?? again);
+  if (error.status === 0)
+    return placeholder(
+      "error",
+      "The server has stopped",
+      `${error.message} Start it again with agentrl view, at the same port.`,
+      again,
+    );
+  if (error.status === GONE)
+    return placeholder("error", "The folder of this run is gone", error.message, runs ?? again);
   const what = path.startsWith("/episodes/") ? "This episode cannot be shown" : "This page cannot be shown";
-  return placeholder("error", what, error.message, OVERVIEW, path.startsWith("/episodes/") ? h("a", { class: "button", href: "/episodes" }, "All episodes") : again);
+  return placeholder(
+    "error",
+    what,
+    error.message,
+    OVERVIEW,
+    path.startsWith("/episodes/") ? h("a", { class: "button", href: "/episodes" }, "All episodes") : again,
+  );
 }
 
 function listen() {
@@ -99,14 +145,21 @@ function listen() {
     lost.hidden = true;
     const isNew = JSON.stringify(news) !== known;
     known = JSON.stringify(news);
-    if (job === "running" || (!job && isNew)) show("live", false); else if (job) show(job, true);
+    if (job === "running" || (!job && isNew)) show("live", false);
+    else if (job) show(job, true);
     if (!isNew) return;
-    if (busy) { again = true; return; }
+    if (busy) {
+      again = true;
+      return;
+    }
     busy = true;
     do {
       again = false;
       if (isGone) location.reload(); // another run has taken the folder
-      try { await refresh?.(); } catch (error) { // the next change tries again
+      try {
+        await refresh?.();
+      } catch (error) {
+        // the next change tries again
         isGone = error.status === GONE;
         if (isGone) replace(view, whatFailed(error));
       }
@@ -114,7 +167,11 @@ function listen() {
     } while (again);
     busy = false;
   };
-  stream.onerror = () => { show("disconnected", true); known = null; lost.hidden = false; };
+  stream.onerror = () => {
+    show("disconnected", true);
+    known = null;
+    lost.hidden = false;
+  };
 }
 
 start();

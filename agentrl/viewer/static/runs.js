@@ -1,6 +1,17 @@
 // All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
 import { chart, colorOf } from "./lib/chart.js";
-import { get, h, keepToken, loading, notice, number, post, replace, seconds, placeholder } from "./lib/dom.js";
+import {
+  get,
+  h,
+  keepToken,
+  loading,
+  notice,
+  number,
+  post,
+  replace,
+  seconds,
+  placeholder,
+} from "./lib/dom.js";
 
 const POLL_MS = 3000;
 /** Runs whose curves are shown at first. */
@@ -8,8 +19,15 @@ const FIRST = 5;
 /** The server refuses more. */
 const MOST = 100;
 const COLUMNS = [
-  ["name", "run"], ["environment", "environment"], ["algorithm", "algorithm"], ["seed", "seed", "num"], ["step", "steps", "num"],
-  ["result", "result (95% interval)"], ["seconds", "time", "num"], ["state", "state"], ["started", "started", "num"],
+  ["name", "run"],
+  ["environment", "environment"],
+  ["algorithm", "algorithm"],
+  ["seed", "seed", "num"],
+  ["step", "steps", "num"],
+  ["result", "result (95% interval)"],
+  ["seconds", "time", "num"],
+  ["state", "state"],
+  ["started", "started", "num"],
 ];
 
 keepToken();
@@ -17,8 +35,14 @@ const query = new URLSearchParams(location.search);
 const state = { runs: [], chosen: new Set(query.getAll("run")), asked: 0, figure: null };
 const view = document.getElementById("view");
 /** An address below /runs/ shows this page only if it names no run. */
-const absent = location.pathname.startsWith("/runs/") ? decodeURI(location.pathname.slice(6)).replace(/\/+$/, "") : null;
-const said = h("div", {}, absent ? notice(`There is no run ${absent} in this folder: it was deleted, archived or renamed.`) : null);
+const absent = location.pathname.startsWith("/runs/")
+  ? decodeURI(location.pathname.slice(6)).replace(/\/+$/, "")
+  : null;
+const said = h(
+  "div",
+  {},
+  absent ? notice(`There is no run ${absent} in this folder: it was deleted, archived or renamed.`) : null,
+);
 const count = h("p", { class: "faint count", role: "status" });
 const head = h("tr");
 const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, loading())));
@@ -26,38 +50,114 @@ const curves = h("div", { class: "overlay" });
 const without = h("p", { class: "faint" });
 const metrics = h("select", { name: "metric", onchange: () => keep("metric", metrics.value, draw) });
 const differences = h("section", { class: "card", hidden: true });
-const bar = h("form", { class: "filters card", role: "search", onsubmit: (event) => event.preventDefault() },
-  label("Search", h("input", { type: "search", name: "text", value: query.get("text") ?? "", placeholder: "name, environment, algorithm", oninput: (event) => keep("text", event.target.value, list) })),
-  label("State", h("select", { name: "state", onchange: (event) => keep("state", event.target.value, list) },
-    ["", "running", "finished", "stopped"].map((name) => h("option", { value: name, selected: name === (query.get("state") ?? "") }, name || "all")))),
-  h("button", { class: "button", type: "button", onclick: () => choose(shown().slice(0, MOST).map((run) => run.name)) }, "Choose all shown"),
-  h("button", { class: "button quiet", type: "button", onclick: () => choose([]) }, "Choose none"));
-const drawing = h("section", { class: "card", hidden: true },
-  h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
+const bar = h(
+  "form",
+  { class: "filters card", role: "search", onsubmit: (event) => event.preventDefault() },
+  label(
+    "Search",
+    h("input", {
+      type: "search",
+      name: "text",
+      value: query.get("text") ?? "",
+      placeholder: "name, environment, algorithm",
+      oninput: (event) => keep("text", event.target.value, list),
+    }),
+  ),
+  label(
+    "State",
+    h(
+      "select",
+      { name: "state", onchange: (event) => keep("state", event.target.value, list) },
+      ["", "running", "finished", "stopped"].map((name) =>
+        h("option", { value: name, selected: name === (query.get("state") ?? "") }, name || "all"),
+      ),
+    ),
+  ),
+  h(
+    "button",
+    {
+      class: "button",
+      type: "button",
+      onclick: () =>
+        choose(
+          shown()
+            .slice(0, MOST)
+            .map((run) => run.name),
+        ),
+    },
+    "Choose all shown",
+  ),
+  h("button", { class: "button quiet", type: "button", onclick: () => choose([]) }, "Choose none"),
+);
+const drawing = h(
+  "section",
+  { class: "card", hidden: true },
+  h(
+    "form",
+    { class: "filters", onsubmit: (event) => event.preventDefault() },
     label("Metric", metrics),
-    label("Smoothing", h("input", { type: "range", name: "smooth", min: "0", max: "0.99", step: "0.01", value: query.get("smooth") ?? "0", oninput: (event) => { keep("smooth", event.target.value === "0" ? "" : event.target.value); adjust(); } })),
-    check("log", "log axis", adjust), check("seeds", "seeds as mean and range", draw)),
-  curves, without);
-const actions = h("div", { class: "filters", hidden: true },
+    label(
+      "Smoothing",
+      h("input", {
+        type: "range",
+        name: "smooth",
+        min: "0",
+        max: "0.99",
+        step: "0.01",
+        value: query.get("smooth") ?? "0",
+        oninput: (event) => {
+          keep("smooth", event.target.value === "0" ? "" : event.target.value);
+          adjust();
+        },
+      }),
+    ),
+    check("log", "log axis", adjust),
+    check("seeds", "seeds as mean and range", draw),
+  ),
+  curves,
+  without,
+);
+const actions = h(
+  "div",
+  { class: "filters", hidden: true },
   h("button", { class: "button", type: "button", onclick: () => change("archive") }, "Archive"),
-  h("button", { class: "button bad", type: "button", onclick: () => change("delete") }, "Delete"));
+  h("button", { class: "button bad", type: "button", onclick: () => change("delete") }, "Delete"),
+);
 
-replace(view, h("h1", {}, "Runs"), said, bar,
-  h("section", { class: "card" }, count, h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, head), body)), actions),
-  drawing, differences);
+replace(
+  view,
+  h("h1", {}, "Runs"),
+  said,
+  bar,
+  h(
+    "section",
+    { class: "card" },
+    count,
+    h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, head), body)),
+    actions,
+  ),
+  drawing,
+  differences,
+);
 
 function label(name, control) {
   return h("label", {}, h("span", {}, name), control);
 }
 
 function check(name, words, changed) {
-  const box = h("input", { type: "checkbox", name, checked: query.get(name) === "1", onchange: () => keep(name, box.checked ? "1" : "", changed) });
+  const box = h("input", {
+    type: "checkbox",
+    name,
+    checked: query.get(name) === "1",
+    onchange: () => keep(name, box.checked ? "1" : "", changed),
+  });
   return h("label", { class: "check" }, box, h("span", {}, words));
 }
 
 /** Keep a choice in the address, so that it can be shared and reloaded. */
 function keep(name, value, then) {
-  if (value) query.set(name, value); else query.delete(name);
+  if (value) query.set(name, value);
+  else query.delete(name);
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
   then?.();
 }
@@ -66,7 +166,10 @@ function choose(names) {
   state.chosen = new Set(names);
   query.delete("run");
   for (const name of names) query.append("run", name);
-  keep("chosen", names.length ? "" : "none", () => { list(); draw(); });
+  keep("chosen", names.length ? "" : "none", () => {
+    list();
+    draw();
+  });
 }
 
 /** The runs that the filters leave, sorted. */
@@ -74,40 +177,147 @@ function shown() {
   const words = (query.get("text") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = query.get("state");
   const [by, down] = [query.get("sort") ?? "started", (query.get("down") ?? "1") === "1"];
-  const value = (run) => by === "result" ? run.after?.mean ?? run.before?.mean ?? -Infinity : run[by] ?? "";
-  const order = (a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : a.name < b.name ? -1 : 1) * (down ? -1 : 1);
-  return state.runs.filter((run) => (!wanted || run.state === wanted)
-    && words.every((word) => `${run.name} ${run.environment} ${run.algorithm}`.toLowerCase().includes(word))).sort(order);
+  const value = (run) =>
+    by === "result" ? (run.after?.mean ?? run.before?.mean ?? -Infinity) : (run[by] ?? "");
+  const order = (a, b) =>
+    (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : a.name < b.name ? -1 : 1) * (down ? -1 : 1);
+  return state.runs
+    .filter(
+      (run) =>
+        (!wanted || run.state === wanted) &&
+        words.every((word) => `${run.name} ${run.environment} ${run.algorithm}`.toLowerCase().includes(word)),
+    )
+    .sort(order);
 }
 
 function list() {
   const rows = shown();
   const [by, down] = [query.get("sort") ?? "started", (query.get("down") ?? "1") === "1"];
-  const sort = (key) => { query.set("down", by === key && down ? "0" : "1"); keep("sort", key, list); };
-  count.textContent = rows.length === state.runs.length ? `${number(rows.length)} ${rows.length === 1 ? "run" : "runs"}` : `${number(rows.length)} of ${number(state.runs.length)} runs`;
-  replace(head, h("th", {}, h("span", { class: "unseen" }, "chosen")), COLUMNS.map(([key, name, kind]) => h("th", { class: kind, "aria-sort": by === key ? (down ? "descending" : "ascending") : null },
-    h("button", { class: "bare", type: "button", onclick: () => sort(key) }, name, by === key ? (down ? " ↓" : " ↑") : ""))));
-  replace(body, rows.map((run) => {
-    const box = h("input", { type: "checkbox", "aria-label": `choose ${run.name}`, checked: state.chosen.has(run.name), onchange: () => {
-      choose(box.checked ? [...state.chosen, run.name] : [...state.chosen].filter((name) => name !== run.name));
-    } });
-    return h("tr", {},
-      h("td", {}, box, h("span", { class: "dot", style: state.chosen.has(run.name) ? { background: css(colorOf(place(run.name))) } : {} })),
-      h("td", {}, h("a", { href: `/runs/${run.name.split("/").map(encodeURIComponent).join("/")}/` }, h("bdi", {}, run.name))),
-      h("td", {}, h("bdi", {}, run.environment)), h("td", {}, h("bdi", {}, run.algorithm)), h("td", { class: "num" }, String(run.seed)),
-      h("td", { class: "num" }, run.steps === null || run.steps === run.step ? String(run.step) : `${run.step} of ${run.steps}`),
-      h("td", {}, run.result.replace("->", "→")), h("td", { class: "num" }, seconds(run.seconds)),
-      h("td", {}, run.state ? h("span", { class: `badge ${run.state === "running" ? "success" : run.state === "stopped" ? "void" : "plain"}` }, run.state) : ""),
-      h("td", { class: "num" }, new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" })));
-  }));
+  const sort = (key) => {
+    query.set("down", by === key && down ? "0" : "1");
+    keep("sort", key, list);
+  };
+  count.textContent =
+    rows.length === state.runs.length
+      ? `${number(rows.length)} ${rows.length === 1 ? "run" : "runs"}`
+      : `${number(rows.length)} of ${number(state.runs.length)} runs`;
+  replace(
+    head,
+    h("th", {}, h("span", { class: "unseen" }, "chosen")),
+    COLUMNS.map(([key, name, kind]) =>
+      h(
+        "th",
+        { class: kind, "aria-sort": by === key ? (down ? "descending" : "ascending") : null },
+        h(
+          "button",
+          { class: "bare", type: "button", onclick: () => sort(key) },
+          name,
+          by === key ? (down ? " ↓" : " ↑") : "",
+        ),
+      ),
+    ),
+  );
+  replace(
+    body,
+    rows.map((run) => {
+      const box = h("input", {
+        type: "checkbox",
+        "aria-label": `choose ${run.name}`,
+        checked: state.chosen.has(run.name),
+        onchange: () => {
+          choose(
+            box.checked ? [...state.chosen, run.name] : [...state.chosen].filter((name) => name !== run.name),
+          );
+        },
+      });
+      return h(
+        "tr",
+        {},
+        h(
+          "td",
+          {},
+          box,
+          h("span", {
+            class: "dot",
+            style: state.chosen.has(run.name) ? { background: css(colorOf(place(run.name))) } : {},
+          }),
+        ),
+        h(
+          "td",
+          {},
+          h(
+            "a",
+            { href: `/runs/${run.name.split("/").map(encodeURIComponent).join("/")}/` },
+            h("bdi", {}, run.name),
+          ),
+        ),
+        h("td", {}, h("bdi", {}, run.environment)),
+        h("td", {}, h("bdi", {}, run.algorithm)),
+        h("td", { class: "num" }, String(run.seed)),
+        h(
+          "td",
+          { class: "num" },
+          run.steps === null || run.steps === run.step ? String(run.step) : `${run.step} of ${run.steps}`,
+        ),
+        h("td", {}, run.result.replace("->", "→")),
+        h("td", { class: "num" }, seconds(run.seconds)),
+        h(
+          "td",
+          {},
+          run.state
+            ? h(
+                "span",
+                {
+                  class: `badge ${run.state === "running" ? "success" : run.state === "stopped" ? "void" : "plain"}`,
+                },
+                run.state,
+              )
+            : "",
+        ),
+        h(
+          "td",
+          { class: "num" },
+          new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }),
+        ),
+      );
+    }),
+  );
   actions.hidden = !chosen().length;
-  if (!state.runs.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, placeholder("empty", "No runs in this folder yet", "agentrl train CONFIG starts one; it appears here at once."))));
-  else if (!rows.length) replace(body, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, placeholder("filtered", `None of ${number(state.runs.length)} runs matches.`))));
+  if (!state.runs.length)
+    replace(
+      body,
+      h(
+        "tr",
+        {},
+        h(
+          "td",
+          { colspan: COLUMNS.length + 1 },
+          placeholder(
+            "empty",
+            "No runs in this folder yet",
+            "agentrl train CONFIG starts one; it appears here at once.",
+          ),
+        ),
+      ),
+    );
+  else if (!rows.length)
+    replace(
+      body,
+      h(
+        "tr",
+        {},
+        h(
+          "td",
+          { colspan: COLUMNS.length + 1 },
+          placeholder("filtered", `None of ${number(state.runs.length)} runs matches.`),
+        ),
+      ),
+    );
 }
 
 /** A run keeps its color while others come and go: runs are counted from the oldest one. */
 const place = (name) => state.runs.length - 1 - state.runs.findIndex((run) => run.name === name);
-const css = (color) => color.startsWith("--") ? `var(${color})` : color;
+const css = (color) => (color.startsWith("--") ? `var(${color})` : color);
 
 /** The chosen runs, without those that are gone. */
 const chosen = () => state.runs.map((run) => run.name).filter((name) => state.chosen.has(name));
@@ -121,10 +331,21 @@ async function draw() {
   const asked = new URLSearchParams(names.map((name) => ["run", name]));
   if (query.get("metric")) asked.set("metric", query.get("metric"));
   let found;
-  try { found = await get(`/api/runs/curves?${asked}`); } catch (error) { replace(curves, notice(error.message)); return; }
+  try {
+    found = await get(`/api/runs/curves?${asked}`);
+  } catch (error) {
+    replace(curves, notice(error.message));
+    return;
+  }
   if (mine !== state.asked) return;
-  replace(metrics, found.metrics.map((name) => h("option", { value: name, selected: name === found.metric }, name)));
-  const sets = query.get("seeds") === "1" ? grouped(found.curves) : found.curves.map(({ run, points }) => ({ name: run, points, color: colorOf(place(run)) }));
+  replace(
+    metrics,
+    found.metrics.map((name) => h("option", { value: name, selected: name === found.metric }, name)),
+  );
+  const sets =
+    query.get("seeds") === "1"
+      ? grouped(found.curves)
+      : found.curves.map(({ run, points }) => ({ name: run, points, color: colorOf(place(run)) }));
   const drawn = sets.filter((set) => set.points.length);
   const empty = found.curves.filter(({ points }) => !points.length).map(({ run }) => run);
   without.textContent = drawn.length && empty.length ? `No ${found.metric} in ${empty.join(", ")}.` : "";
@@ -150,38 +371,80 @@ function adjust() {
 function grouped(all) {
   const groups = Map.groupBy(all, (one) => one.group);
   return [...groups.values()].map((members) => {
-    if (members.length === 1) return { name: members[0].run, points: members[0].points, color: colorOf(place(members[0].run)) };
+    if (members.length === 1)
+      return { name: members[0].run, points: members[0].points, color: colorOf(place(members[0].run)) };
     const steps = [...new Set(members.flatMap(({ points }) => points.map(([x]) => x)))].sort((a, b) => a - b);
     const at = members.map(({ points }) => new Map(points));
     const values = steps.map((x) => at.map((map) => map.get(x)).filter((value) => value !== undefined));
     const curve = (summary) => steps.map((x, i) => [x, summary(values[i])]);
     return {
-      name: `${members[0].run} and ${members.length - 1} more seeds`, color: colorOf(place(members[0].run)),
+      name: `${members[0].run} and ${members.length - 1} more seeds`,
+      color: colorOf(place(members[0].run)),
       points: curve((all) => all.reduce((sum, value) => sum + value, 0) / all.length),
-      low: curve((all) => Math.min(...all)), high: curve((all) => Math.max(...all)),
+      low: curve((all) => Math.min(...all)),
+      high: curve((all) => Math.max(...all)),
     };
   });
 }
 
 function differ(found, names) {
-  replace(differences, h("h2", {}, "What differs"), found.length
-    ? h("div", { class: "scroll" }, h("table", { class: "differences" },
-      h("thead", {}, h("tr", {}, h("th", {}, "setting"), names.map((name) => h("th", {}, h("bdi", {}, name))))),
-      h("tbody", {}, found.map(({ key, values }) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, key)), names.map((name) => h("td", {}, h("bdi", {}, values[name] ?? "–"))))))))
-    : h("p", { class: "faint" }, "The same settings in all chosen runs."));
+  replace(
+    differences,
+    h("h2", {}, "What differs"),
+    found.length
+      ? h(
+          "div",
+          { class: "scroll" },
+          h(
+            "table",
+            { class: "differences" },
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                h("th", {}, "setting"),
+                names.map((name) => h("th", {}, h("bdi", {}, name))),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              found.map(({ key, values }) =>
+                h(
+                  "tr",
+                  {},
+                  h("th", { scope: "row" }, h("code", {}, key)),
+                  names.map((name) => h("td", {}, h("bdi", {}, values[name] ?? "–"))),
+                ),
+              ),
+            ),
+          ),
+        )
+      : h("p", { class: "faint" }, "The same settings in all chosen runs."),
+  );
 }
 
 async function change(what) {
   const names = chosen();
-  const question = what === "delete"
-    ? `Delete ${names.length === 1 ? "this run" : `these ${names.length} runs`} with all recordings, checkpoints and models? This cannot be undone.\n\n${names.join("\n")}`
-    : `Move ${names.length === 1 ? "this run" : `these ${names.length} runs`} to the folder archive?\n\n${names.join("\n")}`;
+  const question =
+    what === "delete"
+      ? `Delete ${names.length === 1 ? "this run" : `these ${names.length} runs`} with all recordings, checkpoints and models? This cannot be undone.\n\n${names.join("\n")}`
+      : `Move ${names.length === 1 ? "this run" : `these ${names.length} runs`} to the folder archive?\n\n${names.join("\n")}`;
   if (!confirm(question)) return;
   const failed = [];
   for (const name of names) {
-    try { await post(`/api/runs/${what}`, { run: name }); } catch (error) { failed.push(`${name}: ${error.message}`); }
+    try {
+      await post(`/api/runs/${what}`, { run: name });
+    } catch (error) {
+      failed.push(`${name}: ${error.message}`);
+    }
   }
-  replace(said, failed.map((words) => notice(words)));
+  replace(
+    said,
+    failed.map((words) => notice(words)),
+  );
   await load();
   choose([]);
 }
@@ -193,7 +456,13 @@ async function load() {
   document.title = `${found.folder} · agentrl`;
   if (news === state.news) return false;
   Object.assign(state, { runs: found.runs, news });
-  if (!state.chosen.size && !query.get("chosen")) state.chosen = new Set(found.runs.filter((run) => run.algorithm).slice(0, FIRST).map((run) => run.name));
+  if (!state.chosen.size && !query.get("chosen"))
+    state.chosen = new Set(
+      found.runs
+        .filter((run) => run.algorithm)
+        .slice(0, FIRST)
+        .map((run) => run.name),
+    );
   list();
   await draw();
   return true;

@@ -4,45 +4,84 @@ import { h, number } from "./dom.js";
 
 /** The colors of series that have one of their own; all others take theirs from `colorOf`. */
 const OWN = {
-  training: "--series-1", "held out, during training": "--series-2",
-  "held out, before and after, sampled": "--series-3", "held out, before and after, greedy": "--series-4",
+  training: "--series-1",
+  "held out, during training": "--series-2",
+  "held out, before and after, sampled": "--series-3",
+  "held out, before and after, greedy": "--series-4",
 };
 const PALETTE = 12;
 /** A spread below this part of the values is noise: it does not fill the chart. */
 const NOISE = 0.02;
 
 /** The color of the nth of many series; distinct for any number of them. */
-export const colorOf = (n) => n < PALETTE ? `--run-${n + 1}` : `hsl(${Math.round(n * 137.5) % 360} 55% 52%)`;
+export const colorOf = (n) =>
+  n < PALETTE ? `--run-${n + 1}` : `hsl(${Math.round(n * 137.5) % 360} 55% 52%)`;
 
 /** sets: [{name, points: [[x, y], ...], dots, lone, color, low, high}], at most one point per step: `dots` marks the points, `lone` leaves out the line between them, and `low` and `high` are the points of a band. The returned figure can `grow` to newer sets with the same names, and `adjust` to other {smoothing, log}. The vertical axis spans at least `least`. */
 export function chart(title, sets, { about = "", height = 170, smoothing = 0, log = false, least = 0 } = {}) {
-  const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title, about ? h("small", { class: "faint" }, about) : null));
+  const figure = h(
+    "figure",
+    { class: "card chart" },
+    h("figcaption", {}, title, about ? h("small", { class: "faint" }, about) : null),
+  );
   const place = h("div", { class: "plot" });
   figure.append(place);
   const style = getComputedStyle(document.documentElement);
-  const color = (name) => name.startsWith("--") ? style.getPropertyValue(name).trim() : name;
-  const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: `11px ${style.getPropertyValue("--font").trim()}` };
+  const color = (name) => (name.startsWith("--") ? style.getPropertyValue(name).trim() : name);
+  const axis = {
+    stroke: color("--faint"),
+    grid: { stroke: color("--line"), width: 1 },
+    ticks: { show: false },
+    font: `11px ${style.getPropertyValue("--font").trim()}`,
+  };
   let plot = null;
 
   function draw() {
     plot?.destroy();
-    const drawn = sets.flatMap((set, i) => series(set, color(set.color ?? OWN[set.name] ?? colorOf(i)), smoothing));
-    const numbers = drawn.map((one, i) => one.band ? i + 1 : 0).filter(Boolean);
+    const drawn = sets.flatMap((set, i) =>
+      series(set, color(set.color ?? OWN[set.name] ?? colorOf(i)), smoothing),
+    );
+    const numbers = drawn.map((one, i) => (one.band ? i + 1 : 0)).filter(Boolean);
     const isPositive = sets.every((set) => set.points.every(([, y]) => y > 0));
-    plot = new uPlot({
-      width: place.clientWidth || 320, height, padding: [8, 8, 0, 0],
-      cursor: { points: { size: 6 }, sync: { key: "steps" } },
-      legend: { live: true },
-      scales: { y: log ? { distr: isPositive ? 3 : 4 } : { range: (_, low, high) => span(low, high, least) }, x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] } },
-      axes: [{ ...axis, size: 26, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] }, { ...axis, size: 48, values: (_, ticks) => log ? ticks.map((tick) => tick === null ? null : number(tick)) : apart(ticks) }],
-      series: [{ label: "step", value: legendValue }, ...drawn.map((one) => one.series)],
-      bands: pairs(numbers).map(([high, low]) => ({ series: [high, low], fill: drawn[high - 1].band })),
-    }, columns(drawn.map((one) => one.points)), place);
+    plot = new uPlot(
+      {
+        width: place.clientWidth || 320,
+        height,
+        padding: [8, 8, 0, 0],
+        cursor: { points: { size: 6 }, sync: { key: "steps" } },
+        legend: { live: true },
+        scales: {
+          y: log ? { distr: isPositive ? 3 : 4 } : { range: (_, low, high) => span(low, high, least) },
+          x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+        },
+        axes: [
+          {
+            ...axis,
+            size: 26,
+            space: 60,
+            incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000],
+          },
+          {
+            ...axis,
+            size: 48,
+            values: (_, ticks) =>
+              log ? ticks.map((tick) => (tick === null ? null : number(tick))) : apart(ticks),
+          },
+        ],
+        series: [{ label: "step", value: legendValue }, ...drawn.map((one) => one.series)],
+        bands: pairs(numbers).map(([high, low]) => ({ series: [high, low], fill: drawn[high - 1].band })),
+      },
+      columns(drawn.map((one) => one.points)),
+      place,
+    );
   }
-  const columnsNow = () => columns(sets.flatMap((set, i) => series(set, "", smoothing).map((one) => one.points)));
+  const columnsNow = () =>
+    columns(sets.flatMap((set, i) => series(set, "", smoothing).map((one) => one.points)));
   requestAnimationFrame(() => {
     draw();
-    new ResizeObserver(() => { if (place.clientWidth) plot.setSize({ width: place.clientWidth, height }); }).observe(place);
+    new ResizeObserver(() => {
+      if (place.clientWidth) plot.setSize({ width: place.clientWidth, height });
+    }).observe(place);
   });
   const shapes = (some) => some.map((set) => [set.name, set.color, set.low ? 1 : 0].join()).join("|");
   figure.grow = (others) => {
@@ -65,13 +104,34 @@ function series(set, stroke, smoothing) {
   const curve = {
     points: isSmooth ? smooth(set.points, smoothing) : set.points,
     series: {
-      label: set.name, stroke, width: set.dots ? 1.5 : 2, spanGaps: true, value: legendValue,
-      points: { show: set.dots || set.lone || ((made) => made.data[0].length < 40), size: set.lone ? 9 : set.dots ? 7 : 4, fill: stroke },
+      label: set.name,
+      stroke,
+      width: set.dots ? 1.5 : 2,
+      spanGaps: true,
+      value: legendValue,
+      points: {
+        show: set.dots || set.lone || ((made) => made.data[0].length < 40),
+        size: set.lone ? 9 : set.dots ? 7 : 4,
+        fill: stroke,
+      },
       ...(set.lone ? { paths: () => null } : {}),
     },
   };
-  const raw = { points: set.points, series: { ...hidden, label: set.name, stroke: `color-mix(in srgb, ${stroke} 28%, transparent)`, width: 1, spanGaps: true } };
-  const edge = (points) => ({ points, band: `color-mix(in srgb, ${stroke} 18%, transparent)`, series: { ...hidden, label: set.name, stroke: "transparent", spanGaps: true } });
+  const raw = {
+    points: set.points,
+    series: {
+      ...hidden,
+      label: set.name,
+      stroke: `color-mix(in srgb, ${stroke} 28%, transparent)`,
+      width: 1,
+      spanGaps: true,
+    },
+  };
+  const edge = (points) => ({
+    points,
+    band: `color-mix(in srgb, ${stroke} 18%, transparent)`,
+    series: { ...hidden, label: set.name, stroke: "transparent", spanGaps: true },
+  });
   return [...(isSmooth ? [raw] : []), curve, ...(set.low ? [edge(set.high), edge(set.low)] : [])];
 }
 
@@ -91,7 +151,10 @@ function span(low, high, least) {
   const size = Math.max(Math.abs(low), Math.abs(high)) || 1;
   if (high - low < least) return [(low + high - least) / 2, (low + high + least) / 2];
   if (high - low >= NOISE * size) return uPlot.rangeNum(low, high, 0.08, true);
-  return [low >= 0 ? Math.max(0, low - 0.1 * size) : low - 0.1 * size, high <= 0 && low < 0 ? Math.min(0, high + 0.1 * size) : high + 0.1 * size];
+  return [
+    low >= 0 ? Math.max(0, low - 0.1 * size) : low - 0.1 * size,
+    high <= 0 && low < 0 ? Math.min(0, high + 0.1 * size) : high + 0.1 * size,
+  ];
 }
 
 const pairs = (list) => list.filter((_, i) => i % 2 === 0).map((one, i) => [one, list[2 * i + 1]]);
@@ -99,19 +162,27 @@ const pairs = (list) => list.filter((_, i) => i % 2 === 0).map((one, i) => [one,
 /** Labels with enough digits to distinguish neighboring grid lines. */
 function apart(ticks) {
   for (let digits = 3; ; digits += 1) {
-    const labels = ticks.map((tick) => tick && Math.abs(tick) < 0.001 ? Number(tick.toPrecision(digits)).toExponential() : number(tick, digits));
+    const labels = ticks.map((tick) =>
+      tick && Math.abs(tick) < 0.001
+        ? Number(tick.toPrecision(digits)).toExponential()
+        : number(tick, digits),
+    );
     if (digits >= 12 || new Set(labels).size === labels.length) return labels;
   }
 }
 
 /** Legend value: the one under the pointer, or the last one. */
-const legendValue = (plot, value, i, at) => number((at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : value);
+const legendValue = (plot, value, i, at) =>
+  number((at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : value);
 
 /** The steps, and the value of each series at each step. */
 function columns(all) {
   const xs = [...new Set(all.flatMap((points) => points.map(([x]) => x)))].sort((a, b) => a - b);
-  return [xs, ...all.map((points) => {
-    const at = new Map(points);
-    return xs.map((x) => at.get(x) ?? null);
-  })];
+  return [
+    xs,
+    ...all.map((points) => {
+      const at = new Map(points);
+      return xs.map((x) => at.get(x) ?? null);
+    }),
+  ];
 }

@@ -18,19 +18,26 @@ export function h(tag, attributes = {}, ...children) {
   element.append(...present(children));
   return element;
 }
-const present = (children) => children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false);
+const present = (children) =>
+  children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false);
 const SVG = new Set(["svg", "circle", "line", "rect", "path", "g", "polyline", "title"]);
 
 /** Replace an element's children; a control that exists before and after keeps the focus. */
 export function replace(parent, ...children) {
-  const held = parent.contains(document.activeElement) && parent !== document.activeElement ? document.activeElement : null;
+  const held =
+    parent.contains(document.activeElement) && parent !== document.activeElement
+      ? document.activeElement
+      : null;
   parent.replaceChildren(...present(children));
   if (held && !parent.contains(held)) {
-    [...parent.querySelectorAll(held.tagName)].find((other) => known(other) === known(held))?.focus({ preventScroll: true });
+    [...parent.querySelectorAll(held.tagName)]
+      .find((other) => known(other) === known(held))
+      ?.focus({ preventScroll: true });
   }
   return parent;
 }
-const known = (control) => control.getAttribute("aria-label") ?? control.getAttribute("href") ?? (control.name || control.textContent);
+const known = (control) =>
+  control.getAttribute("aria-label") ?? control.getAttribute("href") ?? (control.name || control.textContent);
 
 /** GET JSON; throws an Error with the server's message if it refuses. */
 export async function get(path, parameters = {}) {
@@ -42,9 +49,12 @@ export async function get(path, parameters = {}) {
 }
 
 /** POST a change, which requires the token; `body` is sent as JSON. */
-export const post = (path, parameters = {}, body = undefined) => ask(`${path}?${new URLSearchParams(parameters)}`, {
-  method: "POST", headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" }, body: body && JSON.stringify(body),
-});
+export const post = (path, parameters = {}, body = undefined) =>
+  ask(`${path}?${new URLSearchParams(parameters)}`, {
+    method: "POST",
+    headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
+    body: body && JSON.stringify(body),
+  });
 
 /** Keep the token that is part of the address that the server prints; every change requires it. */
 export function keepToken() {
@@ -61,15 +71,17 @@ async function ask(address, options = {}) {
   } catch {
     throw Object.assign(new Error("The server does not answer. Is agentrl still running?"), { status: 0 });
   }
-  const body = answer.headers.get("content-type")?.startsWith("application/json") ? await answer.json() : null;
+  const body = answer.headers.get("content-type")?.startsWith("application/json")
+    ? await answer.json()
+    : null;
   if (!answer.ok) {
     const words = body?.error ?? describe(body?.detail) ?? `${answer.status} ${answer.statusText}`;
     throw Object.assign(new Error(words), { status: answer.status });
   }
   return body;
 }
-const describe = (detail) => Array.isArray(detail)
-  ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
+const describe = (detail) =>
+  Array.isArray(detail) ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
 
 export const frame = (id, width) => `/frames/${id}${width ? `?width=${width}` : ""}`;
 
@@ -82,10 +94,10 @@ export function number(value, digits = 3) {
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   return Number(value.toPrecision(digits)).toString();
 }
-export const signed = (value) => value === null || value === undefined
-  ? "–" : (value > 0 ? "+" : "") + number(value);
-export const share = (value) => value === null || value === undefined ? "–" : `${number(100 * value)}%`;
-export const tone = (value) => value > 0 ? "good" : value < 0 ? "bad" : "";
+export const signed = (value) =>
+  value === null || value === undefined ? "–" : (value > 0 ? "+" : "") + number(value);
+export const share = (value) => (value === null || value === undefined ? "–" : `${number(100 * value)}%`);
+export const tone = (value) => (value > 0 ? "good" : value < 0 ? "bad" : "");
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
@@ -96,13 +108,19 @@ export function seconds(value) {
   const minutes = Math.floor(whole / 60);
   return minutes < 90 ? `${minutes}:${String(whole % 60).padStart(2, "0")} min` : `${number(minutes / 60)} h`;
 }
-export const clock = (time) => time ? new Date(time * 1000).toLocaleString() : "–";
+export const clock = (time) => (time ? new Date(time * 1000).toLocaleString() : "–");
 
 const ICONS = {
-  first: "M4 3h2v10H4zM13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M5 3v10l8-5z",
-  pause: "M4 3h3v10H4zM9 3h3v10H9z", star: "M8 1.2l2.1 4.4 4.8.6-3.5 3.3.9 4.8L8 12l-4.3 2.3.9-4.8L1.1 6.2l4.8-.6z", on: "M5 3v10l7-5z", last: "M10 3h2v10h-2zM3 3v10l7-5z",
+  first: "M4 3h2v10H4zM13 3v10L6 8z",
+  back: "M11 3v10L4 8z",
+  play: "M5 3v10l8-5z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z",
+  star: "M8 1.2l2.1 4.4 4.8.6-3.5 3.3.9 4.8L8 12l-4.3 2.3.9-4.8L1.1 6.2l4.8-.6z",
+  on: "M5 3v10l7-5z",
+  last: "M10 3h2v10h-2zM3 3v10l7-5z",
 };
-export const icon = (name) => h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
+export const icon = (name) =>
+  h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
 
 /** A label such as after-greedy with spaces. */
 export const named = (label) => label.replaceAll("-", " ");
@@ -110,13 +128,23 @@ export const named = (label) => label.replaceAll("-", " ");
 export function fact(name, value, extra = "") {
   return h("div", { class: "fact" }, h("dt", {}, name), h("dd", { class: extra }, h("bdi", {}, value)));
 }
-export const notice = (words, kind = "bad") => h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
+export const notice = (words, kind = "bad") =>
+  h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
 /** What a view shows in place of its content: that there is none yet, nothing that matches, or why it cannot be shown. */
-export const placeholder = (kind, title, words = null, ...actions) => h("div", { class: `state ${kind}`, role: kind === "error" ? "alert" : null },
-  h("svg", { viewBox: "0 0 48 48", "aria-hidden": "true" }, DRAWN[kind].map((d) => h("path", { d }))),
-  h("p", { class: "title" }, title), words ? h("p", { class: "faint" }, h("bdi", {}, words)) : null,
-  present(actions).length ? h("p", { class: "actions" }, actions) : null);
+export const placeholder = (kind, title, words = null, ...actions) =>
+  h(
+    "div",
+    { class: `state ${kind}`, role: kind === "error" ? "alert" : null },
+    h(
+      "svg",
+      { viewBox: "0 0 48 48", "aria-hidden": "true" },
+      DRAWN[kind].map((d) => h("path", { d })),
+    ),
+    h("p", { class: "title" }, title),
+    words ? h("p", { class: "faint" }, h("bdi", {}, words)) : null,
+    present(actions).length ? h("p", { class: "actions" }, actions) : null,
+  );
 const PHONE = "M16 5h16a4 4 0 0 1 4 4v30a4 4 0 0 1-4 4H16a4 4 0 0 1-4-4V9a4 4 0 0 1 4-4z";
 const DRAWN = {
   empty: [PHONE, "M21 38h6", "M19 19h10M19 25h6"],
@@ -125,17 +153,48 @@ const DRAWN = {
 };
 
 /** Placeholders while a view loads; they appear after a moment, so that fast answers do not flash. */
-export const loading = (count = 3) => h("div", { class: "loading", role: "status" }, h("span", { class: "unseen" }, "Loading…"), Array.from({ length: count }, () => h("span", { class: "skeleton" })));
+export const loading = (count = 3) =>
+  h(
+    "div",
+    { class: "loading", role: "status" },
+    h("span", { class: "unseen" }, "Loading…"),
+    Array.from({ length: count }, () => h("span", { class: "skeleton" })),
+  );
 
 /** Report a failed change at the edge of the window, until a click. */
 export function failed(error) {
   document.querySelector(".toast")?.remove();
-  document.body.append(h("button", { class: "toast notice", type: "button", role: "alert", title: "close", onclick: (event) => event.currentTarget.remove() }, h("bdi", {}, error.message)));
+  document.body.append(
+    h(
+      "button",
+      {
+        class: "toast notice",
+        type: "button",
+        role: "alert",
+        title: "close",
+        onclick: (event) => event.currentTarget.remove(),
+      },
+      h("bdi", {}, error.message),
+    ),
+  );
 }
 
 export function outcomeBadge(row) {
-  const failure = row.success === false && !(row.total > 0);  // a partial success is not shown as a failure
+  const failure = row.success === false && !(row.total > 0); // a partial success is not shown as a failure
   const kind = row.void ? "void" : row.success === true ? "success" : failure ? "failure" : "plain";
-  const words = row.void ? row.cause : row.success === true ? "success" : row.success === false ? "no success" : row.outcome;
-  return h("span", { class: `badge ${kind}`, title: row.error ?? (row.truncated_by ? `truncated by: ${row.truncated_by}` : row.outcome) }, h("bdi", {}, words));
+  const words = row.void
+    ? row.cause
+    : row.success === true
+      ? "success"
+      : row.success === false
+        ? "no success"
+        : row.outcome;
+  return h(
+    "span",
+    {
+      class: `badge ${kind}`,
+      title: row.error ?? (row.truncated_by ? `truncated by: ${row.truncated_by}` : row.outcome),
+    },
+    h("bdi", {}, words),
+  );
 }

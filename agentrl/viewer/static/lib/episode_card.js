@@ -10,15 +10,23 @@ const NOTE = 2000;
 
 /** The star of an episode, which a click sets or removes. */
 export function star(row) {
-  const button = h("button", { class: "star", type: "button", onclick: async () => {
-    try {
-      await post(`/api${address(row)}/star`, { starred: !row.starred });
-      row.starred = !row.starred;
-      draw();
-    } catch (error) {
-      failed(error);
-    }
-  } }, icon("star"));
+  const button = h(
+    "button",
+    {
+      class: "star",
+      type: "button",
+      onclick: async () => {
+        try {
+          await post(`/api${address(row)}/star`, { starred: !row.starred });
+          row.starred = !row.starred;
+          draw();
+        } catch (error) {
+          failed(error);
+        }
+      },
+    },
+    icon("star"),
+  );
   const draw = () => {
     button.setAttribute("aria-pressed", row.starred);
     button.setAttribute("aria-label", `star ${row.id}`);
@@ -31,10 +39,24 @@ export function star(row) {
 /** The note of an episode, which can be edited. */
 export function note(row) {
   const place = h("div", { class: "note-of" });
-  const show = () => replace(place, row.note ? h("p", { class: "note", dir: "auto" }, row.note) : null,
-    h("button", { class: "button quiet", type: "button", onclick: edit }, row.note ? "Edit the note" : "Add a note"));
+  const show = () =>
+    replace(
+      place,
+      row.note ? h("p", { class: "note", dir: "auto" }, row.note) : null,
+      h(
+        "button",
+        { class: "button quiet", type: "button", onclick: edit },
+        row.note ? "Edit the note" : "Add a note",
+      ),
+    );
   const edit = () => {
-    const text = h("textarea", { class: "answer", "aria-label": "note", rows: "3", maxlength: NOTE, dir: "auto" });
+    const text = h("textarea", {
+      class: "answer",
+      "aria-label": "note",
+      rows: "3",
+      maxlength: NOTE,
+      dir: "auto",
+    });
     text.value = row.note;
     const save = async () => {
       try {
@@ -45,9 +67,16 @@ export function note(row) {
         failed(error);
       }
     };
-    replace(place, text, h("div", { class: "choose" },
-      h("button", { class: "button strong", type: "button", onclick: save }, "Save"),
-      h("button", { class: "button", type: "button", onclick: show }, "Cancel")));
+    replace(
+      place,
+      text,
+      h(
+        "div",
+        { class: "choose" },
+        h("button", { class: "button strong", type: "button", onclick: save }, "Save"),
+        h("button", { class: "button", type: "button", onclick: show }, "Cancel"),
+      ),
+    );
     text.focus();
   };
   show();
@@ -55,27 +84,43 @@ export function note(row) {
 }
 
 /** The last screen of an episode, or its words. */
-export const lastScreen = (one) => one.frame
-  ? h("img", { src: frame(encodeURIComponent(one.frame), 192), alt: "", loading: "lazy", onerror: (event) => event.target.replaceWith(h("span", { class: "text-thumb large" }, "not recorded")) })
-  : h("span", { class: "text-thumb large", dir: "auto" }, one.lost ?? (one.shown.replaceAll("<image>", "").trim() || "no screen"));
+export const lastScreen = (one) =>
+  one.frame
+    ? h("img", {
+        src: frame(encodeURIComponent(one.frame), 192),
+        alt: "",
+        loading: "lazy",
+        onerror: (event) =>
+          event.target.replaceWith(h("span", { class: "text-thumb large" }, "not recorded")),
+      })
+    : h(
+        "span",
+        { class: "text-thumb large", dir: "auto" },
+        one.lost ?? (one.shown.replaceAll("<image>", "").trim() || "no screen"),
+      );
 
 /** Cards of episodes, whose screens are loaded as they come into view. */
 export function gallery(rows) {
   const cards = new Map(rows.map((row) => [card(row), row]));
   const waiting = new Set();
-  const observer = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      observer.unobserve(target);
-      waiting.add(target);
-    }
-    load([...waiting]).catch(failed);
-    waiting.clear();
-  }, { rootMargin: AHEAD });
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const { isIntersecting, target } of entries) {
+        if (!isIntersecting) continue;
+        observer.unobserve(target);
+        waiting.add(target);
+      }
+      load([...waiting]).catch(failed);
+      waiting.clear();
+    },
+    { rootMargin: AHEAD },
+  );
   async function load(some) {
     for (let first = 0; first < some.length; first += MOST) {
       const part = some.slice(first, first + MOST);
-      const found = await get(`/api/screens?${new URLSearchParams(part.map((one) => ["id", cards.get(one).id]))}`);
+      const found = await get(
+        `/api/screens?${new URLSearchParams(part.map((one) => ["id", cards.get(one).id]))}`,
+      );
       for (const one of part) {
         const key = known(cards.get(one));
         seen.set(key, found[cards.get(one).id] ?? { lost: "gone" });
@@ -95,10 +140,22 @@ const seen = new Map();
 const known = (row) => `${row.time} ${row.id}`;
 
 function card(row) {
-  return h("li", { class: "episode-card" }, star(row),
-    h("a", { href: address(row), "aria-label": `${row.id}, ${row.void ? "void" : `reward ${signed(row.total)}`}` },
+  return h(
+    "li",
+    { class: "episode-card" },
+    star(row),
+    h(
+      "a",
+      { href: address(row), "aria-label": `${row.id}, ${row.void ? "void" : `reward ${signed(row.total)}`}` },
       h("span", { class: "shot" }),
-      h("span", { class: "line" }, h("b", { class: row.void ? "" : tone(row.total) }, row.void ? "–" : signed(row.total)), outcomeBadge(row)),
+      h(
+        "span",
+        { class: "line" },
+        h("b", { class: row.void ? "" : tone(row.total) }, row.void ? "–" : signed(row.total)),
+        outcomeBadge(row),
+      ),
       h("span", { class: "faint" }, `${named(row.label)}, step ${row.step}, seed ${row.seed}`),
-      row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null));
+      row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null,
+    ),
+  );
 }

@@ -1,36 +1,95 @@
 // Two evaluations compared seed by seed.
-import { fact, get, h, named, notice, number, outcomeBadge, replace, share, signed, placeholder, tone } from "../lib/dom.js";
+import {
+  fact,
+  get,
+  h,
+  named,
+  notice,
+  number,
+  outcomeBadge,
+  replace,
+  share,
+  signed,
+  placeholder,
+  tone,
+} from "../lib/dom.js";
 
 export async function compare(place) {
   const run = await get("/api/run");
-  const plays = [...run.plays, ...(run.other?.plays ?? []).map((play) => ({ ...play, run: run.other.name }))]
-    .filter((play) => play.split !== "train");
+  const plays = [
+    ...run.plays,
+    ...(run.other?.plays ?? []).map((play) => ({ ...play, run: run.other.name })),
+  ].filter((play) => play.split !== "train");
   const query = new URLSearchParams(location.search);
   const key = (play) => `${play.run ? "with:" : ""}${play.label}@${play.step}`;
   /** The evaluation that the address names, null if it does not exist; the fallback if it names none. */
-  const known = (name, fallback) => query.get(name) ? plays.find((p) => key(p) === query.get(name)) ?? null : fallback;
+  const known = (name, fallback) =>
+    query.get(name) ? (plays.find((p) => key(p) === query.get(name)) ?? null) : fallback;
   const sampled = plays.filter((p) => p.split === "eval" && /sampled|step|train/.test(p.label));
   let a = known("a", sampled[0] ?? plays[0]);
   let b = known("b", sampled.at(-1) ?? plays.at(-1));
-  const missing = ["a", "b"].filter((name) => known(name) === null).map((name) => absent(query.get(name), run));
+  const missing = ["a", "b"]
+    .filter((name) => known(name) === null)
+    .map((name) => absent(query.get(name), run));
   let only = query.get("only") ?? "";
   if (only && !SEEDS.some(([value]) => value === only)) {
     missing.push(`There is no seed filter ${only.slice(0, 60)}; all seeds are shown.`);
     only = "";
   }
-  const warnings = h("div", {}, missing.map((words) => notice(words, "plain")));
+  const warnings = h(
+    "div",
+    {},
+    missing.map((words) => notice(words, "plain")),
+  );
   const choose = h("form", { class: "filters card", onsubmit: (event) => event.preventDefault() });
   const result = h("div");
   replace(place, h("h1", {}, "Compare two evaluations"), warnings, choose, result);
   if (plays.length < 2) {
-    replace(result, placeholder("empty", "Nothing to compare yet", "This run has fewer than two evaluations. agentrl view RUN --with OTHER compares two runs."));
+    replace(
+      result,
+      placeholder(
+        "empty",
+        "Nothing to compare yet",
+        "This run has fewer than two evaluations. agentrl view RUN --with OTHER compares two runs.",
+      ),
+    );
     return;
   }
-  const pick = (label, chosen, act) => h("label", {}, h("span", {}, label), h("select", { name: label.toLowerCase(), onchange: (event) => act(plays[Number(event.target.value)]) },
-    chosen ? null : h("option", { value: "", selected: true, disabled: true }, "choose an evaluation"),
-    plays.map((play, i) => h("option", { value: i, selected: play === chosen }, `${play.run ? `${play.run}: ` : ""}${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`))));
-  const filter = () => h("label", {}, h("span", {}, "Seeds"), h("select", { name: "only", onchange: (event) => { only = event.target.value; choice(); } },
-    SEEDS.map(([value, words]) => h("option", { value, selected: value === only }, words))));
+  const pick = (label, chosen, act) =>
+    h(
+      "label",
+      {},
+      h("span", {}, label),
+      h(
+        "select",
+        { name: label.toLowerCase(), onchange: (event) => act(plays[Number(event.target.value)]) },
+        chosen ? null : h("option", { value: "", selected: true, disabled: true }, "choose an evaluation"),
+        plays.map((play, i) =>
+          h(
+            "option",
+            { value: i, selected: play === chosen },
+            `${play.run ? `${play.run}: ` : ""}${play.label === `step-${play.step}` ? "" : `${named(play.label)}, `}step ${play.step} (${play.count})`,
+          ),
+        ),
+      ),
+    );
+  const filter = () =>
+    h(
+      "label",
+      {},
+      h("span", {}, "Seeds"),
+      h(
+        "select",
+        {
+          name: "only",
+          onchange: (event) => {
+            only = event.target.value;
+            choice();
+          },
+        },
+        SEEDS.map(([value, words]) => h("option", { value, selected: value === only }, words)),
+      ),
+    );
 
   /** After a choice the address names both evaluations; until then an invalid address is left alone. */
   const choice = () => {
@@ -43,14 +102,31 @@ export async function compare(place) {
   };
 
   async function draw() {
-    replace(choose, pick("A", a, (play) => { a = play; choice(); }), pick("B", b, (play) => { b = play; choice(); }), filter());
+    replace(
+      choose,
+      pick("A", a, (play) => {
+        a = play;
+        choice();
+      }),
+      pick("B", b, (play) => {
+        b = play;
+        choice();
+      }),
+      filter(),
+    );
     if (!a || !b) {
       replace(result, placeholder("empty", "Choose two evaluations above."));
       return;
     }
     try {
       const found = await get("/api/compare", {
-        a: a.label, a_step: a.step, a_other: Boolean(a.run), b: b.label, b_step: b.step, b_other: Boolean(b.run) });
+        a: a.label,
+        a_step: a.step,
+        a_other: Boolean(a.run),
+        b: b.label,
+        b_step: b.step,
+        b_other: Boolean(b.run),
+      });
       replace(result, pairs(found, a, b, only));
     } catch (error) {
       replace(result, notice(error.message));
@@ -59,7 +135,14 @@ export async function compare(place) {
   await (missing.length ? draw() : choice());
 }
 
-const SEEDS = [["", "all"], ["better", "B better"], ["worse", "B worse"], ["same", "equal"], ["b_only", "only B succeeds"], ["a_only", "only A succeeds"]];
+const SEEDS = [
+  ["", "all"],
+  ["better", "B better"],
+  ["worse", "B worse"],
+  ["same", "equal"],
+  ["b_only", "only B succeeds"],
+  ["a_only", "only A succeeds"],
+];
 
 /** Why an evaluation in the address does not exist. */
 function absent(name, run) {
@@ -72,7 +155,9 @@ function absent(name, run) {
 function pairs(found, a, b, only) {
   const better = (pair) => pair.b.total - pair.a.total;
   const tests = {
-    better: (p) => better(p) > 0, worse: (p) => better(p) < 0, same: (p) => better(p) === 0,
+    better: (p) => better(p) > 0,
+    worse: (p) => better(p) < 0,
+    same: (p) => better(p) === 0,
     b_only: (p) => p.b.success === true && p.a.success === false,
     a_only: (p) => p.a.success === true && p.b.success === false,
   };
@@ -80,24 +165,83 @@ function pairs(found, a, b, only) {
   const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
   const count = (test) => found.pairs.filter(tests[test]).length;
   const beside = a.run ?? b.run;
-  if (!found.pairs.length) return placeholder("filtered", `${named(a.label)} and ${named(b.label)} have no seeds in common.`);
+  if (!found.pairs.length)
+    return placeholder("filtered", `${named(a.label)} and ${named(b.label)} have no seeds in common.`);
   return [
-    h("dl", { class: "facts" },
-      fact("seeds in common", number(found.pairs.length)), fact("B minus A, mean reward", signed(mean), tone(mean)),
+    h(
+      "dl",
+      { class: "facts" },
+      fact("seeds in common", number(found.pairs.length)),
+      fact("B minus A, mean reward", signed(mean), tone(mean)),
       fact("B better", `${count("better")} (${share(count("better") / found.pairs.length)})`),
       fact("B worse", `${count("worse")} (${share(count("worse") / found.pairs.length)})`),
-      fact("only B succeeds", number(count("b_only"))), fact("only A succeeds", number(count("a_only")))),
-    shown.length ? h("div", { class: "scroll card" }, h("table", { class: "list" },
-      h("thead", {}, h("tr", {}, h("th", { class: "num" }, "seed"), h("th", {}, "A"), h("th", { class: "num" }, "reward"), h("th", {}, "B"), h("th", { class: "num" }, "reward"), h("th", { class: "num" }, "B minus A"))),
-      h("tbody", {}, shown.sort((x, y) => Math.abs(better(y)) - Math.abs(better(x))).map((pair) => h("tr", {},
-        h("td", { class: "num" }, String(pair.seed)),
-        side(pair.a, a), h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
-        side(pair.b, b), h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
-        h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair)))))))) : placeholder("filtered", "No seed matches."),
-    beside ? h("p", { class: "faint" }, "Episodes of ", h("bdi", {}, beside), " have no page here; open them with ", h("code", {}, `agentrl view …/${beside}`), ".") : null,
+      fact("only B succeeds", number(count("b_only"))),
+      fact("only A succeeds", number(count("a_only"))),
+    ),
+    shown.length
+      ? h(
+          "div",
+          { class: "scroll card" },
+          h(
+            "table",
+            { class: "list" },
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                h("th", { class: "num" }, "seed"),
+                h("th", {}, "A"),
+                h("th", { class: "num" }, "reward"),
+                h("th", {}, "B"),
+                h("th", { class: "num" }, "reward"),
+                h("th", { class: "num" }, "B minus A"),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              shown
+                .sort((x, y) => Math.abs(better(y)) - Math.abs(better(x)))
+                .map((pair) =>
+                  h(
+                    "tr",
+                    {},
+                    h("td", { class: "num" }, String(pair.seed)),
+                    side(pair.a, a),
+                    h("td", { class: `num ${tone(pair.a.total)}` }, signed(pair.a.total)),
+                    side(pair.b, b),
+                    h("td", { class: `num ${tone(pair.b.total)}` }, signed(pair.b.total)),
+                    h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair))),
+                  ),
+                ),
+            ),
+          ),
+        )
+      : placeholder("filtered", "No seed matches."),
+    beside
+      ? h(
+          "p",
+          { class: "faint" },
+          "Episodes of ",
+          h("bdi", {}, beside),
+          " have no page here; open them with ",
+          h("code", {}, `agentrl view …/${beside}`),
+          ".",
+        )
+      : null,
   ];
 }
 
 /** An episode of the other run has no page here; its tooltip is its id. */
-const side = (row, play) => h("td", { title: play.run ? row.id : null },
-  play.run ? `${row.turns} turns` : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`), " ", outcomeBadge(row));
+const side = (row, play) =>
+  h(
+    "td",
+    { title: play.run ? row.id : null },
+    play.run
+      ? `${row.turns} turns`
+      : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`),
+    " ",
+    outcomeBadge(row),
+  );

@@ -16,19 +16,45 @@ export async function drawCoordinates(picture, record, turn) {
     replace(caption, notice(error.message));
     return;
   }
-  const said = record.played[turn].mark === null ? "This action touched nothing."
-    : !found.has_top ? NOT_RECORDED
-    : !found.coordinates.length ? (found.note ?? "The reply does not spell where it touched as numbers.") : null;
-  if (said) { replace(caption, h("p", { class: "faint" }, said)); return; }
+  const said =
+    record.played[turn].mark === null
+      ? "This action touched nothing."
+      : !found.has_top
+        ? NOT_RECORDED
+        : !found.coordinates.length
+          ? (found.note ?? "The reply does not spell where it touched as numbers.")
+          : null;
+  if (said) {
+    replace(caption, h("p", { class: "faint" }, said));
+    return;
+  }
   const swipes = found.coordinates.length > 2;
   const named = ({ axis, end }) => `${axis}${swipes ? (end ? " of the end" : " of the start") : ""}`;
   const listed = found.coordinates.map((one) => one.parts.slice(0, LISTED));
   picture.append(h("svg", { class: "bands", "aria-hidden": "true" }, found.coordinates.map(bands)));
-  replace(caption,
-    h("dl", {}, found.coordinates.map((one, i) => [h("dt", {}, named(one)),
-      h("dd", {}, listed[i].map((part) => h("span", {}, h("b", {}, part.text), ` ${share(part.mass)}`)))])),
-    h("p", { class: "faint" }, `The recorded tokens cover ${found.coordinates.map((one) => `${share(one.covered)} of ${named(one)}`).join(", ")}. Each is conditional on the reply before it, so y on the sampled x.`,
-      listed.flat().some((part) => part.text.endsWith("…")) ? " “…” stands for digits that were not sampled." : null));
+  replace(
+    caption,
+    h(
+      "dl",
+      {},
+      found.coordinates.map((one, i) => [
+        h("dt", {}, named(one)),
+        h(
+          "dd",
+          {},
+          listed[i].map((part) => h("span", {}, h("b", {}, part.text), ` ${share(part.mass)}`)),
+        ),
+      ]),
+    ),
+    h(
+      "p",
+      { class: "faint" },
+      `The recorded tokens cover ${found.coordinates.map((one) => `${share(one.covered)} of ${named(one)}`).join(", ")}. Each is conditional on the reply before it, so y on the sampled x.`,
+      listed.flat().some((part) => part.text.endsWith("…"))
+        ? " “…” stands for digits that were not sampled."
+        : null,
+    ),
+  );
 }
 
 /** Bands of one coordinate. The more probable and the narrower, the darker. */
@@ -37,7 +63,14 @@ function bands({ axis, end, parts }) {
   const highest = Math.max(...parts.map(density));
   return parts.map((part) => {
     const [start, size] = [percent(part.low), percent(part.high - part.low)];
-    const place = axis === "x" ? { x: start, y: "0", width: size, height: "100%" } : { x: "0", y: start, width: "100%", height: size };
-    return h("rect", { ...place, class: end ? "band end" : "band", "fill-opacity": 0.04 + 0.5 * Math.sqrt(density(part) / highest) });
+    const place =
+      axis === "x"
+        ? { x: start, y: "0", width: size, height: "100%" }
+        : { x: "0", y: start, width: "100%", height: size };
+    return h("rect", {
+      ...place,
+      class: end ? "band end" : "band",
+      "fill-opacity": 0.04 + 0.5 * Math.sqrt(density(part) / highest),
+    });
   });
 }

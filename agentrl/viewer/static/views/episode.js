@@ -1,5 +1,21 @@
 // The episode player: film strip, timeline, screen, and panels for text, tokens, rewards and timings.
-import { base, clock, fact, frame, get, h, icon, named, notice, number, outcomeBadge, replace, seconds, signed, tone } from "../lib/dom.js";
+import {
+  base,
+  clock,
+  fact,
+  frame,
+  get,
+  h,
+  icon,
+  named,
+  notice,
+  number,
+  outcomeBadge,
+  replace,
+  seconds,
+  signed,
+  tone,
+} from "../lib/dom.js";
 import { note, star } from "../lib/episode_card.js";
 import { drawCoordinates } from "./coordinates.js";
 import { info } from "./info.js";
@@ -8,11 +24,21 @@ import { COLORINGS, tokensOf } from "./tokens.js";
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
 const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
-  ["← →", "previous and next screen"], ["space", "play or pause"], ["↑ ↓", "faster and slower"],
-  ["a", "switch between before the action (with its touch) and after it"], ["b", "before and after side by side"],
+  ["← →", "previous and next screen"],
+  ["space", "play or pause"],
+  ["↑ ↓", "faster and slower"],
+  ["a", "switch between before the action (with its touch) and after it"],
+  ["b", "before and after side by side"],
   ["c", "where else the action could have touched, by the probabilities of its coordinates"],
-  ["z, or a click on the screen", "the screen in its full size"], ["p, n", "previous and next episode"], ["[ ]", "previous and next sibling, of the same seed"], ["Home, End", "first and last screen"], ["1 to 5", TABS.join(", ").toLowerCase()],
-  ["s, e", "start or end the range here; the range plays in a loop"], ["Shift + drag on the timeline", "select a range"], ["Esc", "all turns"], ["?", "show these keys"],
+  ["z, or a click on the screen", "the screen in its full size"],
+  ["p, n", "previous and next episode"],
+  ["[ ]", "previous and next sibling, of the same seed"],
+  ["Home, End", "first and last screen"],
+  ["1 to 5", TABS.join(", ").toLowerCase()],
+  ["s, e", "start or end the range here; the range plays in a loop"],
+  ["Shift + drag on the timeline", "select a range"],
+  ["Esc", "all turns"],
+  ["?", "show these keys"],
 ];
 
 export async function episode(place, id) {
@@ -20,8 +46,20 @@ export async function episode(place, id) {
   new Player(place, record).start();
 }
 
-const NEIGHBORS = [["previous", "‹ previous", "p"], ["next", "next ›", "n"], ["sibling_before", "‹ sibling", "["], ["sibling_after", "sibling ›", "]"]];
-const STAGES = h("ul", { class: "legend" }, [["generate", "the model generates"], ["act", "the environment acts"]].map(([name, does]) => h("li", {}, h("span", { class: `dot stage-${name}` }), does)));
+const NEIGHBORS = [
+  ["previous", "‹ previous", "p"],
+  ["next", "next ›", "n"],
+  ["sibling_before", "‹ sibling", "["],
+  ["sibling_after", "sibling ›", "]"],
+];
+const STAGES = h(
+  "ul",
+  { class: "legend" },
+  [
+    ["generate", "the model generates"],
+    ["act", "the environment acts"],
+  ].map(([name, does]) => h("li", {}, h("span", { class: `dot stage-${name}` }), does)),
+);
 
 async function copy(button) {
   try {
@@ -30,7 +68,9 @@ async function copy(button) {
   } catch {
     button.textContent = "not allowed by the browser";
   }
-  setTimeout(() => { button.textContent = "copy link"; }, 2000);
+  setTimeout(() => {
+    button.textContent = "copy link";
+  }, 2000);
 }
 
 class Player {
@@ -72,7 +112,9 @@ class Player {
   }
 
   inside(turn) {
-    return Number.isFinite(turn) ? Math.min(Math.max(Math.round(turn), 0), Math.max(0, this.turns.length - 1)) : 0;
+    return Number.isFinite(turn)
+      ? Math.min(Math.max(Math.round(turn), 0), Math.max(0, this.turns.length - 1))
+      : 0;
   }
 
   start() {
@@ -80,40 +122,125 @@ class Player {
     this.screen = h("div", { class: "stage" });
     this.panel = h("div", { class: "panel" });
     this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "screens", tabindex: "0" });
-    this.line = h("div", { class: "timeline", role: "slider", "aria-label": "timeline", "aria-valuemin": 1, "aria-valuemax": this.turns.length, tabindex: "0" });
+    this.line = h("div", {
+      class: "timeline",
+      role: "slider",
+      "aria-label": "timeline",
+      "aria-valuemin": 1,
+      "aria-valuemax": this.turns.length,
+      tabindex: "0",
+    });
     this.peek = h("div", { class: "peek", hidden: true });
     this.controls = h("div", { class: "controls" });
-    this.help = h("details", { class: "keys" }, h("summary", {}, "Keys"),
-      h("dl", {}, KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)])));
-    replace(this.place,
-      h("div", { class: "episode-head" }, star(record),
+    this.help = h(
+      "details",
+      { class: "keys" },
+      h("summary", {}, "Keys"),
+      h(
+        "dl",
+        {},
+        KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)]),
+      ),
+    );
+    replace(
+      this.place,
+      h(
+        "div",
+        { class: "episode-head" },
+        star(record),
         h("h1", {}, h("bdi", {}, record.id)),
         outcomeBadge(record),
-        h("span", { class: `big ${record.void ? "" : tone(record.total)}` }, record.void ? "" : signed(record.total)),
-        h("span", { class: "leave" }, NEIGHBORS.map(([kind, words, key]) => record.neighbors[kind]
-          ? h("a", { class: "button", href: `/episodes/${encodeURIComponent(record.neighbors[kind])}`, title: `${words} (${key})` }, words) : null),
-        h("button", { class: "button", type: "button", onclick: (event) => copy(event.target) }, "copy link"))),
-      h("div", { class: "player" }, h("div", { class: "left" }, this.screen), h("div", { class: "right" }, h("dl", { class: "facts" },
-        fact("label", h("a", { href: `/episodes?label=${encodeURIComponent(record.label)}&step=${record.step}` }, named(record.label))),
-        fact("step", number(record.step)), fact("seed", String(record.seed)),
-        fact("group", h("a", { href: `/groups/${encodeURIComponent(record.group)}` }, record.group)),
-        fact("turns", number(record.turns)), fact("tokens", number(record.tokens)), fact("time", seconds(record.seconds)),
-        record.truncated_by ? fact("limit reached", record.truncated_by) : null,
-        fact("phone", record.device ?? "none"), fact("ended", clock(record.time)),
-        Object.entries(record.metrics).map(([name, value]) => fact(name, number(value)))),
-      note(record),
-      record.error ? notice(record.error) : null,
-      !this.invalid.length || !this.turns.length ? null : notice(
-        this.invalid.map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`).join(" "), "plain"),
-      this.turns.length ? [this.strip, this.line, this.peek, STAGES, this.controls] : notice("The episode ended before its first turn.", "plain"),
-      this.panel, this.turns.length ? this.help : null)),
+        h(
+          "span",
+          { class: `big ${record.void ? "" : tone(record.total)}` },
+          record.void ? "" : signed(record.total),
+        ),
+        h(
+          "span",
+          { class: "leave" },
+          NEIGHBORS.map(([kind, words, key]) =>
+            record.neighbors[kind]
+              ? h(
+                  "a",
+                  {
+                    class: "button",
+                    href: `/episodes/${encodeURIComponent(record.neighbors[kind])}`,
+                    title: `${words} (${key})`,
+                  },
+                  words,
+                )
+              : null,
+          ),
+          h(
+            "button",
+            { class: "button", type: "button", onclick: (event) => copy(event.target) },
+            "copy link",
+          ),
+        ),
+      ),
+      h(
+        "div",
+        { class: "player" },
+        h("div", { class: "left" }, this.screen),
+        h(
+          "div",
+          { class: "right" },
+          h(
+            "dl",
+            { class: "facts" },
+            fact(
+              "label",
+              h(
+                "a",
+                { href: `/episodes?label=${encodeURIComponent(record.label)}&step=${record.step}` },
+                named(record.label),
+              ),
+            ),
+            fact("step", number(record.step)),
+            fact("seed", String(record.seed)),
+            fact("group", h("a", { href: `/groups/${encodeURIComponent(record.group)}` }, record.group)),
+            fact("turns", number(record.turns)),
+            fact("tokens", number(record.tokens)),
+            fact("time", seconds(record.seconds)),
+            record.truncated_by ? fact("limit reached", record.truncated_by) : null,
+            fact("phone", record.device ?? "none"),
+            fact("ended", clock(record.time)),
+            Object.entries(record.metrics).map(([name, value]) => fact(name, number(value))),
+          ),
+          note(record),
+          record.error ? notice(record.error) : null,
+          !this.invalid.length || !this.turns.length
+            ? null
+            : notice(
+                this.invalid
+                  .map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`)
+                  .join(" "),
+                "plain",
+              ),
+          this.turns.length
+            ? [this.strip, this.line, this.peek, STAGES, this.controls]
+            : notice("The episode ended before its first turn.", "plain"),
+          this.panel,
+          this.turns.length ? this.help : null,
+        ),
+      ),
     );
-    if (!this.turns.length) { this.drawScreen(); this.drawPanel(); return; }
+    if (!this.turns.length) {
+      this.drawScreen();
+      this.drawPanel();
+      return;
+    }
     this.drawStrip();
     this.drawLine();
     this.draw();
-    document.addEventListener("keydown", (event) => { this.hidePeek(); this.key(event); });
-    document.addEventListener("pointerdown", () => { this.byKeys = false; this.hidePeek(); });
+    document.addEventListener("keydown", (event) => {
+      this.hidePeek();
+      this.key(event);
+    });
+    document.addEventListener("pointerdown", () => {
+      this.byKeys = false;
+      this.hidePeek();
+    });
   }
 
   // --- position -----------------------------------------------------------------------------
@@ -146,23 +273,58 @@ class Player {
 
   key(event) {
     if (document.querySelector("dialog[open]")) return;
-    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (
+      /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey
+    )
+      return;
     // Space presses a button that was reached with Tab; after a click it plays or pauses.
     if (event.key === "Tab") this.byKeys = true;
     if (event.key === " " && this.byKeys && event.target.closest("button, summary")) return;
     const keys = {
-      ArrowRight: () => this.move(1), ArrowLeft: () => this.move(-1), l: () => this.move(1), h: () => this.move(-1),
-      Home: () => this.go(this.range[0]), End: () => this.go(this.range[1], true),
-      " ": () => this.play(!this.timer), a: () => this.go(this.turn, !this.after), b: () => this.compare(), c: () => this.overlay(), z: () => this.zoom(this.screen.querySelector(".picture img")),
-      p: () => this.leave("previous"), n: () => this.leave("next"), "[": () => this.leave("sibling_before"), "]": () => this.leave("sibling_after"),
-      ArrowUp: () => this.faster(1), ArrowDown: () => this.faster(-1),
-      s: () => this.startHere(), e: () => this.endHere(), Escape: () => this.allTurns(),
-      "1": () => this.show(0), "2": () => this.show(1), "3": () => this.show(2), "4": () => this.show(3), "5": () => this.show(4), "?": () => { this.help.open = !this.help.open; this.help.scrollIntoView({ block: "nearest" }); },
+      ArrowRight: () => this.move(1),
+      ArrowLeft: () => this.move(-1),
+      l: () => this.move(1),
+      h: () => this.move(-1),
+      Home: () => this.go(this.range[0]),
+      End: () => this.go(this.range[1], true),
+      " ": () => this.play(!this.timer),
+      a: () => this.go(this.turn, !this.after),
+      b: () => this.compare(),
+      c: () => this.overlay(),
+      z: () => this.zoom(this.screen.querySelector(".picture img")),
+      p: () => this.leave("previous"),
+      n: () => this.leave("next"),
+      "[": () => this.leave("sibling_before"),
+      "]": () => this.leave("sibling_after"),
+      ArrowUp: () => this.faster(1),
+      ArrowDown: () => this.faster(-1),
+      s: () => this.startHere(),
+      e: () => this.endHere(),
+      Escape: () => this.allTurns(),
+      1: () => this.show(0),
+      2: () => this.show(1),
+      3: () => this.show(2),
+      4: () => this.show(3),
+      5: () => this.show(4),
+      "?": () => {
+        this.help.open = !this.help.open;
+        this.help.scrollIntoView({ block: "nearest" });
+      },
     };
-    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+    if (keys[event.key]) {
+      event.preventDefault();
+      keys[event.key]();
+    }
   }
 
-  show(tab) { this.tab = TABS[tab]; this.drawPanel(); this.remember(); }
+  show(tab) {
+    this.tab = TABS[tab];
+    this.drawPanel();
+    this.remember();
+  }
 
   compare() {
     this.both = !this.both;
@@ -184,12 +346,23 @@ class Player {
   /** Show a screen in its full size, until a click or Escape. */
   zoom(image) {
     if (!image) return;
-    const dialog = h("dialog", { class: "zoomed", "aria-label": "the screen in its full size", onclick: () => dialog.close(), onclose: () => dialog.remove() }, h("img", { src: image.src, alt: "screen" }));
+    const dialog = h(
+      "dialog",
+      {
+        class: "zoomed",
+        "aria-label": "the screen in its full size",
+        onclick: () => dialog.close(),
+        onclose: () => dialog.remove(),
+      },
+      h("img", { src: image.src, alt: "screen" }),
+    );
     document.body.append(dialog);
     dialog.showModal();
   }
 
-  where() { return `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`; }
+  where() {
+    return `${this.after ? "after" : "before"} turn ${this.turn + 1} of ${this.turns.length}`;
+  }
 
   faster(by) {
     this.speed = SPEEDS[Math.min(Math.max(SPEEDS.indexOf(this.speed) + by, 0), SPEEDS.length - 1)];
@@ -220,13 +393,21 @@ class Player {
   }
 
   /** A start after the end extends the range to the last turn, an end before the start to the first. */
-  startHere() { this.setRange(this.turn, this.turn > this.range[1] ? this.turns.length - 1 : this.range[1]); }
+  startHere() {
+    this.setRange(this.turn, this.turn > this.range[1] ? this.turns.length - 1 : this.range[1]);
+  }
 
-  endHere() { this.setRange(this.turn < this.range[0] ? 0 : this.range[0], this.turn); }
+  endHere() {
+    this.setRange(this.turn < this.range[0] ? 0 : this.range[0], this.turn);
+  }
 
-  allTurns() { this.setRange(0, this.turns.length - 1); }
+  allTurns() {
+    this.setRange(0, this.turns.length - 1);
+  }
 
-  get isWhole() { return this.range[0] === 0 && this.range[1] === this.turns.length - 1; }
+  get isWhole() {
+    return this.range[0] === 0 && this.range[1] === this.turns.length - 1;
+  }
 
   // --- drawing ------------------------------------------------------------------------------
 
@@ -235,24 +416,49 @@ class Player {
     this.drawPanel();
     this.drawControls();
     for (const [i, cell] of this.cells.entries()) {
-      const current = i === (this.after && this.turn === this.turns.length - 1 ? this.turns.length : this.turn);
+      const current =
+        i === (this.after && this.turn === this.turns.length - 1 ? this.turns.length : this.turn);
       cell.setAttribute("aria-selected", current);
-      const turn = Math.min(i, this.turns.length - 1);  // the end goes with the last turn
+      const turn = Math.min(i, this.turns.length - 1); // the end goes with the last turn
       cell.classList.toggle("outside", turn < this.range[0] || turn > this.range[1]);
-      if (current) { scrollIntoStrip(this.strip, cell); this.strip.setAttribute("aria-activedescendant", cell.id); }
+      if (current) {
+        scrollIntoStrip(this.strip, cell);
+        this.strip.setAttribute("aria-activedescendant", cell.id);
+      }
     }
     this.line.setAttribute("aria-valuenow", this.turn + 1);
     this.line.setAttribute("aria-valuetext", this.where());
-    this.cursor.style.left = `${100 * (this.starts[this.turn] + (this.after ? this.lengths[this.turn] : 0)) / this.length}%`;
+    this.cursor.style.left = `${(100 * (this.starts[this.turn] + (this.after ? this.lengths[this.turn] : 0))) / this.length}%`;
     this.remember();
   }
 
   drawStrip() {
-    const cell = (frames, words, title, onclick, value) => h("button", { class: "cell", role: "option", id: `screen-${title}`, tabindex: "-1", "aria-label": title === "end" ? title : `turn ${title}`, onclick },
-      thumbnail(frames.at(-1), words), h("span", { class: `mark ${tone(value ?? 0)}` }), h("span", { class: "n" }, title));
+    const cell = (frames, words, title, onclick, value) =>
+      h(
+        "button",
+        {
+          class: "cell",
+          role: "option",
+          id: `screen-${title}`,
+          tabindex: "-1",
+          "aria-label": title === "end" ? title : `turn ${title}`,
+          onclick,
+        },
+        thumbnail(frames.at(-1), words),
+        h("span", { class: `mark ${tone(value ?? 0)}` }),
+        h("span", { class: "n" }, title),
+      );
     this.cells = [
-      ...this.turns.map((turn, i) => cell(turn.frames, turn.shown, String(i + 1), () => this.go(i), turn.advantage ?? turn.reward)),
-      cell(this.record.final.frames, this.record.final.shown, "end", () => this.go(this.turns.length - 1, true), 0),
+      ...this.turns.map((turn, i) =>
+        cell(turn.frames, turn.shown, String(i + 1), () => this.go(i), turn.advantage ?? turn.reward),
+      ),
+      cell(
+        this.record.final.frames,
+        this.record.final.shown,
+        "end",
+        () => this.go(this.turns.length - 1, true),
+        0,
+      ),
     ];
     replace(this.strip, this.cells);
     this.cells.forEach((cell, i) => {
@@ -263,8 +469,12 @@ class Player {
         this.rested = null;
         this.preview(i, cell);
       });
-      cell.addEventListener("pointermove", (event) => { this.pointer = [event.clientX, event.clientY]; });
-      cell.addEventListener("pointerleave", () => { this.peek.hidden = true; });
+      cell.addEventListener("pointermove", (event) => {
+        this.pointer = [event.clientX, event.clientY];
+      });
+      cell.addEventListener("pointerleave", () => {
+        this.peek.hidden = true;
+      });
     });
   }
 
@@ -278,16 +488,25 @@ class Player {
     const turn = this.turns[i];
     const frames = turn ? turn.frames : this.record.final.frames;
     if (!frames.length) return;
-    replace(this.peek, h("img", { src: frame(frames.at(-1), 384), alt: "" }),
-      h("p", {}, turn ? h("bdi", {}, turn.reply.slice(0, 160) || "(empty reply)") : "the end"));
+    replace(
+      this.peek,
+      h("img", { src: frame(frames.at(-1), 384), alt: "" }),
+      h("p", {}, turn ? h("bdi", {}, turn.reply.slice(0, 160) || "(empty reply)") : "the end"),
+    );
     const box = anchor.getBoundingClientRect();
     this.peek.hidden = false;
-    const left = Math.min(Math.max(8, box.left + box.width / 2 - 110), document.documentElement.clientWidth - 228);
+    const left = Math.min(
+      Math.max(8, box.left + box.width / 2 - 110),
+      document.documentElement.clientWidth - 228,
+    );
     Object.assign(this.peek.style, { left: `${left + scrollX}px`, top: `${box.bottom + scrollY + 8}px` });
   }
 
   took(turn, i) {
-    const parts = [...Object.entries(stages(turn)), ...partsOfAct(turn).map(([name, value]) => [`${name} in act`, value])];
+    const parts = [
+      ...Object.entries(stages(turn)),
+      ...partsOfAct(turn).map(([name, value]) => [`${name} in act`, value]),
+    ];
     return `turn ${i + 1}: ${seconds(this.lengths[i])}\n${parts.map(([name, value]) => `${name} ${seconds(value)}`).join("\n")}`;
   }
 
@@ -296,20 +515,34 @@ class Player {
     this.lengths = this.turns.map(took);
     this.starts = [];
     let sum = 0;
-    for (const length of this.lengths) { this.starts.push(sum); sum += length; }
+    for (const length of this.lengths) {
+      this.starts.push(sum);
+      sum += length;
+    }
     this.length = sum;
-    const at = (value) => `${100 * value / sum}%`;
+    const at = (value) => `${(100 * value) / sum}%`;
     this.cursor = h("span", { class: "cursor" });
     const [a, b] = this.range;
-    replace(this.line,
+    replace(
+      this.line,
       this.turns.map((turn, i) => {
         const parts = stages(turn);
-        return h("span", { class: "turn", style: { left: at(this.starts[i]), width: at(this.lengths[i]) }, title: this.took(turn, i) },
-          Object.entries(parts).map(([name, value]) => h("span", { class: `stage-${name}`, style: { width: `${100 * value / this.lengths[i]}%` } })));
+        return h(
+          "span",
+          {
+            class: "turn",
+            style: { left: at(this.starts[i]), width: at(this.lengths[i]) },
+            title: this.took(turn, i),
+          },
+          Object.entries(parts).map(([name, value]) =>
+            h("span", { class: `stage-${name}`, style: { width: `${(100 * value) / this.lengths[i]}%` } }),
+          ),
+        );
       }),
       h("span", { class: "shade", style: { left: "0", width: at(this.starts[a]) } }),
       h("span", { class: "shade", style: { left: at(this.starts[b] + this.lengths[b]), right: "0" } }),
-      this.cursor);
+      this.cursor,
+    );
     this.listenToLine();
   }
 
@@ -330,17 +563,32 @@ class Player {
     this.line.addEventListener("pointermove", (event) => {
       if (from === null) return;
       const turn = turnAt(event);
-      if (from.select) this.setRange(from.turn, turn); else if (turn !== this.turn) this.go(turn);
+      if (from.select) this.setRange(from.turn, turn);
+      else if (turn !== this.turn) this.go(turn);
     });
-    this.line.addEventListener("pointerup", () => { from = null; });
+    this.line.addEventListener("pointerup", () => {
+      from = null;
+    });
     this.line.addEventListener("dblclick", () => this.allTurns());
   }
 
   drawScreen() {
     const turn = this.turns[this.turn];
     const next = this.turns[this.turn + 1] ?? this.record.final;
-    const sides = !turn ? [["", this.record.final]] : this.both ? [["before", turn], ["after", next]] : [["", this.after ? next : turn]];
-    replace(this.screen, sides.map(([name, seen]) => h("div", { class: "side" }, name ? h("p", { class: "faint" }, name) : null, this.side(seen, turn))));
+    const sides = !turn
+      ? [["", this.record.final]]
+      : this.both
+        ? [
+            ["before", turn],
+            ["after", next],
+          ]
+        : [["", this.after ? next : turn]];
+    replace(
+      this.screen,
+      sides.map(([name, seen]) =>
+        h("div", { class: "side" }, name ? h("p", { class: "faint" }, name) : null, this.side(seen, turn)),
+      ),
+    );
     this.screen.classList.toggle("both", this.both);
     this.screen.classList.toggle("mapped", this.coordinates);
     if (turn && this.coordinates && (this.both || !this.after)) {
@@ -353,41 +601,93 @@ class Player {
     const shown = words(seen.shown);
     const frames = seen.frames;
     return [
-      frames.map((id, i) => picture(id, seen === turn && i === frames.length - 1 ? turn?.mark : null, (event) => this.zoom(event.target))),
+      frames.map((id, i) =>
+        picture(id, seen === turn && i === frames.length - 1 ? turn?.mark : null, (event) =>
+          this.zoom(event.target),
+        ),
+      ),
       shown ? h("pre", { class: "shown", dir: "auto" }, shown) : null,
       !frames.length && !shown ? h("p", { class: "missing" }, "Nothing was recorded here.") : null,
     ];
   }
 
   drawControls() {
-    const button = (words, label, act, more = {}) => h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
-    replace(this.controls,
+    const button = (words, label, act, more = {}) =>
+      h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
+    replace(
+      this.controls,
       button(icon("first"), "first (Home)", () => this.go(this.range[0])),
       button(icon("back"), "previous (←)", () => this.move(-1)),
-      button(icon(this.timer ? "pause" : "play"), "play or pause (space)", () => this.play(!this.timer), { class: "button strong" }),
+      button(icon(this.timer ? "pause" : "play"), "play or pause (space)", () => this.play(!this.timer), {
+        class: "button strong",
+      }),
       button(icon("on"), "next (→)", () => this.move(1)),
       button(icon("last"), "last (End)", () => this.go(this.range[1], true)),
       h("span", { class: "where" }, this.where()),
-      button(this.after ? "before" : "after", "before or after the action (a)", () => this.go(this.turn, !this.after), { disabled: this.both }),
-      button("both", "before and after side by side (b)", () => this.compare(), { "aria-pressed": this.both }),
-      button("coordinates", "probabilities of the coordinates (c)", () => this.overlay(), { "aria-pressed": this.coordinates, disabled: this.after && !this.both }),
-      h("select", { "aria-label": "speed (↑ ↓)", title: "speed (↑ ↓)", onchange: (event) => { this.speed = Number(event.target.value); } },
-        SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`))),
-      h("span", { class: "range" },
+      button(
+        this.after ? "before" : "after",
+        "before or after the action (a)",
+        () => this.go(this.turn, !this.after),
+        { disabled: this.both },
+      ),
+      button("both", "before and after side by side (b)", () => this.compare(), {
+        "aria-pressed": this.both,
+      }),
+      button("coordinates", "probabilities of the coordinates (c)", () => this.overlay(), {
+        "aria-pressed": this.coordinates,
+        disabled: this.after && !this.both,
+      }),
+      h(
+        "select",
+        {
+          "aria-label": "speed (↑ ↓)",
+          title: "speed (↑ ↓)",
+          onchange: (event) => {
+            this.speed = Number(event.target.value);
+          },
+        },
+        SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`)),
+      ),
+      h(
+        "span",
+        { class: "range" },
         button("range from here", "start the range here (s)", () => this.startHere()),
         button("range to here", "end the range here (e)", () => this.endHere()),
-        button("all turns", "all turns (Esc)", () => this.allTurns(), { disabled: this.isWhole })));
+        button("all turns", "all turns (Esc)", () => this.allTurns(), { disabled: this.isWhole }),
+      ),
+    );
   }
 
   drawPanel() {
-    const tabs = h("div", { class: "tabs", role: "tablist" }, TABS.map((tab, i) => h("button", {
-      role: "tab", "aria-selected": tab === this.tab, onclick: () => this.show(i), title: `(${i + 1})`,
-    }, tab)));
+    const tabs = h(
+      "div",
+      { class: "tabs", role: "tablist" },
+      TABS.map((tab, i) =>
+        h(
+          "button",
+          {
+            role: "tab",
+            "aria-selected": tab === this.tab,
+            onclick: () => this.show(i),
+            title: `(${i + 1})`,
+          },
+          tab,
+        ),
+      ),
+    );
     const body = h("div", { class: "tab", role: "tabpanel" });
     replace(this.panel, tabs, body);
     scrollIntoStrip(tabs, tabs.querySelector("[aria-selected=true]"));
     const turn = this.turns[this.turn];
-    if (!turn) { replace(body, this.record.instructions ? h("pre", { dir: "auto" }, this.record.instructions) : h("p", { class: "empty" }, "No turn was played.")); return; }
+    if (!turn) {
+      replace(
+        body,
+        this.record.instructions
+          ? h("pre", { dir: "auto" }, this.record.instructions)
+          : h("p", { class: "empty" }, "No turn was played."),
+      );
+      return;
+    }
     if (this.tab === "Words") replace(body, this.conversation());
     if (this.tab === "Tokens") this.drawTokens(body);
     if (this.tab === "Rewards") replace(body, this.rewards(turn));
@@ -406,56 +706,186 @@ class Player {
   /** All turns as a conversation, with the current one in view. */
   conversation() {
     const current = this.turn;
-    const list = h("ol", { class: "conversation", tabindex: "0", "aria-label": "conversation" }, this.turns.map((turn, i) => h("li", { "aria-current": i === current ? "true" : null, onclick: () => { if (i !== this.turn && !String(getSelection())) this.go(i); } },
-      h("span", { class: "who" }, `turn ${i + 1}`, turn.frames.length ? h("span", { class: "faint" }, `, ${turn.frames.length} ${turn.frames.length === 1 ? "screen" : "screens"}`) : null),
-      words(turn.shown) ? h("div", { class: "said user" }, h("pre", { dir: "auto" }, words(turn.shown))) : null,
-      h("div", { class: "said model" }, h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
-      turn.parse_error ? notice(`Not a valid action: ${turn.parse_error}`) : null,
-      i === current ? h("dl", { class: "facts" },
-        fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
-        fact("reward", signed(turn.reward), tone(turn.reward)), fact("advantage", signed(turn.advantage), tone(turn.advantage)),
-        fact("log-probability", number(turn.logprob)), fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`)) : null)));
+    const list = h(
+      "ol",
+      { class: "conversation", tabindex: "0", "aria-label": "conversation" },
+      this.turns.map((turn, i) =>
+        h(
+          "li",
+          {
+            "aria-current": i === current ? "true" : null,
+            onclick: () => {
+              if (i !== this.turn && !String(getSelection())) this.go(i);
+            },
+          },
+          h(
+            "span",
+            { class: "who" },
+            `turn ${i + 1}`,
+            turn.frames.length
+              ? h(
+                  "span",
+                  { class: "faint" },
+                  `, ${turn.frames.length} ${turn.frames.length === 1 ? "screen" : "screens"}`,
+                )
+              : null,
+          ),
+          words(turn.shown)
+            ? h("div", { class: "said user" }, h("pre", { dir: "auto" }, words(turn.shown)))
+            : null,
+          h("div", { class: "said model" }, h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
+          turn.parse_error ? notice(`Not a valid action: ${turn.parse_error}`) : null,
+          i === current
+            ? h(
+                "dl",
+                { class: "facts" },
+                fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
+                fact("reward", signed(turn.reward), tone(turn.reward)),
+                fact("advantage", signed(turn.advantage), tone(turn.advantage)),
+                fact("log-probability", number(turn.logprob)),
+                fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`),
+              )
+            : null,
+        ),
+      ),
+    );
     requestAnimationFrame(() => {
       const shown = list.children[current];
       if (shown) list.scrollTop = shown.offsetTop - 60;
     });
-    return [this.record.instructions ? h("details", {}, h("summary", {}, "Instructions"), h("pre", { dir: "auto" }, this.record.instructions)) : null, list];
+    return [
+      this.record.instructions
+        ? h(
+            "details",
+            {},
+            h("summary", {}, "Instructions"),
+            h("pre", { dir: "auto" }, this.record.instructions),
+          )
+        : null,
+      list,
+    ];
   }
 
   rewards(turn) {
     const names = Object.keys(this.record.components);
-    const columns = ["reward", ...(this.turns.some((t) => t.advantage !== null) ? ["advantage"] : []), ...names];
-    const value = (t, column) => column in t && !names.includes(column) ? t[column] : t.components[column] ?? t[column];
-    const most = Object.fromEntries(columns.map((c) => [c, Math.max(1e-9, ...this.turns.map((t) => Math.abs(value(t, c) ?? 0)))]));
-    return h("div", { class: "scroll" }, h("table", { class: "rewards" },
-      h("thead", {}, h("tr", {}, h("th", { class: "num" }, "turn"), columns.map((c) => h("th", { class: "num" }, h("bdi", {}, c))))),
-      h("tbody", {}, this.turns.map((t, i) => h("tr", { "aria-current": t === turn, onclick: () => this.go(i) },
-        h("td", { class: "num" }, String(i + 1)),
-        columns.map((c) => {
-          const v = value(t, c);
-          return h("td", { class: `num ${tone(v)}` }, h("span", { class: "meter", style: { width: `${40 * Math.abs(v ?? 0) / most[c]}%` } }), signed(v));
-        })))),
-      h("tfoot", {}, h("tr", {}, h("th", { class: "num" }, "sum"),
-        columns.map((c) => h("th", { class: "num" }, signed(this.turns.reduce((sum, t) => sum + (value(t, c) ?? 0), 0))))))));
+    const columns = [
+      "reward",
+      ...(this.turns.some((t) => t.advantage !== null) ? ["advantage"] : []),
+      ...names,
+    ];
+    const value = (t, column) =>
+      column in t && !names.includes(column) ? t[column] : (t.components[column] ?? t[column]);
+    const most = Object.fromEntries(
+      columns.map((c) => [c, Math.max(1e-9, ...this.turns.map((t) => Math.abs(value(t, c) ?? 0)))]),
+    );
+    return h(
+      "div",
+      { class: "scroll" },
+      h(
+        "table",
+        { class: "rewards" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { class: "num" }, "turn"),
+            columns.map((c) => h("th", { class: "num" }, h("bdi", {}, c))),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          this.turns.map((t, i) =>
+            h(
+              "tr",
+              { "aria-current": t === turn, onclick: () => this.go(i) },
+              h("td", { class: "num" }, String(i + 1)),
+              columns.map((c) => {
+                const v = value(t, c);
+                return h(
+                  "td",
+                  { class: `num ${tone(v)}` },
+                  h("span", { class: "meter", style: { width: `${(40 * Math.abs(v ?? 0)) / most[c]}%` } }),
+                  signed(v),
+                );
+              }),
+            ),
+          ),
+        ),
+        h(
+          "tfoot",
+          {},
+          h(
+            "tr",
+            {},
+            h("th", { class: "num" }, "sum"),
+            columns.map((c) =>
+              h("th", { class: "num" }, signed(this.turns.reduce((sum, t) => sum + (value(t, c) ?? 0), 0))),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   times() {
     const inner = [...new Set(this.turns.flatMap((t) => partsOfAct(t).map(([name]) => name)))];
     const longest = Math.max(...this.lengths);
-    const wide = (value) => `${100 * value / longest}%`;
+    const wide = (value) => `${(100 * value) / longest}%`;
     return [
-      h("ul", { class: "legend" },
+      h(
+        "ul",
+        { class: "legend" },
         ["generate", "act"].map((name) => h("li", {}, h("span", { class: `dot stage-${name}` }), name)),
-        inner.map((name, i) => h("li", {}, h("span", { class: `dot part-${i % 4}` }), h("bdi", {}, name), h("span", { class: "faint" }, " in act")))),
-      h("ol", { class: "waterfall" }, this.turns.map((t, i) => h("li", { "aria-current": i === this.turn, onclick: () => this.go(i) },
-        h("span", { class: "n" }, String(i + 1)),
-        h("div", {},
-          h("span", { class: "track" }, Object.entries(stages(t)).map(([name, value]) =>
-            h("span", { class: `stage-${name}`, style: { width: wide(value) }, title: `${name} ${seconds(value)}` }))),
-          partsOfAct(t).map(([name, value]) => h("span", {
-            class: `part part-${inner.indexOf(name) % 4}`, title: `${name}, in act: ${seconds(value)}`,
-            style: { marginLeft: wide(stages(t).generate), width: wide(Math.min(value, stages(t).act)) } }))),
-        h("span", { class: "num" }, seconds(this.lengths[i])))))
+        inner.map((name, i) =>
+          h(
+            "li",
+            {},
+            h("span", { class: `dot part-${i % 4}` }),
+            h("bdi", {}, name),
+            h("span", { class: "faint" }, " in act"),
+          ),
+        ),
+      ),
+      h(
+        "ol",
+        { class: "waterfall" },
+        this.turns.map((t, i) =>
+          h(
+            "li",
+            { "aria-current": i === this.turn, onclick: () => this.go(i) },
+            h("span", { class: "n" }, String(i + 1)),
+            h(
+              "div",
+              {},
+              h(
+                "span",
+                { class: "track" },
+                Object.entries(stages(t)).map(([name, value]) =>
+                  h("span", {
+                    class: `stage-${name}`,
+                    style: { width: wide(value) },
+                    title: `${name} ${seconds(value)}`,
+                  }),
+                ),
+              ),
+              partsOfAct(t).map(([name, value]) =>
+                h("span", {
+                  class: `part part-${inner.indexOf(name) % 4}`,
+                  title: `${name}, in act: ${seconds(value)}`,
+                  style: {
+                    marginLeft: wide(stages(t).generate),
+                    width: wide(Math.min(value, stages(t).act)),
+                  },
+                }),
+              ),
+            ),
+            h("span", { class: "num" }, seconds(this.lengths[i])),
+          ),
+        ),
+      ),
     ];
   }
 }
@@ -479,14 +909,33 @@ function missing(event) {
 }
 
 function picture(id, mark, onclick) {
-  const lost = (event) => event.target.parentElement.replaceWith(h("p", { class: "missing" }, "This frame was not recorded, or is damaged."));
+  const lost = (event) =>
+    event.target.parentElement.replaceWith(
+      h("p", { class: "missing" }, "This frame was not recorded, or is damaged."),
+    );
   const percent = (value) => `${100 * value}%`;
-  return h("div", { class: "picture" }, h("img", { src: frame(id), alt: "screen", onerror: lost, onclick }),
-    mark ? h("svg", { "aria-label": "touch" },
-      mark.x !== mark.to_x || mark.y !== mark.to_y
-        ? h("line", { class: "trail", x1: percent(mark.x), y1: percent(mark.y), x2: percent(mark.to_x), y2: percent(mark.to_y) }) : null,
-      h("circle", { class: "tap", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 14 }),
-      h("circle", { class: "tap-core", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 4 })) : null);
+  return h(
+    "div",
+    { class: "picture" },
+    h("img", { src: frame(id), alt: "screen", onerror: lost, onclick }),
+    mark
+      ? h(
+          "svg",
+          { "aria-label": "touch" },
+          mark.x !== mark.to_x || mark.y !== mark.to_y
+            ? h("line", {
+                class: "trail",
+                x1: percent(mark.x),
+                y1: percent(mark.y),
+                x2: percent(mark.to_x),
+                y2: percent(mark.to_y),
+              })
+            : null,
+          h("circle", { class: "tap", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 14 }),
+          h("circle", { class: "tap-core", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 4 }),
+        )
+      : null,
+  );
 }
 
 function scrollIntoStrip(strip, cell) {

@@ -9,9 +9,35 @@ export async function logs(place, chosen) {
 
   async function refresh() {
     const files = await get("/api/logs");
-    replace(list, files.length
-      ? files.map(({ name, bytes }) => h("li", {}, h("a", { href: `/logs/${encodeURIComponent(name)}`, "aria-current": name === chosen ? "page" : null }, h("bdi", {}, name)), " ", h("span", { class: "faint" }, size(bytes))))
-      : h("li", {}, placeholder("empty", "No logs", "Engines, workers and phones write them when the job runs in Ray. What the job itself prints is in its terminal.")));
+    replace(
+      list,
+      files.length
+        ? files.map(({ name, bytes }) =>
+            h(
+              "li",
+              {},
+              h(
+                "a",
+                {
+                  href: `/logs/${encodeURIComponent(name)}`,
+                  "aria-current": name === chosen ? "page" : null,
+                },
+                h("bdi", {}, name),
+              ),
+              " ",
+              h("span", { class: "faint" }, size(bytes)),
+            ),
+          )
+        : h(
+            "li",
+            {},
+            placeholder(
+              "empty",
+              "No logs",
+              "Engines, workers and phones write them when the job runs in Ray. What the job itself prints is in its terminal.",
+            ),
+          ),
+    );
     if (!chosen) return;
     const found = await get(`/api/logs/${encodeURIComponent(chosen)}`);
     shown.hidden = false;
@@ -24,4 +50,5 @@ export async function logs(place, chosen) {
   return refresh;
 }
 
-const size = (bytes) => bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${number(bytes / 1e3)} kB` : `${number(bytes / 1e6)} MB`;
+const size = (bytes) =>
+  bytes < 1000 ? `${bytes} bytes` : bytes < 1e6 ? `${number(bytes / 1e3)} kB` : `${number(bytes / 1e6)} MB`;

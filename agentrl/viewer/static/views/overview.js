@@ -1,11 +1,27 @@
 // The whole run at a glance.
 import { chart } from "../lib/chart.js";
-import { clock, fact, frame, get, h, named, number, replace, seconds, share, signed, placeholder, tone } from "../lib/dom.js";
+import {
+  clock,
+  fact,
+  frame,
+  get,
+  h,
+  named,
+  number,
+  replace,
+  seconds,
+  share,
+  signed,
+  placeholder,
+  tone,
+} from "../lib/dom.js";
 import { lastScreen } from "../lib/episode_card.js";
 
-const of = (step, steps) => steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
+const of = (step, steps) =>
+  steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
 const JOB = {
-  running: (step, steps, left) => `running, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
+  running: (step, steps, left) =>
+    `running, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
   finished: (step) => `finished after ${of(step)}`,
   stopped: (step, steps) => `stopped after ${of(step, steps)}, before finishing`,
 };
@@ -30,12 +46,21 @@ export async function overview(place) {
   const rest = h("div");
   const fleet = new Phones();
   const config = h("pre");
-  const configuration = h("details", { class: "card", hidden: true }, h("summary", {}, "Configuration"), config);
+  const configuration = h(
+    "details",
+    { class: "card", hidden: true },
+    h("summary", {}, "Configuration"),
+    config,
+  );
   const drawn = new Map();
   replace(place, head, curves, examples, all.card, rest, fleet.card, configuration);
 
   async function refresh() {
-    const [run, charts, found] = await Promise.all([get("/api/run"), get("/api/curves"), get("/api/highlights")]);
+    const [run, charts, found] = await Promise.all([
+      get("/api/run"),
+      get("/api/curves"),
+      get("/api/highlights"),
+    ]);
     replace(head, heading(run));
     draw(curves, drawn, charts, evaluation(run));
     replace(examples, highlights(found));
@@ -52,7 +77,12 @@ export async function overview(place) {
 /** Each chart is created once and then updated, so that nothing flickers while a job runs. */
 function draw(place, drawn, charts, evaluated, options = {}) {
   if (!charts.length) {
-    replace(place, evaluated ? results(evaluated) : placeholder("empty", "No curves yet", "They begin when the first training step has finished."));
+    replace(
+      place,
+      evaluated
+        ? results(evaluated)
+        : placeholder("empty", "No curves yet", "They begin when the first training step has finished."),
+    );
     return;
   }
   let isNew = false;
@@ -62,29 +92,59 @@ function draw(place, drawn, charts, evaluated, options = {}) {
     drawn.set(title, isNone ? sentence(title) : chart(title, curves, { about, least: span, ...options }));
     isNew = true;
   }
-  if (isNew) replace(place, charts.map(({ title }) => drawn.get(title)));
+  if (isNew)
+    replace(
+      place,
+      charts.map(({ title }) => drawn.get(title)),
+    );
 }
 
 /** The summary of an evaluation; null for training. */
 const evaluation = (run) => (run.summary?.policy ? run.summary : null);
 
 function player({ policy, checkpoint, greedy, target }) {
-  const who = policy !== "model" ? policy : checkpoint === null ? "the model" : `the model after step ${checkpoint}`;
+  const who =
+    policy !== "model" ? policy : checkpoint === null ? "the model" : `the model after step ${checkpoint}`;
   return `${who}${greedy ? ", greedy" : ""}, of ${target}`;
 }
 
-function results({ target, policy, checkpoint, greedy, audit, episodes, void: void_, seconds: took, ...metrics }) {
+function results({
+  target,
+  policy,
+  checkpoint,
+  greedy,
+  audit,
+  episodes,
+  void: void_,
+  seconds: took,
+  ...metrics
+}) {
   const found = Object.entries(metrics).filter(([, value]) => typeof value === "number");
   if (!found.length) return placeholder("empty", "Not finished yet", "The results will appear here.");
-  return h("section", { class: "card" }, h("h2", {}, "Results"),
-    h("dl", { class: "facts" }, fact("episodes", number(episodes)), fact("void", number(void_)), fact("took", seconds(took)),
-      found.map(([name, value]) => fact(name, number(value)))));
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", {}, "Results"),
+    h(
+      "dl",
+      { class: "facts" },
+      fact("episodes", number(episodes)),
+      fact("void", number(void_)),
+      fact("took", seconds(took)),
+      found.map(([name, value]) => fact(name, number(value))),
+    ),
+  );
 }
 
 const isZero = (curves) => curves.every(({ points }) => points.every(([, value]) => value === 0));
 
 function sentence(title) {
-  const figure = h("figure", { class: "card chart" }, h("figcaption", {}, title), h("p", { class: "faint" }, NONE[title]));
+  const figure = h(
+    "figure",
+    { class: "card chart" },
+    h("figcaption", {}, title),
+    h("p", { class: "faint" }, NONE[title]),
+  );
   figure.grow = isZero;
   return figure;
 }
@@ -96,15 +156,26 @@ function heading(run) {
   return [
     h("h1", {}, h("bdi", {}, run.name)),
     run.headline ? h("p", { class: "headline" }, run.headline.replaceAll("->", "→")) : null,
-    h("dl", { class: "facts" },
+    h(
+      "dl",
+      { class: "facts" },
       evaluation(run) ? fact("evaluation", player(evaluation(run))) : null,
       evaluation(run)?.suite ? fact("suite", `${run.summary.suite}: ${run.summary.task ?? ""}`) : null,
-      run.job ? fact("job", evaluation(run) ? EVALUATION[run.job] : JOB[run.job](run.state?.step ?? 0, run.steps, run.remaining_s)) : null,
+      run.job
+        ? fact(
+            "job",
+            evaluation(run)
+              ? EVALUATION[run.job]
+              : JOB[run.job](run.state?.step ?? 0, run.steps, run.remaining_s),
+          )
+        : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
       run.command ? fact("command", run.command.trim()) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
-    run.count || unplayed(run) ? null : placeholder("empty", "No episodes yet.", "They appear here as they end."),
+    run.count || unplayed(run)
+      ? null
+      : placeholder("empty", "No episodes yet.", "They appear here as they end."),
   ];
 }
 
@@ -124,43 +195,146 @@ const played = (run, void_) => [
 
 function tables(run) {
   return [
-    unplayed(run) ? null : h("section", { class: "card" },
-      h("h2", {}, "Episodes by label"),
-      h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, ["label", "step", "episodes", "void", "reward", "success"].map((name, i) => h("th", { class: i ? "num" : "", title: name === "success" ? "fraction of episodes whose metric success (or accuracy, if there is no success) is 1" : null }, name)))),
-        h("tbody", {}, run.plays.map((play) => h("tr", {},
-          h("td", {}, h("a", { href: listing(play) }, named(play.label))),
-          h("td", { class: "num" }, play.steps),
-          h("td", { class: "num" }, number(play.count)),
-          h("td", { class: `num ${play.void ? "bad" : ""}` }, number(play.void)),
-          h("td", { class: "num" }, number(play.total)),
-          h("td", { class: "num" }, share(play.success)),
-        )))))),
+    unplayed(run)
+      ? null
+      : h(
+          "section",
+          { class: "card" },
+          h("h2", {}, "Episodes by label"),
+          h(
+            "div",
+            { class: "scroll" },
+            h(
+              "table",
+              {},
+              h(
+                "thead",
+                {},
+                h(
+                  "tr",
+                  {},
+                  ["label", "step", "episodes", "void", "reward", "success"].map((name, i) =>
+                    h(
+                      "th",
+                      {
+                        class: i ? "num" : "",
+                        title:
+                          name === "success"
+                            ? "fraction of episodes whose metric success (or accuracy, if there is no success) is 1"
+                            : null,
+                      },
+                      name,
+                    ),
+                  ),
+                ),
+              ),
+              h(
+                "tbody",
+                {},
+                run.plays.map((play) =>
+                  h(
+                    "tr",
+                    {},
+                    h("td", {}, h("a", { href: listing(play) }, named(play.label))),
+                    h("td", { class: "num" }, play.steps),
+                    h("td", { class: "num" }, number(play.count)),
+                    h("td", { class: `num ${play.void ? "bad" : ""}` }, number(play.void)),
+                    h("td", { class: "num" }, number(play.total)),
+                    h("td", { class: "num" }, share(play.success)),
+                  ),
+                ),
+              ),
+            ),
+          ),
+        ),
     run.audits.map(audit),
-    Object.keys(run.causes).length ? h("section", { class: "card" },
-      h("h2", {}, "Why episodes were void"),
-      h("ul", { class: "bars" }, Object.entries(run.causes).sort((a, b) => b[1] - a[1]).map(([cause, count]) =>
-        bar(cause, count, Math.max(...Object.values(run.causes)), `/episodes?cause=${encodeURIComponent(cause)}`)))) : null,
+    Object.keys(run.causes).length
+      ? h(
+          "section",
+          { class: "card" },
+          h("h2", {}, "Why episodes were void"),
+          h(
+            "ul",
+            { class: "bars" },
+            Object.entries(run.causes)
+              .sort((a, b) => b[1] - a[1])
+              .map(([cause, count]) =>
+                bar(
+                  cause,
+                  count,
+                  Math.max(...Object.values(run.causes)),
+                  `/episodes?cause=${encodeURIComponent(cause)}`,
+                ),
+              ),
+          ),
+        )
+      : null,
   ];
 }
 
 /** The best and worst episodes, and those of the same seed before and after training. */
 function highlights({ label, best, worst, changed }) {
-  const rank = (title, rows) => rows.length ? h("div", {}, h("h3", {}, title), h("div", { class: "gallery" }, rows.map((one) => thumbnail(one)))) : null;
+  const rank = (title, rows) =>
+    rows.length
+      ? h(
+          "div",
+          {},
+          h("h3", {}, title),
+          h(
+            "div",
+            { class: "gallery" },
+            rows.map((one) => thumbnail(one)),
+          ),
+        )
+      : null;
   return [
-    best.length ? h("section", { class: "card" }, h("h2", {}, "Best and worst episodes, ", named(label)), h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst))) : null,
-    changed.length ? h("section", { class: "card" }, h("h2", {}, "What changed"),
-      h("p", { class: "faint" }, "The same seeds before and after training, the largest differences of the reward first. ", h("a", { href: "/compare" }, "Compare all seeds")),
-      h("div", { class: "changes" }, changed.map(({ before, after }) => h("div", { class: "change" }, thumbnail(before, "before"), thumbnail(after, "after"))))) : null,
+    best.length
+      ? h(
+          "section",
+          { class: "card" },
+          h("h2", {}, "Best and worst episodes, ", named(label)),
+          h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst)),
+        )
+      : null,
+    changed.length
+      ? h(
+          "section",
+          { class: "card" },
+          h("h2", {}, "What changed"),
+          h(
+            "p",
+            { class: "faint" },
+            "The same seeds before and after training, the largest differences of the reward first. ",
+            h("a", { href: "/compare" }, "Compare all seeds"),
+          ),
+          h(
+            "div",
+            { class: "changes" },
+            changed.map(({ before, after }) =>
+              h("div", { class: "change" }, thumbnail(before, "before"), thumbnail(after, "after")),
+            ),
+          ),
+        )
+      : null,
   ];
 }
 
 /** The last screen of an episode, its reward and seed. */
 function thumbnail(one, when = "") {
   const words = `${when ? `${when}, ` : ""}seed ${one.seed}, reward ${signed(one.total)}`;
-  return h("a", { class: "thumbnail", href: `/episodes/${encodeURIComponent(one.id)}`, "aria-label": words },
+  return h(
+    "a",
+    { class: "thumbnail", href: `/episodes/${encodeURIComponent(one.id)}`, "aria-label": words },
     lastScreen(one),
-    h("span", {}, when ? h("span", { class: "faint" }, when, " ") : null, h("b", { class: tone(one.total) }, signed(one.total)), " ", h("span", { class: "faint" }, `seed ${one.seed}`)));
+    h(
+      "span",
+      {},
+      when ? h("span", { class: "faint" }, when, " ") : null,
+      h("b", { class: tone(one.total) }, signed(one.total)),
+      " ",
+      h("span", { class: "faint" }, `seed ${one.seed}`),
+    ),
+  );
 }
 
 /** Every logged metric as a chart, in sections that are opened one by one, or found by name. */
@@ -168,16 +342,39 @@ class Metrics {
   constructor() {
     this.options = { smoothing: 0, log: false };
     this.opened = new Map();
-    const search = h("input", { type: "search", placeholder: "such as entropy", oninput: () => { clearTimeout(this.typed); this.typed = setTimeout(() => this.find(search.value.trim()), TYPING_MS); } });
-    const smooth = h("input", { type: "range", min: "0", max: "0.99", step: "0.01", value: "0", oninput: () => this.adjust({ smoothing: Number(smooth.value) }) });
+    const search = h("input", {
+      type: "search",
+      placeholder: "such as entropy",
+      oninput: () => {
+        clearTimeout(this.typed);
+        this.typed = setTimeout(() => this.find(search.value.trim()), TYPING_MS);
+      },
+    });
+    const smooth = h("input", {
+      type: "range",
+      min: "0",
+      max: "0.99",
+      step: "0.01",
+      value: "0",
+      oninput: () => this.adjust({ smoothing: Number(smooth.value) }),
+    });
     const log = h("input", { type: "checkbox", onchange: () => this.adjust({ log: log.checked }) });
     this.found = h("div", { class: "charts" });
     this.sections = h("div");
-    this.card = h("section", { class: "card", hidden: true }, h("h2", {}, "All metrics"),
-      h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
-        h("label", {}, h("span", {}, "Search metrics"), search), h("label", {}, h("span", {}, "Smoothing"), smooth),
-        h("label", { class: "check" }, log, h("span", {}, "log axis"))),
-      this.found, this.sections);
+    this.card = h(
+      "section",
+      { class: "card", hidden: true },
+      h("h2", {}, "All metrics"),
+      h(
+        "form",
+        { class: "filters", onsubmit: (event) => event.preventDefault() },
+        h("label", {}, h("span", {}, "Search metrics"), search),
+        h("label", {}, h("span", {}, "Smoothing"), smooth),
+        h("label", { class: "check" }, log, h("span", {}, "log axis")),
+      ),
+      this.found,
+      this.sections,
+    );
   }
 
   async refresh(sections) {
@@ -220,20 +417,100 @@ class Metrics {
 }
 
 /** How well a reward agrees with the truth, and the worst cases with their last screens. */
-function audit({ name, candidate, truth, accept_at, truth_at, episodes, agreement, false_accepts, false_rejects, failed, cases }) {
-  const within = (found) => found?.of
-    ? `${share(found.share)} of ${number(found.of)} (95% interval ${share(found.low)} to ${share(found.high)})` : "–";
-  return h("section", { class: "card" }, h("h2", {}, "Audit ", h("bdi", {}, name)),
-    h("dl", { class: "facts" }, fact("reward", candidate), fact("accepted from", number(accept_at)),
-      fact("truth", truth), fact("true from", number(truth_at)), fact("episodes", number(episodes)),
-      fact("not scored", number(failed), failed ? "bad" : ""), fact("agreement", within(agreement)),
-      fact("false accepts", within(false_accepts)), fact("false rejects", within(false_rejects))),
-    cases?.length ? h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["worst cases", "verdict", "score", "truth"].map((title, i) => h("th", { class: i > 1 ? "num" : "" }, title)))),
-      h("tbody", {}, cases.slice(0, WORST).map((one) => h("tr", {},
-        h("td", {}, h("a", { href: `/episodes/${encodeURIComponent(one.id)}` },
-          one.frame ? h("img", { src: frame(encodeURIComponent(one.frame), 96), alt: "", loading: "lazy", width: 54 }) : null, " ", h("bdi", {}, one.id))),
-        h("td", {}, String(one.kind), one.why ? h("p", { class: "faint" }, h("bdi", {}, one.why)) : null), h("td", { class: "num" }, number(one.score)), h("td", { class: "num" }, number(one.truth))))))) : null);
+function audit({
+  name,
+  candidate,
+  truth,
+  accept_at,
+  truth_at,
+  episodes,
+  agreement,
+  false_accepts,
+  false_rejects,
+  failed,
+  cases,
+}) {
+  const within = (found) =>
+    found?.of
+      ? `${share(found.share)} of ${number(found.of)} (95% interval ${share(found.low)} to ${share(found.high)})`
+      : "–";
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", {}, "Audit ", h("bdi", {}, name)),
+    h(
+      "dl",
+      { class: "facts" },
+      fact("reward", candidate),
+      fact("accepted from", number(accept_at)),
+      fact("truth", truth),
+      fact("true from", number(truth_at)),
+      fact("episodes", number(episodes)),
+      fact("not scored", number(failed), failed ? "bad" : ""),
+      fact("agreement", within(agreement)),
+      fact("false accepts", within(false_accepts)),
+      fact("false rejects", within(false_rejects)),
+    ),
+    cases?.length
+      ? h(
+          "div",
+          { class: "scroll" },
+          h(
+            "table",
+            {},
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                ["worst cases", "verdict", "score", "truth"].map((title, i) =>
+                  h("th", { class: i > 1 ? "num" : "" }, title),
+                ),
+              ),
+            ),
+            h(
+              "tbody",
+              {},
+              cases
+                .slice(0, WORST)
+                .map((one) =>
+                  h(
+                    "tr",
+                    {},
+                    h(
+                      "td",
+                      {},
+                      h(
+                        "a",
+                        { href: `/episodes/${encodeURIComponent(one.id)}` },
+                        one.frame
+                          ? h("img", {
+                              src: frame(encodeURIComponent(one.frame), 96),
+                              alt: "",
+                              loading: "lazy",
+                              width: 54,
+                            })
+                          : null,
+                        " ",
+                        h("bdi", {}, one.id),
+                      ),
+                    ),
+                    h(
+                      "td",
+                      {},
+                      String(one.kind),
+                      one.why ? h("p", { class: "faint" }, h("bdi", {}, one.why)) : null,
+                    ),
+                    h("td", { class: "num" }, number(one.score)),
+                    h("td", { class: "num" }, number(one.truth)),
+                  ),
+                ),
+            ),
+          ),
+        )
+      : null,
+  );
 }
 
 /** Phones with failures first; many without are collapsed into one line, which can be opened. */
@@ -260,21 +537,64 @@ class Phones {
   }
 }
 
-const phones = (devices) => h("table", {},
-  h("thead", {}, h("tr", {}, ["phone", "episodes", "void", "time per turn", "last episode"].map((name, i) => h("th", { class: i ? "num" : "" }, name)))),
-  h("tbody", {}, devices.map((device) => h("tr", {},
-    h("td", {}, h("a", { href: `/episodes?device=${encodeURIComponent(device.device)}` }, h("bdi", {}, device.device))),
-    h("td", { class: "num" }, number(device.episodes)),
-    h("td", { class: `num ${device.void ? "bad" : ""}`, title: Object.entries(device.causes).map((c) => c.join(" ")).join(", ") }, number(device.void)),
-    h("td", { class: "num" }, seconds(device.seconds_per_turn)),
-    h("td", { class: "num" }, clock(device.last)),
-  ))));
+const phones = (devices) =>
+  h(
+    "table",
+    {},
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        ["phone", "episodes", "void", "time per turn", "last episode"].map((name, i) =>
+          h("th", { class: i ? "num" : "" }, name),
+        ),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      devices.map((device) =>
+        h(
+          "tr",
+          {},
+          h(
+            "td",
+            {},
+            h(
+              "a",
+              { href: `/episodes?device=${encodeURIComponent(device.device)}` },
+              h("bdi", {}, device.device),
+            ),
+          ),
+          h("td", { class: "num" }, number(device.episodes)),
+          h(
+            "td",
+            {
+              class: `num ${device.void ? "bad" : ""}`,
+              title: Object.entries(device.causes)
+                .map((c) => c.join(" "))
+                .join(", "),
+            },
+            number(device.void),
+          ),
+          h("td", { class: "num" }, seconds(device.seconds_per_turn)),
+          h("td", { class: "num" }, clock(device.last)),
+        ),
+      ),
+    ),
+  );
 
-const listing = (play) => `/episodes?label=${encodeURIComponent(play.label)}` +
-  (play.split === "train" ? "" : `&step=${play.step}`);
+const listing = (play) =>
+  `/episodes?label=${encodeURIComponent(play.label)}` + (play.split === "train" ? "" : `&step=${play.step}`);
 
 function bar(name, count, most, href) {
-  return h("li", {}, h("a", { href }, h("bdi", {}, name)),
-    h("span", { class: "track" }, h("span", { class: "fill", style: { width: `${100 * count / most}%` } })),
-    h("span", { class: "num" }, number(count)));
+  return h(
+    "li",
+    {},
+    h("a", { href }, h("bdi", {}, name)),
+    h("span", { class: "track" }, h("span", { class: "fill", style: { width: `${(100 * count) / most}%` } })),
+    h("span", { class: "num" }, number(count)),
+  );
 }
