@@ -1,22 +1,21 @@
 """`agentrl eval` and `agentrl compare`: policies on held-out seeds and on suites."""
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from agentrl.cli.command_help import complete_config, complete_setting
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text import printable
 
-_WIDTH, _GAP = 400, 2
-"""Characters of the widest row, and between columns."""
+_GAP = 2
+"""Characters between columns."""
 _NAMES = ("task", "model", "metric")
 
 if TYPE_CHECKING:
@@ -224,21 +223,18 @@ def _print_suites(results: "Sequence[TaskResult]") -> None:
     from agentrl.training.evaluation.suite_table import suite_tables
     from agentrl.training.monitoring.result_tables import fold_columns
 
-    console = Console(emoji=False)
-    is_sized = console.is_terminal or "COLUMNS" in os.environ
-    wide = Console(emoji=False, width=_WIDTH)  # a wrapped row reads better than narrow columns
     for one in suite_tables(results):
         typer.echo(printable(f"{one.suite}: {one.about}" if one.about else one.suite))
         rows = [[printable(cell) for cell in row] for row in (one.columns, *one.rows)]
         names = sum(column in _NAMES for column in one.columns)
-        width = console.width if is_sized else _WIDTH
-        for part in fold_columns(rows, width, gap=_GAP, kept=names):
+        for part in fold_columns(rows, table_width(), gap=_GAP, kept=names):
             table = Table(box=None, padding=(0, _GAP, 0, 0))
             for index in part:
-                table.add_column(Text(rows[0][index]), justify="left" if index < names else "right")
+                justify: JustifyMethod = "left" if index < names else "right"
+                table.add_column(Text(rows[0][index]), justify=justify, no_wrap=True)
             for row in rows[1:]:
                 table.add_row(*(Text(row[index]) for index in part))
-            wide.print(table)
+            print_table(table)
         for note in one.footnotes:
             typer.echo(note)
 
@@ -255,10 +251,9 @@ def _print_table(
     from agentrl.training.monitoring.result_tables import results_tables
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
-    console = Console(emoji=False)
     typer.echo(printable(target))
-    for table in results_tables({who: result.summary()}, console.width):
-        console.print(table)
+    for table in results_tables({who: result.summary()}, table_width()):
+        print_table(table)
     if policy == "model" and result.model is None and Path(target).is_dir():
         model = f"checkpoint {checkpoint}" if checkpoint else "the final model"
         typer.echo(f"model: {model} of {target}")

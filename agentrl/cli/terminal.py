@@ -14,6 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.plain_table import plain_table
 from agentrl.text import printable
 
 if TYPE_CHECKING:
@@ -33,13 +34,26 @@ def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
     typer.echo(printable(f"{prefix}Next: {'   or: '.join(lines)}"))
 
 
+def table_width() -> int:
+    """Characters of a line of the terminal; where the output is not a terminal, any number."""
+    console = Console()
+    return console.width if console.is_terminal else _UNLIMITED
+
+
 def print_table(table: Table) -> None:
-    """Print a table on a terminal, or wider than that where a word would be broken otherwise."""
+    """Print a table.
+
+    On a terminal it is wider than that where a word, or a column that must not wrap, would be
+    broken otherwise. Elsewhere it is plain text for other programs; see `plain_table`.
+    """
     console = Console(emoji=False)
+    if not console.is_terminal:
+        typer.echo(plain_table(table))
+        return
     unlimited = console.options.update_width(_UNLIMITED)
     for column in table.columns:
-        cells = (column.header, *column.cells)
-        column.min_width = max(Measurement.get(console, unlimited, c).minimum for c in cells)
+        sizes = [Measurement.get(console, unlimited, c) for c in (column.header, *column.cells)]
+        column.min_width = max(s.maximum if column.no_wrap else s.minimum for s in sizes)
     width = Measurement.get(console, unlimited, table).minimum
     if width > console.width:
         table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would be broken

@@ -45,6 +45,7 @@ def test_settings_of_algorithms_are_not_broken_at_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     assert cli.run(["algorithms"]) == 0
     words = [word.strip(",()") for word in capsys.readouterr().out.split()]
     assert "overlong.buffer=0.2" in words

@@ -1,6 +1,7 @@
 """Help pages, and completion as bash itself asks for it."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,8 +112,9 @@ def test_a_narrow_terminal_breaks_no_word(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = {}
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     for columns in ("60", "400"):
         monkeypatch.setenv("COLUMNS", columns)
         cli.run(command.split())
-        words[columns] = set(capsys.readouterr().out.split())
+        words[columns] = set(re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).split())
     assert words["60"] == words["400"]

@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import HEAVY_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -96,10 +94,9 @@ def _cell(text: str) -> str:
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
-    is_piped = not Console().is_terminal
     table = Table(
         "episode", "split", "label", "step", "seed", "outcome", "success", "turns", "reward",
-        "device", "error", box=None if is_piped else HEAVY_HEAD,
+        "device", "error",
     )  # fmt: skip
     for s in episodes:
         table.add_row(
@@ -108,8 +105,5 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
             "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
             _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip
-    if is_piped:  # one line per episode, without a frame, for other programs
-        Console(width=200, emoji=False).print(table)
-    else:
-        print_table(table)
+    print_table(table)
     typer.echo(f"{len(episodes)} of {total} episodes")

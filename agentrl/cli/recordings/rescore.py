@@ -58,19 +58,16 @@ def rescore(
                 fields["was"] = None
             typer.echo(json.dumps(fields))
         return
-    result, console = rescore_and_rehearse.compare_scores(rescored), Console(emoji=False)
-    console.print(
+    result = rescore_and_rehearse.compare_scores(rescored)
+    typer.echo(
         f"{pluralize(result.episodes, 'episode')}: mean {result.was:.4g} -> {result.now:.4g}, "
         f"difference {result.now - result.was:+.4g} "
-        f"(95% interval {result.low:+.4g} to {result.high:+.4g})",
-        highlight=False,
+        f"(95% interval {result.low:+.4g} to {result.high:+.4g})"
     )
     if result.correlation is not None:
-        console.print(f"rank correlation {result.correlation:.3f}", highlight=False)
+        typer.echo(f"rank correlation {result.correlation:.3f}")
     if result.swapped is not None:
-        console.print(
-            f"{result.swapped:.1%} of pairs with different rewards change order", highlight=False
-        )
+        typer.echo(f"{result.swapped:.1%} of pairs with different rewards change order")
     table = Table("episode", "was", "now", "difference", title="Largest differences")
     for episode in sorted(rescored, key=lambda e: -abs(e.difference))[:_SHOWN]:
         table.add_row(

@@ -5,14 +5,12 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import HEAVY_HEAD
 from rich.cells import cell_len
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.command_help import complete_run
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import print_table, suggest, table_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,24 +57,17 @@ def runs(
 
 
 def print_runs(found: "Sequence[RunSummary]") -> None:
-    """Print a table without the columns that a narrow terminal has no place for.
-
-    If the output is piped, it has a line per run and no frame.
-    """
-    console = Console(emoji=False)
-    rows = [_row(one) for one in found]
+    """Print a table without the columns that a narrow terminal has no place for."""
+    rows, gap = [_row(one) for one in found], 3
     shown = list(rows[0])
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}
-    is_piped, gap = not console.is_terminal, 3
-    for name in () if is_piped else _LEFT_OUT:
-        if sum(widths[name] + gap for name in shown) + 1 > console.width:
+    for name in _LEFT_OUT:
+        if sum(widths[name] + gap for name in shown) + 1 > table_width():
             shown.remove(name)
-    table = Table(*shown, box=None if is_piped else HEAVY_HEAD)
+    table = Table(*shown)
     for row in rows:
         table.add_row(*(escape(row[name]) for name in shown))
-    if is_piped:
-        console = Console(width=sum(widths.values()) + gap * len(widths), emoji=False)
-    console.print(table)
+    print_table(table)
     if left_out := [name for name in rows[0] if name not in shown]:
         typer.echo(f"Not shown, as the terminal is narrow: {', '.join(left_out)}")
 

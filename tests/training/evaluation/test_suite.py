@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -165,8 +166,10 @@ def test_the_command_prints_and_compares(capsys, monkeypatch) -> None:
     assert "minus random (one)" in said
     assert "<svg" in Path("both.html").read_text()
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     assert cli.run(["compare", "runs/one", "runs/two"]) == 0
-    table = capsys.readouterr().out.partition("Intervals")[0]
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    table = printed.partition("Intervals")[0]
     assert max(map(len, table.splitlines())) <= 80
     assert "minus random (one)" in table
     assert cli.run(["compare", "runs/one", "runs"]) == 2

@@ -370,6 +370,7 @@ def test_without_a_terminal_the_display_writes_plain_lines(tmp_path: Path) -> No
     assert "reinforcement 1  reward 2.5  episodes/s 3  eta" in text
     assert "not yet due" not in text
     assert "before greedy" in text
+    assert not any(line != line.rstrip() or "━" in line for line in text.splitlines())
     assert f"\n{run}\n" in text
     assert "\x1b" not in text
 

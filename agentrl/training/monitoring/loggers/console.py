@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.notebook_html import table
+from agentrl.plain_table import plain_table
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
@@ -138,8 +139,11 @@ class ConsoleDisplay(Logger):
             return  # the job's `Run` shows its results
         if rows := flatten_results(results):
             self._console.print(Text(f"{self._run}"), soft_wrap=True)
-            for table in results_tables(rows, self._console.width):
-                self._console.print(table)
+            for found in results_tables(rows, self._console.width):
+                if self._console.is_terminal:
+                    self._console.print(found)
+                else:
+                    self._console.print(Text(plain_table(found)), soft_wrap=True)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():
             self._console.print(Text(f"{stage:20} {format_duration(seconds):>8}"))

@@ -1,0 +1,36 @@
+"""Tables on a terminal, and in a pipe for other programs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentrl import cli
+from tests.viewer import runs
+
+REWARD = "agentrl.rewards.form:action"
+COMMANDS = [
+    ["algorithms"], ["envs", "list"], ["list"], ["list", "logger"], ["runs", "."],
+    ["episodes", "run"], ["rescore", "run", "--reward", REWARD],
+    ["eval", "FrozenLake-v1", "--policy=random", "--episodes=2", "logging=[]"],
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.run(Path("run"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_piped_tables_have_no_frame_and_their_full_width(
+    command: list[str],
+    folder: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli.run(command) == 0
+    piped = capsys.readouterr().out
+    assert not re.search(r"[\u2500-\u257f…]|\x1b| $", piped, re.MULTILINE)
+    assert max(map(len, piped.splitlines())) > 40
