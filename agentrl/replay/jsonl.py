@@ -4,8 +4,10 @@ import errno
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 
 _HEAD = 512
 """First bytes by which a replaced file is noticed: index lines contain the time."""
+_SETTLED_NS = 2_000_000_000
+"""Coarser than the modification times of any file system."""
 
 
 class JsonlWriter:
@@ -121,6 +125,9 @@ class JsonlTails:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tails: dict[Path, JsonlTail] = {}
+        self._files: list[Path] = []
+        self._listed_at_ns: int | None = None
+        """Modification time of the folder when it was listed; None: it is to be listed again."""
 
     def are_replaced(self) -> bool:
         """Whether one of the files that were read has been removed or replaced."""
@@ -136,5 +143,20 @@ class JsonlTails:
         Raises:
             ConfigError: as `Tail.new`.
         """
-        for path in sorted(self._folder.glob(pattern)):
-            yield from self._tails.setdefault(path, JsonlTail(path)).new()
+        for path in self._listed():
+            if fnmatchcase(path.name, pattern):
+                yield from self._tails.setdefault(path, JsonlTail(path)).new()
+
+    def _listed(self) -> list[Path]:
+        """The files in order. The folder may hold thousands, so it is listed only if it changed."""
+        try:
+            modified = self._folder.stat().st_mtime_ns
+        except OSError:
+            return []
+        if modified != self._listed_at_ns:
+            # Not links to nowhere.
+            self._files = sorted(path for path in self._folder.glob("*.jsonl") if path.exists())
+            # A file that is created right now may leave this time as it is.
+            settled = time.time_ns() - modified > _SETTLED_NS
+            self._listed_at_ns = modified if settled else None
+        return self._files

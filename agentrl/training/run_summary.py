@@ -66,6 +66,8 @@ class RunSummary:
     """The result after training, or of the latest evaluation."""
     best_player: tuple[str, float] | None = None
     """The best scripted player and its result."""
+    config: Mapping[str, Any]
+    """The tree of its `config.yaml`; empty if that cannot be read."""
 
     @property
     def result(self) -> str:
@@ -174,6 +176,7 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
         before=before,
         after=after,
         best_player=_best_player(results, metric),
+        config=config,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.text import printable, quoted
-from agentrl.training.run_summary import ARCHIVE, find_runs, job_state, read_config, summarize
+from agentrl.training.run_summary import ARCHIVE, find_runs, job_state, summarize
 from agentrl.viewer.run_overview import MetricHistory
 
 _OWN = ("run", "seed")
@@ -29,7 +29,7 @@ class _Known:
 
     stamp: tuple[Any, ...] = ()
     row: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     history: MetricHistory | None = None
 
 
@@ -60,8 +60,9 @@ class AllRuns:
         known = self._known[name]
         stamp = tuple(_stamp(path / file) for file in _FILES)
         if known.stamp != stamp:
-            known.stamp, known.config = stamp, read_config(path)
-            known.row = summarize(path, self.folder).to_dict() | {"group": group_of(known.config)}
+            found = summarize(path, self.folder)
+            known.stamp, known.config = stamp, found.config
+            known.row = found.to_dict() | {"group": group_of(found.config)}
         return known.row | {"name": name, "state": job_state(path)}
 
     def _name(self, path: Path) -> str:
