@@ -154,6 +154,30 @@ def test_runs_are_filtered_chosen_and_overlaid(
     expect(page.locator(".u-legend .u-series:not(.unlisted)").nth(1)).to_contain_text("more seeds")
 
 
+def test_a_metric_is_found_by_a_part_of_its_name(served: RunsServer, open_page: Open) -> None:
+    page = open_page(served.address())
+    page.get_by_label("Choose game").check()
+    metric, title = page.get_by_label("Metric"), page.locator(".overlay figcaption")
+    expect(metric).to_have_value("train/reward")
+    expect(page.locator("#metrics option")).to_have_count(7)
+    metric.focus()
+    expect(metric).to_have_value("")  # so that the browser suggests all metrics
+    page.keyboard.press("Tab")
+    expect(metric).to_have_value("train/reward")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.type("turns s")
+    page.keyboard.press("Enter")
+    expect(title).to_have_text("rollout/turns_per_s")
+    assert "metric=rollout%2Fturns_per_s" in page.url
+    metric.fill("absent")
+    metric.press("Enter")
+    expect(page.get_by_text("No metric of the chosen runs has “absent”")).to_be_visible()
+    metric.fill("train/turns")  # as a suggestion does
+    expect(title).to_have_text("train/turns")
+    metric.blur()
+    expect(metric).to_have_value("train/turns")
+
+
 def test_a_run_opens_and_leads_back(served: RunsServer, open_page: Open) -> None:
     page = open_page(served.address())
     page.get_by_role("link", name="game").click()

@@ -32,7 +32,7 @@ const COLUMNS = [
 
 keepToken();
 const query = new URLSearchParams(location.search);
-const state = { runs: [], chosen: new Set(query.getAll("run")), asked: 0, figure: null };
+const state = { runs: [], chosen: new Set(query.getAll("run")), asked: 0, figure: null, metrics: [] };
 const view = document.getElementById("view");
 /** An address below /runs/ shows this page only if it names no run. */
 const absent = location.pathname.startsWith("/runs/")
@@ -47,8 +47,28 @@ const count = h("p", { class: "faint count", role: "status" });
 const head = h("tr");
 const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 }, loading())));
 const curves = h("div", { class: "overlay" });
-const without = h("p", { class: "faint" });
-const metrics = h("select", { name: "metric", onchange: () => keep("metric", metrics.value, draw) });
+const without = h("p", { class: "faint", role: "status" });
+const metrics = h("datalist", { id: "metrics" });
+/** It is empty while it has the focus: a browser suggests only what contains the text in a field. */
+const metric = h("input", {
+  name: "metric",
+  class: "metric",
+  list: metrics.id,
+  autocomplete: "off",
+  spellcheck: "false",
+  onfocus: () => {
+    metric.value = "";
+  },
+  onblur: () => {
+    metric.value = metric.placeholder;
+  },
+  oninput: () => {
+    if (state.metrics.includes(metric.value)) keep("metric", metric.value, draw);
+  },
+  onkeydown: (event) => {
+    if (event.key === "Enter" && metric.value.trim()) search(metric.value);
+  },
+});
 const differences = h("section", { class: "card", hidden: true });
 const bar = h(
   "form",
@@ -95,7 +115,8 @@ const drawing = h(
   h(
     "form",
     { class: "filters", onsubmit: (event) => event.preventDefault() },
-    label("Metric", metrics),
+    label("Metric", metric),
+    metrics,
     label(
       "Smoothing",
       h("input", {
@@ -111,8 +132,8 @@ const drawing = h(
         },
       }),
     ),
-    check("log", "log axis", adjust),
-    check("seeds", "seeds as mean and range", draw),
+    check("log", "Log axis", adjust),
+    check("seeds", "Seeds as mean and range", draw),
   ),
   curves,
   without,
@@ -222,7 +243,7 @@ function list() {
     rows.map((run) => {
       const box = h("input", {
         type: "checkbox",
-        "aria-label": `choose ${run.name}`,
+        "aria-label": `Choose ${run.name}`,
         checked: state.chosen.has(run.name),
         onchange: () => {
           choose(
@@ -338,10 +359,14 @@ async function draw() {
     return;
   }
   if (mine !== state.asked) return;
-  replace(
-    metrics,
-    found.metrics.map((name) => h("option", { value: name, selected: name === found.metric }, name)),
-  );
+  if (String(found.metrics) !== String(state.metrics))
+    replace(
+      metrics,
+      found.metrics.map((name) => h("option", { value: name })),
+    );
+  state.metrics = found.metrics;
+  metric.placeholder = found.metric ?? "";
+  if (document.activeElement !== metric) metric.value = metric.placeholder;
   const sets =
     query.get("seeds") === "1"
       ? grouped(found.curves)
@@ -357,6 +382,14 @@ async function draw() {
     replace(curves, state.figure.drawn);
   }
   differ(found.differences, names);
+}
+
+/** Draw the first metric whose name contains these words. */
+function search(text) {
+  const words = text.toLowerCase().split(/\s+/);
+  const name = state.metrics.find((one) => words.every((word) => one.toLowerCase().includes(word)));
+  if (name) keep("metric", (metric.value = name), draw);
+  else without.textContent = `No metric of the chosen runs has “${text}” in its name.`;
 }
 
 function look() {
