@@ -122,6 +122,9 @@ const ICONS = {
 export const icon = (name) =>
   h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
 
+/** A name as the text of a button. */
+export const capitalized = (name) => name[0].toUpperCase() + name.slice(1);
+
 /** A label such as after-greedy with spaces. */
 export const named = (label) => label.replaceAll("-", " ");
 
@@ -171,7 +174,7 @@ export function failed(error) {
         class: "toast notice",
         type: "button",
         role: "alert",
-        title: "close",
+        title: "Close",
         onclick: (event) => event.currentTarget.remove(),
       },
       h("bdi", {}, error.message),

@@ -29,8 +29,8 @@ export function star(row) {
   );
   const draw = () => {
     button.setAttribute("aria-pressed", row.starred);
-    button.setAttribute("aria-label", `star ${row.id}`);
-    button.title = row.starred ? "remove the star" : "star";
+    button.setAttribute("aria-label", `Star ${row.id}`);
+    button.title = row.starred ? "Remove the star" : "Star";
   };
   draw();
   return button;

@@ -1,5 +1,6 @@
 // The list of episodes, filtered by the server; the address holds the filters.
 import {
+  capitalized,
   clock,
   get,
   h,
@@ -81,7 +82,7 @@ export async function episodes(place) {
             "aria-pressed": name === viewOf(query),
             onclick: () => change("view", name === "list" ? "" : name),
           },
-          name,
+          capitalized(name),
         ),
       ),
     );
@@ -179,7 +180,7 @@ function controls(query, found, change, typing) {
         checked: query.get("starred") === "true",
         onchange: (event) => change("starred", event.target.checked ? "true" : ""),
       }),
-      h("span", {}, "starred"),
+      h("span", {}, "Starred"),
     ),
     h("a", { class: "button quiet", href: "/episodes" }, "Clear"),
   ];
@@ -251,7 +252,7 @@ function rows(query, found, change) {
         : [
             h(
               "select",
-              { name: "sort", "aria-label": "sort", onchange: (event) => change("sort", event.target.value) },
+              { name: "sort", "aria-label": "Sort", onchange: (event) => change("sort", event.target.value) },
               SORTS.map(([name, words]) =>
                 h("option", { value: name, selected: name === sort }, `by ${words}`),
               ),
@@ -261,7 +262,7 @@ function rows(query, found, change) {
               {
                 class: "button",
                 type: "button",
-                "aria-label": down ? "largest first" : "smallest first",
+                "aria-label": down ? "Largest first" : "Smallest first",
                 onclick: () => change("down", String(!down)),
               },
               down ? "↓" : "↑",
@@ -348,7 +349,7 @@ function rows(query, found, change) {
               disabled: first === 0,
               onclick: () => change("first", String(Math.max(0, first - count)), true),
             },
-            "← newer",
+            "← Newer",
           ),
           h("span", {}, `${number(first + 1)}–${number(Math.min(first + count, found.found))}`),
           h(
@@ -358,7 +359,7 @@ function rows(query, found, change) {
               disabled: first + count >= found.found,
               onclick: () => change("first", String(first + count), true),
             },
-            "older →",
+            "Older →",
           ),
         )
       : null,

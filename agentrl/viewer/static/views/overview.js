@@ -370,7 +370,7 @@ class Metrics {
         { class: "filters", onsubmit: (event) => event.preventDefault() },
         h("label", {}, h("span", {}, "Search metrics"), search),
         h("label", {}, h("span", {}, "Smoothing"), smooth),
-        h("label", { class: "check" }, log, h("span", {}, "log axis")),
+        h("label", { class: "check" }, log, h("span", {}, "Log axis")),
       ),
       this.found,
       this.sections,

@@ -1,5 +1,5 @@
 // The sampled tokens of a turn, colored by log-probability, advantage or weight version.
-import { get, h, notice, number, replace, share, signed } from "../lib/dom.js";
+import { capitalized, get, h, notice, number, replace, share, signed } from "../lib/dom.js";
 
 const cache = new Map();
 /** By name in the address; the first is the default. */
@@ -35,7 +35,7 @@ export async function tokensOf(place, record, turn, coloring, choose) {
         h(
           "button",
           { class: "button quiet", "aria-pressed": name === coloring, onclick: () => choose(name) },
-          label[0].toUpperCase() + label.slice(1),
+          capitalized(label),
         ),
       ),
     ),
