@@ -112,7 +112,7 @@ def _nothing(by: str) -> str:
         "episode": "no group has valid episodes from the same start with different rewards",
         "state": "no group has different replies at the same state with different rewards after "
         "them; environments name states in info['state_key']",
-        "choice": "nothing has been chosen yet: agentrl view RUN, page Choose",
+        "choice": "nothing has been chosen yet: agentrl view RUN, page Preferences",
     }
     return reasons[by]
 

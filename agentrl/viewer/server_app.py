@@ -42,7 +42,7 @@ _PAGES = (
     "/compare",
     "/logs",
     "/logs/{rest:path}",
-    "/choose",
+    "/preferences",
     "/phones",
     "/play",
 )

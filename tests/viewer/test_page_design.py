@@ -27,7 +27,7 @@ PAGES = {
     f"{GAME}/episodes/{PROBABLE}?tab=tokens&coordinates=1": f"{PROBABLE} · game · agentrl",
     f"{GAME}/groups/train-00001-g000": "train-00001-g000 · game · agentrl",
     f"{GAME}/compare": "Compare · game · agentrl",
-    f"{GAME}/choose": "Choose · game · agentrl",
+    f"{GAME}/preferences": "Preferences · game · agentrl",
     f"{GAME}/phones": "Phones · game · agentrl",
     f"{GAME}/logs/engine.log": "engine.log · game · agentrl",
     f"{GAME}/absent": "Page not found · game · agentrl",

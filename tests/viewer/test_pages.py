@@ -347,7 +347,7 @@ def test_stars_and_notes_are_shared_by_two_pages(serve, open_page, tmp_path):
     expect(refused).to_contain_text("changed by another page meanwhile, to '<i>too fast</i>'")
     expect(other.get_by_label("note")).to_have_value("too slow")  # nothing is lost
     other.goto(f"{served.url}/episodes")
-    other.get_by_label("starred", exact=True).check()
+    other.get_by_label("Starred", exact=True).check()
     expect(other.get_by_text("1 of 17 episodes")).to_be_visible()
     expect(other.locator(".list .note")).to_have_text("<i>too fast</i>")
     page.get_by_role("button", name=f"star {EPISODE}").click()
@@ -788,9 +788,10 @@ def test_hostile_text_is_escaped(serve, open_page, tmp_path):
 
 def test_a_person_chooses_the_better_of_two_episodes(serve, open_page, tmp_path):
     served = serve(runs.run(tmp_path / "run"))
-    page = open_page(f"{served.url}/choose#token={served.guard.token}")
+    page = open_page(f"{served.url}/preferences#token={served.guard.token}")
     expect(page.get_by_text("0 compared, 12 left")).to_be_visible()
     expect(page.locator(".pair img").first).to_be_visible()
+    expect(page.locator(".pair .picture .tap")).to_have_count(6)  # not after the last action
     page.get_by_role("button", name="B is better").click()
     expect(page.get_by_text("1 compared, 11 left")).to_be_visible()
     page.get_by_role("button", name="Skip").click()

@@ -183,7 +183,7 @@ def pairs(
         typer.Option(
             help="`episode`: better and worse episodes of a group; `state`: replies at a state "
             "that several of them reached, by the rewards that followed; `choice`: as chosen on "
-            "the viewer's page Choose."
+            "the viewer's page Preferences."
         ),
     ] = "episode",
     min_gap: Annotated[float, typer.Option(help="Smallest difference of rewards.")] = 0.0,

@@ -1,6 +1,5 @@
 // Routing, and the parts shared by all views: the page frame and live updates.
 import { base, get, h, keepToken, loading, replace, placeholder } from "./lib/dom.js";
-import { choose } from "./views/choose.js";
 import { compare } from "./views/compare.js";
 import { episode } from "./views/episode.js";
 import { episodes } from "./views/episodes.js";
@@ -9,6 +8,7 @@ import { logs } from "./views/logs.js";
 import { overview } from "./views/overview.js";
 import { phones } from "./views/phones.js";
 import { play } from "./views/play.js";
+import { preferences } from "./views/preferences.js";
 
 const view = document.getElementById("view");
 const own = location.pathname.split("/").slice(base.split("/").length).join("/");
@@ -34,8 +34,8 @@ const route =
             ? { name: "play", show: play }
             : path === "/phones"
               ? { name: "phones", show: phones }
-              : path === "/choose"
-                ? { name: "choose", show: choose }
+              : path === "/preferences"
+                ? { name: "preferences", show: preferences }
                 : path === "/logs" || path.startsWith("/logs/")
                   ? { name: "logs", show: (place) => logs(place, rest("/logs/")) }
                   : path === "/compare"
@@ -47,7 +47,7 @@ const TITLES = {
   episodes: "Episodes",
   play: "Play",
   phones: "Phones",
-  choose: "Choose",
+  preferences: "Preferences",
   compare: "Compare",
   logs: "Logs",
 };
@@ -91,7 +91,7 @@ async function start() {
         : (TITLES[route.name] ?? "Page not found");
     document.title = `${title} · ${run.name} · agentrl`;
     document.querySelector("nav [data-view=play]").hidden = !run.plays;
-    document.querySelector("nav [data-view=choose]").hidden = run.plays; // one episode has no sibling
+    document.querySelector("nav [data-view=preferences]").hidden = run.plays; // one episode has no sibling
     refresh = (await route.show(view, run)) ?? null;
   } catch (error) {
     replace(view, h("h1", { class: "unseen" }, "Error"), whatFailed(error));

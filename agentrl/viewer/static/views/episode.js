@@ -17,6 +17,7 @@ import {
   tone,
 } from "../lib/dom.js";
 import { note, star } from "../lib/episode_card.js";
+import { picture } from "../lib/picture.js";
 import { drawCoordinates } from "./coordinates.js";
 import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
@@ -47,10 +48,10 @@ export async function episode(place, id) {
 }
 
 const NEIGHBORS = [
-  ["previous", "‹ previous", "p"],
-  ["next", "next ›", "n"],
-  ["sibling_before", "‹ sibling", "["],
-  ["sibling_after", "sibling ›", "]"],
+  ["previous", "‹ Previous", "p"],
+  ["next", "Next ›", "n"],
+  ["sibling_before", "‹ Sibling", "["],
+  ["sibling_after", "Sibling ›", "]"],
 ];
 const STAGES = h(
   "ul",
@@ -64,12 +65,12 @@ const STAGES = h(
 async function copy(button) {
   try {
     await navigator.clipboard.writeText(location.href);
-    button.textContent = "copied";
+    button.textContent = "Copied";
   } catch {
-    button.textContent = "not allowed by the browser";
+    button.textContent = "Not allowed by the browser";
   }
   setTimeout(() => {
-    button.textContent = "copy link";
+    button.textContent = "Copy link";
   }, 2000);
 }
 
@@ -174,7 +175,7 @@ class Player {
           h(
             "button",
             { class: "button", type: "button", onclick: (event) => copy(event.target) },
-            "copy link",
+            "Copy link",
           ),
         ),
       ),
@@ -602,9 +603,9 @@ class Player {
     const frames = seen.frames;
     return [
       frames.map((id, i) =>
-        picture(id, seen === turn && i === frames.length - 1 ? turn?.mark : null, (event) =>
-          this.zoom(event.target),
-        ),
+        picture(id, seen === turn && i === frames.length - 1 ? turn?.mark : null, {
+          onclick: (event) => this.zoom(event.target),
+        }),
       ),
       shown ? h("pre", { class: "shown", dir: "auto" }, shown) : null,
       !frames.length && !shown ? h("p", { class: "missing" }, "Nothing was recorded here.") : null,
@@ -616,32 +617,32 @@ class Player {
       h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
     replace(
       this.controls,
-      button(icon("first"), "first (Home)", () => this.go(this.range[0])),
-      button(icon("back"), "previous (←)", () => this.move(-1)),
-      button(icon(this.timer ? "pause" : "play"), "play or pause (space)", () => this.play(!this.timer), {
+      button(icon("first"), "First (Home)", () => this.go(this.range[0])),
+      button(icon("back"), "Previous (←)", () => this.move(-1)),
+      button(icon(this.timer ? "pause" : "play"), "Play or pause (space)", () => this.play(!this.timer), {
         class: "button strong",
       }),
-      button(icon("on"), "next (→)", () => this.move(1)),
-      button(icon("last"), "last (End)", () => this.go(this.range[1], true)),
+      button(icon("on"), "Next (→)", () => this.move(1)),
+      button(icon("last"), "Last (End)", () => this.go(this.range[1], true)),
       h("span", { class: "where" }, this.where()),
       button(
-        this.after ? "before" : "after",
-        "before or after the action (a)",
+        this.after ? "Before" : "After",
+        "Before or after the action (a)",
         () => this.go(this.turn, !this.after),
         { disabled: this.both },
       ),
-      button("both", "before and after side by side (b)", () => this.compare(), {
+      button("Both", "Before and after side by side (b)", () => this.compare(), {
         "aria-pressed": this.both,
       }),
-      button("coordinates", "probabilities of the coordinates (c)", () => this.overlay(), {
+      button("Coordinates", "Probabilities of the coordinates (c)", () => this.overlay(), {
         "aria-pressed": this.coordinates,
         disabled: this.after && !this.both,
       }),
       h(
         "select",
         {
-          "aria-label": "speed (↑ ↓)",
-          title: "speed (↑ ↓)",
+          "aria-label": "Speed (↑ ↓)",
+          title: "Speed (↑ ↓)",
           onchange: (event) => {
             this.speed = Number(event.target.value);
           },
@@ -651,9 +652,9 @@ class Player {
       h(
         "span",
         { class: "range" },
-        button("range from here", "start the range here (s)", () => this.startHere()),
-        button("range to here", "end the range here (e)", () => this.endHere()),
-        button("all turns", "all turns (Esc)", () => this.allTurns(), { disabled: this.isWhole }),
+        button("Range from here", "Start the range here (s)", () => this.startHere()),
+        button("Range to here", "End the range here (e)", () => this.endHere()),
+        button("All turns", "All turns (Esc)", () => this.allTurns(), { disabled: this.isWhole }),
       ),
     );
   }
@@ -906,36 +907,6 @@ function thumbnail(id, shown) {
 
 function missing(event) {
   event.target.replaceWith(h("span", { class: "text-thumb missing" }, "not recorded"));
-}
-
-function picture(id, mark, onclick) {
-  const lost = (event) =>
-    event.target.parentElement.replaceWith(
-      h("p", { class: "missing" }, "This frame was not recorded, or is damaged."),
-    );
-  const percent = (value) => `${100 * value}%`;
-  return h(
-    "div",
-    { class: "picture" },
-    h("img", { src: frame(id), alt: "screen", onerror: lost, onclick }),
-    mark
-      ? h(
-          "svg",
-          { "aria-label": "touch" },
-          mark.x !== mark.to_x || mark.y !== mark.to_y
-            ? h("line", {
-                class: "trail",
-                x1: percent(mark.x),
-                y1: percent(mark.y),
-                x2: percent(mark.to_x),
-                y2: percent(mark.to_y),
-              })
-            : null,
-          h("circle", { class: "tap", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 14 }),
-          h("circle", { class: "tap-core", cx: percent(mark.to_x), cy: percent(mark.to_y), r: 4 }),
-        )
-      : null,
-  );
 }
 
 function scrollIntoStrip(strip, cell) {

@@ -1,7 +1,10 @@
 // Two episodes of a group side by side, of which a person chooses the better one.
-import { frame, get, h, notice, post, replace, placeholder } from "../lib/dom.js";
+import { get, h, notice, post, replace, placeholder } from "../lib/dom.js";
+import { picture } from "../lib/picture.js";
 
-export async function choose(place) {
+const WIDTH = 192;
+
+export async function preferences(place) {
   const { pair, left, done } = await get("/api/choices");
   const title = h("h1", {}, "Which episode is better?");
   const about = h(
@@ -30,7 +33,7 @@ export async function choose(place) {
     async () => {
       try {
         await post("/api/choices", { better: better.id, worse: worse.id, skipped });
-        await choose(place);
+        await preferences(place);
       } catch (error) {
         replace(failed, notice(error.message));
       }
@@ -63,7 +66,7 @@ const side = (name, episode) =>
         h(
           "li",
           {},
-          shots(turn.frames),
+          shots(turn.frames, turn.mark),
           h("p", { class: "faint" }, turn.shown.replaceAll("<image>", "").trim()),
           h("p", {}, h("bdi", {}, turn.reply)),
         ),
@@ -74,5 +77,6 @@ const side = (name, episode) =>
     h("p", { class: "faint" }, episode.final.shown.replaceAll("<image>", "").trim()),
   );
 
-const shots = (frames) =>
-  frames.map((id) => h("img", { src: frame(id, 192), alt: "screen", loading: "lazy" }));
+/** The screens of an observation; the touch is on the last one, which the action saw. */
+const shots = (frames, mark = null) =>
+  frames.map((id, i) => picture(id, i === frames.length - 1 ? mark : null, { width: WIDTH }));
