@@ -23,7 +23,7 @@ Environments
     ActionError      raised for a reply that is not an action
 
 Recorded episodes
-    replay.open      open a `Run`: its episodes, summary, checkpoints and model
+    replay.open      open a `Run`: its episodes, metrics, config, summary and model
     Run              a recorded run, as `train` returns it
     Episode, Turn    one episode, and one turn of it
     ScoredEpisode    an episode with its rewards

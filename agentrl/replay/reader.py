@@ -15,12 +15,14 @@ import cv2
 import numpy as np
 
 from agentrl.config.bounds import path_of
+from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
 from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_summary import Filter, Summary
 from agentrl.replay.frames import frame_pack
+from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_index import RunIndex
 from agentrl.replay.run_layout import (
     episode_file,
@@ -136,6 +138,34 @@ class Run:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file} cannot be read: {error}") from error
         return results if isinstance(results, dict) else {}
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The history in `metrics.jsonl`: an entry for each step of a stage, oldest first.
+
+        An entry has `stage`, `step`, `time` (seconds since 1970) and the numbers of that step by
+        name, such as `train/reward`; `pandas.DataFrame(run.metrics)` has a column for each. Empty
+        until the job has logged a step.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        file = self.path / "metrics.jsonl"
+        return list(JsonlTail(file).new()) if file.is_file() else []
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings in `config.yaml`, by section; empty if the run has none.
+
+        Such as `{"seed": 0, "env": {"id": "Game-v0", ...}, ...}`; `agentrl.load_config(file)` reads
+        the file as a `Config`.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        file = self.path / "config.yaml"
+        settings = read_yaml(file) if file.is_file() else {}
+        return settings if isinstance(settings, dict) else {}
 
     @property
     def model(self) -> Path:

@@ -73,6 +73,8 @@ def test_a_run_shows_its_result_curve_and_players(tmp_path: Path) -> None:
         ' "after": {"sampled": {"reward": 2, "accuracy": 0.98}}, "steps": 18}'
     )
     run = replay.open(folder)
+    assert [(row["step"], row["train/turns"]) for row in run.metrics] == [(1, 3.0), (2, 3.0)]
+    assert run.config == {"seed": 0, "env": {"id": "Game-v0"}}
     assert repr(run) == f"Run({str(folder)!r}, accuracy 0.5 -> 0.98, 18 steps)"
     page = Page(run._repr_html_())
     assert f"{len(run.episodes())} episodes" in page.text
@@ -88,6 +90,9 @@ def test_a_run_shows_its_result_curve_and_players(tmp_path: Path) -> None:
     shown = Page(run.episode(first.id)._repr_html_())
     assert shown.sources  # frames that the run recorded
     assert "turn 1, reward" in shown.text
+    (folder / "config.yaml").unlink()
+    (folder / "metrics.jsonl").unlink()
+    assert (run.config, run.metrics) == ({}, [])
 
 
 @pytest.mark.parametrize(
