@@ -319,6 +319,7 @@ def _episode(summary: Summary) -> dict[str, Any]:
         "success": summary.success, "turns": summary.turns, "tokens": summary.tokens,
         "seconds": summary.seconds, "env_reward": summary.env_reward, "total": summary.total,
         "config": summary.config, "removed": summary.removed,
+        "starred": summary.starred, "note": summary.note,
         **{f"metrics/{name}": value for name, value in summary.metrics.items()},
         **{f"reward/{name}": sum(values) for name, values in summary.components.items()},
     }  # fmt: skip

@@ -15,6 +15,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay import tables_export
+from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.tables_export import to_arrow, to_dataset, write
 from agentrl.types import Outcome, ScoredEpisode
@@ -28,8 +29,14 @@ def run(tmp_path: Path) -> Path:
     return runs.run(tmp_path / "run")
 
 
-def test_episodes_are_rows_with_metrics_and_rewards(run):
-    frame = to_arrow(replay.open(run)).to_pandas()
+def test_episodes_are_rows_with_metrics_rewards_stars_and_notes(run):
+    opened = replay.open(run)
+    marked = "train-00001-g000-m00"
+    star(opened, marked, starred=True)
+    write_note(opened, marked, "too slow", seen="")
+    frame = to_arrow(opened).to_pandas()
+    assert list(frame[frame["starred"]]["id"]) == [marked]
+    assert dict(frame[frame["note"] != ""][["id", "note"]].values) == {marked: "too slow"}
     assert len(frame) == 17
     assert set(frame["outcome"]) == {"terminated", "device_error"}
     trained = frame[frame["label"] == "train"]
