@@ -13,7 +13,12 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.text import printable
 from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
-from agentrl.training.monitoring.metrics_file import METRICS_FILE, is_number, read_metrics
+from agentrl.training.monitoring.metrics_file import (
+    METRICS_FILE,
+    STAGE_FILE,
+    is_number,
+    read_metrics,
+)
 from agentrl.training.monitoring.result_tables import format_duration
 
 State = Literal["running", "finished", "stopped"]
@@ -54,6 +59,8 @@ class RunSummary:
     """The planned training steps; None if it only plays."""
     state: State | None
     """None if no job has worked in the folder, such as in a recording."""
+    stage: str | None
+    """The stage that a running job is in, such as `warm start`; None for other runs."""
     started: float
     """Seconds since 1970."""
     seconds: float
@@ -94,8 +101,8 @@ class RunSummary:
         return {
             "name": self.name, "path": str(self.path), "command": self.command,
             "environment": self.environment, "algorithm": self.algorithm, "seed": self.seed,
-            "step": self.step, "steps": self.steps, "state": self.state, "started": self.started,
-            "seconds": round(self.seconds, 1), "metric": self.metric,
+            "step": self.step, "steps": self.steps, "state": self.state, "stage": self.stage,
+            "started": self.started, "seconds": round(self.seconds, 1), "metric": self.metric,
             "before": _json(self.before), "after": _json(self.after), "result": self.result,
         }  # fmt: skip
 
@@ -170,6 +177,7 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
         step=_integer(state.get("step", summary.get("steps"))) or 0,
         steps=None if plays else _integer(section.get("steps")),
         state=job,
+        stage=job_stage(run),
         started=_started(run),
         seconds=_seconds(summary.get("seconds", state.get("seconds"))),
         metric=metric,
@@ -193,6 +201,11 @@ def job_state(run: Path) -> State | None:
         return "finished" if "reward" in summary else "stopped"
     ended = "steps" in summary and summary["steps"] == state.get("step")
     return "finished" if ended else "stopped"
+
+
+def job_stage(run: Path) -> str | None:
+    """The stage that a running job is in, such as `warm start`; None if it is not known."""
+    return printable(_text(run / STAGE_FILE)) or None if is_locked(run) else None
 
 
 def read_config(run: Path) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def overview(run: Run) -> dict[str, Any]:
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
         "command": _read(run.path / "command"),
         "job": line.state,
+        "stage": line.stage,
         "headline": line.headline,
         "steps": line.steps,
         "plays": rows_by_label(run),

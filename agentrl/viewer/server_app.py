@@ -21,7 +21,7 @@ from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import did_you_mean, quoted
-from agentrl.training.run_summary import job_state
+from agentrl.training.run_summary import job_stage, job_state
 from agentrl.viewer import page_data
 from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
 from agentrl.viewer.episode_search import EpisodeSearch
@@ -429,7 +429,8 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
 
 def _state(run: Run) -> tuple[Any, ...]:
     metrics = run.path / "metrics.jsonl"
-    return (run.version(), metrics.stat().st_size if metrics.is_file() else 0, job_state(run.path))
+    size = metrics.stat().st_size if metrics.is_file() else 0
+    return (run.version(), size, job_stage(run.path), job_state(run.path))
 
 
 def as_json(value: Any, status: int = 200) -> Response:

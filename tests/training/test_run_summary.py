@@ -10,6 +10,7 @@ from agentrl.files import lock_folder
 from agentrl.training.run_summary import (
     find_runs,
     is_folder_of_runs,
+    job_stage,
     job_state,
     read_config,
     summarize,
@@ -55,12 +56,14 @@ def test_a_finished_run_has_its_result_with_wilsons_interval(run):
         evaluation("after sampled", 40, 18, 20),
     ]
     with lock_folder(run):
-        assert job_state(run) == "running"
+        assert (job_state(run), job_stage(run)) == ("running", None)
+        (run / "stage").write_text("warm start")
+        assert summarize(run).stage == "warm start"
     seconds = {"start": 5.0, "reinforcement": 1020.0}
     write(run, lines, summary={**ends, "steps": 40, "seconds": seconds}, state={"step": 40})
     found = summarize(run)
     assert (found.environment, found.algorithm, found.seed) == ("Lake-v0", "dapo", 3)
-    assert (found.step, found.steps, found.state) == (40, 40, "finished")
+    assert (found.step, found.steps, found.state, found.stage) == (40, 40, "finished", None)
     # statsmodels.stats.proportion.proportion_confint(18, 20, method="wilson")
     assert found.after.low == pytest.approx(0.698966, abs=1e-5)
     assert found.after.high == pytest.approx(0.972136, abs=1e-5)

@@ -178,6 +178,24 @@ def test_a_metric_is_found_by_a_part_of_its_name(served: RunsServer, open_page: 
     expect(metric).to_have_value("train/turns")
 
 
+def test_the_stage_of_a_running_job_is_followed(
+    served: RunsServer, open_page: Open, folder: Path
+) -> None:
+    stage, state = folder / "game" / "stage", "no training step done yet"
+    with lock_folder(folder / "game"):
+        stage.write_text("demonstrations")
+        page = open_page(served.address())
+        row = page.get_by_role("row", name="game")
+        expect(row).to_contain_text("running demonstrations")
+        stage.write_text("warm start")
+        expect(row).to_contain_text("running warm start")
+        page.get_by_role("link", name="game").click()
+        expect(page.get_by_text(f"running: warm start, {state}")).to_be_visible()
+        stage.write_text("engine start")
+        expect(page.get_by_text(f"running: engine start, {state}")).to_be_visible()
+    expect(page.get_by_text("stopped after 0 steps, before finishing")).to_be_visible()
+
+
 def test_a_run_opens_and_leads_back(served: RunsServer, open_page: Open) -> None:
     page = open_page(served.address())
     page.get_by_role("link", name="game").click()

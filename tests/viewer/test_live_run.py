@@ -1,6 +1,7 @@
 """The pages while a real job trains."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def test_pages_follow_a_job_from_its_first_episode_to_its_end(job, serve, open_p
     served = serve(tmp_path / "run")
     overview = open_page(served.url)
     expect(overview.locator("#live")).to_have_text("live")
-    expect(overview.get_by_text("running, no training step done yet")).to_be_visible()
+    state = re.compile("running: .+, no training step done yet")
+    expect(overview.get_by_text(state)).to_be_visible()
     overview.get_by_text("Configuration", exact=True).click()
     episodes = open_page(f"{served.url}/episodes")
     # A phone may be leased again, or disappear with its job, while its screen is requested.

@@ -83,6 +83,6 @@ def _row(one: "RunSummary") -> dict[str, str]:
         "steps": str(one.step) if one.steps in (None, one.step) else f"{one.step}/{one.steps}",
         "result (95% interval)": one.result,
         "time": format_duration(one.seconds),
-        "state": one.state or "",
+        "state": ": ".join(filter(None, (one.state, one.stage))),
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)),
     }

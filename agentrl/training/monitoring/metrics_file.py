@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 METRICS_FILE = "metrics.jsonl"
+STAGE_FILE = "stage"
+"""The file with the name of the stage that a running job is in."""
 EVALUATION = "evaluation"
 """The stage of evaluations during training."""
 

@@ -294,6 +294,7 @@ function list() {
                 run.state,
               )
             : "",
+          run.stage ? h("span", { class: "faint" }, ` ${run.stage}`) : null,
         ),
         h(
           "td",

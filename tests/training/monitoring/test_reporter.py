@@ -70,6 +70,7 @@ def test_the_file_holds_every_number_with_its_stage(tmp_path: Path) -> None:
     assert entries[0] | {"time": 0} == {"stage": "warm start", "step": 1, "time": 0, "loss": 2.0}
     assert [e["step"] for e in entries if e["stage"] == "reinforcement"] == [1, 2, 3]
     assert {"sampled/accuracy": 0.8}.items() <= entries[-1].items()
+    assert (tmp_path / "stage").read_text() == "reinforcement"
 
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:

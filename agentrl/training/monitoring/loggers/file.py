@@ -1,4 +1,4 @@
-"""Logs to `metrics.jsonl` in the run's folder, which the viewer reads."""
+"""Logs to `metrics.jsonl` and `stage` in the run's folder, which the viewer reads."""
 
 import json
 import math
@@ -8,19 +8,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from agentrl.files import naming, write_durably
+from agentrl.files import atomic_replace, naming, write_durably
 from agentrl.training.monitoring.logger import Logger
-from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
+from agentrl.training.monitoring.metrics_file import (
+    EVALUATION,
+    METRICS_FILE,
+    STAGE_FILE,
+    read_metrics,
+)
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
 
 _COUNTED = (*TRAINING_STAGES, EVALUATION)
 
 
 class FileLogger(Logger):
-    """Appends one JSON object per step to `metrics.jsonl`, flushed at once."""
+    """Appends one JSON object per step to `metrics.jsonl`, flushed at once.
+
+    The file `stage` has the name of the current stage.
+    """
 
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
-        self._path = run / METRICS_FILE
+        self._path, self._stage_file = run / METRICS_FILE, run / STAGE_FILE
+        self._stage = ""
         self._file: TextIO = self._path.open("a", encoding="utf-8")
         self.rewind(sys.maxsize)
 
@@ -30,6 +39,13 @@ class FileLogger(Logger):
         write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
         self._file.close()
         self._file = self._path.open("a", encoding="utf-8")
+
+    def stage(self, name: str) -> None:
+        """Write its name, unless it continues."""
+        if name != self._stage:
+            self._stage = name
+            with atomic_replace(self._stage_file) as partial:
+                partial.write_text(name, encoding="utf-8")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
         """Write one line; values that are not finite become null, as JSON cannot express them."""

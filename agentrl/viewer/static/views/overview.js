@@ -20,8 +20,8 @@ import { lastScreen } from "../lib/episode_card.js";
 const of = (step, steps) =>
   steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
 const JOB = {
-  running: (step, steps, left) =>
-    `running, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
+  running: (step, steps, left, stage) =>
+    `running${stage ? `: ${stage}` : ""}, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
   finished: (step) => `finished after ${of(step)}`,
   stopped: (step, steps) => `stopped after ${of(step, steps)}, before finishing`,
 };
@@ -166,7 +166,7 @@ function heading(run) {
             "job",
             evaluation(run)
               ? EVALUATION[run.job]
-              : JOB[run.job](run.state?.step ?? 0, run.steps, run.remaining_s),
+              : JOB[run.job](run.state?.step ?? 0, run.steps, run.remaining_s, run.stage),
           )
         : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
