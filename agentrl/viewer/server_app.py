@@ -261,6 +261,13 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
         beside = page_data.neighbors(run, recorded.summary)
         return as_json(page_data.episode(recorded) | {"neighbors": beside})
 
+    @api.get("/api/episodes/{episode_id}/row")
+    def row(episode_id: str) -> Response:
+        found = run.episodes(Filter(id=episode_id))
+        if not found:
+            raise ConfigError(f"{run.path} has no episode {episode_id!r}")
+        return as_json(page_data.row(found[0]))
+
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
         episode = run.episode(episode_id).episode

@@ -338,18 +338,28 @@ def test_stars_and_notes_are_shared_by_two_pages(serve, open_page, tmp_path):
     expect(other.get_by_role("button", name=f"star {EPISODE}")).to_have_attribute(
         "aria-pressed", "true"
     )
-    for one, words in ((page, "<i>too fast</i>"), (other, "too slow")):
+    for one, words in ((other, "too slow"), (page, "<i>too fast</i>")):
         one.get_by_role("button", name="Add a note").click()
         one.get_by_label("note").fill(words)
-        one.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save").click()
     expect(page.locator("p.note")).to_have_text("<i>too fast</i>")
+    other.get_by_role("button", name="Save").click()
     refused = other.get_by_role("alert")
     expect(refused).to_contain_text("changed by another page meanwhile, to '<i>too fast</i>'")
+    page.get_by_role("button", name=f"star {EPISODE}").click()
+    expect(other.locator(".star[aria-pressed=false]")).to_be_visible()  # it follows
     expect(other.get_by_label("note")).to_have_value("too slow")  # nothing is lost
+    other.get_by_role("button", name="Cancel").click()
+    expect(other.locator("p.note")).to_have_text("<i>too fast</i>")
+    page.get_by_role("button", name="Edit the note").click()
+    page.get_by_label("note").fill("<i>too fast</i>!")
+    page.get_by_role("button", name="Save").click()
+    expect(other.locator("p.note")).to_have_text("<i>too fast</i>!")
+    page.get_by_role("button", name=f"star {EPISODE}").click()
     other.goto(f"{served.url}/episodes")
     other.get_by_label("Starred", exact=True).check()
     expect(other.get_by_text("1 of 17 episodes")).to_be_visible()
-    expect(other.locator(".list .note")).to_have_text("<i>too fast</i>")
+    expect(other.locator(".list .note")).to_have_text("<i>too fast</i>!")
     page.get_by_role("button", name=f"star {EPISODE}").click()
     expect(other.get_by_text("None of 17 episodes matches.")).to_be_visible()  # it follows
 

@@ -8,7 +8,7 @@ const AHEAD = "400px";
 const MOST = 60;
 const NOTE = 2000;
 
-/** The star of an episode, which a click sets or removes. */
+/** The star of an episode, which a click sets or removes; `follow` is given changes of other pages. */
 export function star(row) {
   const button = h(
     "button",
@@ -33,13 +33,19 @@ export function star(row) {
     button.title = row.starred ? "Remove the star" : "Star";
   };
   draw();
+  button.follow = (starred) => {
+    row.starred = starred;
+    draw();
+  };
   return button;
 }
 
-/** The note of an episode, which can be edited. */
+/** The note of an episode, which can be edited; `follow` is given changes of other pages. */
 export function note(row) {
   const place = h("div", { class: "note-of" });
-  const show = () =>
+  let saved = row.note;
+  const show = () => {
+    row.note = saved;
     replace(
       place,
       row.note ? h("p", { class: "note", dir: "auto" }, row.note) : null,
@@ -49,6 +55,7 @@ export function note(row) {
         row.note ? "Edit the note" : "Add a note",
       ),
     );
+  };
   const edit = () => {
     const text = h("textarea", {
       class: "answer",
@@ -61,7 +68,7 @@ export function note(row) {
     const save = async () => {
       try {
         await post(`/api${address(row)}/note`, { note: text.value.trim(), seen: row.note });
-        row.note = text.value.trim();
+        saved = text.value.trim();
         show();
       } catch (error) {
         failed(error);
@@ -80,6 +87,11 @@ export function note(row) {
     text.focus();
   };
   show();
+  place.follow = (text) => {
+    saved = text;
+    // What is being typed stays, and was begun when the earlier note was seen.
+    if (text !== row.note && !place.querySelector("textarea")) show();
+  };
   return place;
 }
 

@@ -43,8 +43,10 @@ const KEYS = [
 ];
 
 export async function episode(place, id) {
-  const record = await get(`/api/episodes/${encodeURIComponent(id)}`);
-  new Player(place, record).start();
+  const address = `/api/episodes/${encodeURIComponent(id)}`;
+  const player = new Player(place, await get(address));
+  player.start();
+  return async () => player.follow(await get(`${address}/row`));
 }
 
 const NEIGHBORS = [
@@ -122,6 +124,8 @@ class Player {
     const record = this.record;
     this.screen = h("div", { class: "stage" });
     this.panel = h("div", { class: "panel" });
+    this.star = star(record);
+    this.note = note(record);
     this.strip = h("div", { class: "strip", role: "listbox", "aria-label": "screens", tabindex: "0" });
     this.line = h("div", {
       class: "timeline",
@@ -148,7 +152,7 @@ class Player {
       h(
         "div",
         { class: "episode-head" },
-        star(record),
+        this.star,
         h("h1", {}, h("bdi", {}, record.id)),
         outcomeBadge(record),
         h(
@@ -208,7 +212,7 @@ class Player {
             fact("ended", clock(record.time)),
             Object.entries(record.metrics).map(([name, value]) => fact(name, number(value))),
           ),
-          note(record),
+          this.note,
           record.error ? notice(record.error) : null,
           !this.invalid.length || !this.turns.length
             ? null
@@ -242,6 +246,12 @@ class Player {
       this.byKeys = false;
       this.hidePeek();
     });
+  }
+
+  /** Show the star and the note that another page has changed. */
+  follow(row) {
+    this.star.follow(row.starred);
+    this.note.follow(row.note);
   }
 
   // --- position -----------------------------------------------------------------------------
