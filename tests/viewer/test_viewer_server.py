@@ -372,6 +372,79 @@ def test_an_undo_that_fails_loses_no_turn_and_is_the_last(tmp_path) -> None:
     assert reasons[0] in errors[0]
 
 
+PRESSES = """
+import gymnasium
+import numpy as np
+
+import agentrl
+from agentrl.actions.action_grammar import Grammar
+from agentrl.actions.screen_actions import Tap
+
+
+class Presses(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (200, 100, 3), np.uint8)
+    action_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full((200, 100, 3), 90, np.uint8), {}
+
+    def step(self, action):
+        if isinstance(action, Tap):
+            raise RuntimeError("the panel is <b>broken</b>")
+        return np.full((200, 100, 3), 180, np.uint8), 1.0, False, False, {}
+
+
+class Words:
+    def instructions(self):
+        return "Hold the panel."
+
+    def to_observation(self, observation, info):
+        return agentrl.Observation(images=(observation,), text="")
+
+    def to_message(self, observation):
+        return agentrl.Message(role="user", text="<image>", images=observation.images)
+
+    def to_action(self, reply):
+        return Grammar(actions=("tap", "long_press")).parse(reply)
+
+    def no_action(self):
+        return None
+
+
+agentrl.register("Presses-v0", "presses:Presses", translator="presses:Words")
+"""
+
+
+def test_a_game_that_fails_is_shown_and_recorded_and_another_one_is_played(
+    open_page: Open, tmp_path
+) -> None:
+    (tmp_path / "presses.py").write_text(PRESSES)
+    env = EnvConfig(id=f"{tmp_path / 'presses.py'}:Presses-v0", max_turns=2)
+    with played(tmp_path / "runs", env) as game:
+        page = open_page(game.address, lost=True)
+        panel = page.locator(".stage.asked img")
+        expect(page.get_by_text("long press there")).to_be_visible()
+        panel.click(delay=700)
+        turns(page, 1)
+        expect(page.locator(".turns")).to_contain_text("long_press(0.50, 0.50)")
+        panel.click()
+        expect(page.get_by_role("heading", name="The game failed")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text("the panel is <b>broken</b>")
+        accessible(page)
+        page.get_by_role("button", name="New game").click()
+        expect(page.get_by_text("Your turn")).to_be_visible()
+        turns(page, 0)
+        for count in (1, 2):
+            expect(page.get_by_text("Your turn")).to_be_visible()
+            panel.click(delay=700)
+            turns(page, count)
+        expect(page.get_by_text("Game over")).to_be_visible()
+    failed, whole = replay.open(game.result[1]).episodes()
+    assert (failed.outcome.value, failed.turns, failed.seed) == ("env_error", 1, 0)
+    assert (whole.outcome.value, whole.turns, whole.seed) == ("truncated", 2, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_game_and_loses_no_turn(tmp_path, key: signal.Signals) -> None:
