@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from agentrl import registry
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import ENV
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, list_names
 from agentrl.types import Message, Observation
 
 TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
@@ -282,11 +282,12 @@ def _gymnasium_env(name: str) -> EnvRegistration:
     except gymnasium.error.Error as error:
         own = [entry.id for entry in registered_envs()]
         meant = did_you_mean(name, [*own, *gymnasium.registry])
+        known = "" if meant else f" agentrl has: {list_names(own)}."
         raise ConfigError(
-            f"env.id: no environment {name!r} is registered{meant}.{_module_hint(name)} "
-            f"agentrl has: {', '.join(own)}. `agentrl envs list --all` also "
-            "lists those of Gymnasium and of installed packages. For your own environment, call "
-            "agentrl.register(...) in its module, or name its class as module:Class."
+            f"env.id: no environment {name!r} is registered{meant}.{_module_hint(name)}{known} "
+            "agentrl envs list --all shows all, also those of Gymnasium and of installed "
+            "packages. For your own environment, call agentrl.register(...) in its module, or "
+            "name its class as module:Class."
         ) from error
     if spec.entry_point is None:
         raise ConfigError(f"env.id: {name} can only be made as a vector environment")

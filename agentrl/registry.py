@@ -27,7 +27,7 @@ from typing import Any
 from agentrl.alarm import alarm
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, known_names
 
 log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
@@ -313,8 +313,9 @@ class ExtensionPoint:
         names = [extension.name for extension in known]
         forms = "module:Class" if self.from_yaml is None else "path/file.yaml, module:Class"
         raise ConfigError(
-            f"there is no such {self.kind}{did_you_mean(name, names)}. Known: "
-            f"{', '.join(names)}; your own is named {forms} or path/file.py:Class"
+            f"there is no such {self.kind}"
+            f"{known_names(name, names, command=f'agentrl list {self.kind}')}; your own is named "
+            f"{forms} or path/file.py:Class"
         )
 
     def _load_named(self, name: str) -> Any:

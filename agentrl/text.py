@@ -11,6 +11,10 @@ from agentrl.errors import ActionError
 _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\]):\d+")
 """Virtual phones and emulators: their names identify no one."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
+_SIMILAR, _SIMILARITY_RANGE = 0.6, 0.1
+"""Similarity, in [0, 1], from which a name is suggested, and how much less others may have."""
+_SHORTEST_BEGINNING = 3
+_MOST_SUGGESTED, _MOST_NAMES, _MOST_BESIDE_COMMAND = 3, 20, 10
 _known_serials: set[str] = set()
 """Serials of phones that this process has opened."""
 
@@ -21,9 +25,58 @@ def remember_serial(serial: str) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean 'x'?)"` for the closest known name, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    """`" (did you mean 'x' or 'y'?)"` for the closest known names, or an empty string.
+
+    They are similar, or begin with the name. A name without a folder or namespace is compared with
+    the last parts of those with one.
+    """
+    matcher, scores = difflib.SequenceMatcher(b=name.lower()), dict[str, float]()
+    for one in known:
+        compared = one.lower() if "/" in name else one.lower().rpartition("/")[2]
+        matcher.set_seq1(compared)
+        if len(name) >= _SHORTEST_BEGINNING and compared.startswith(name.lower()):
+            scores[one] = 1.0
+        elif matcher.real_quick_ratio() >= _SIMILAR and matcher.quick_ratio() >= _SIMILAR:
+            scores[one] = matcher.ratio()
+    least = max(_SIMILAR, max(scores.values(), default=0.0) - _SIMILARITY_RANGE)
+    close = sorted((one for one in scores if scores[one] >= least), key=lambda one: -scores[one])
+    if not close:
+        return ""
+    *others, last = map(repr, close[:_MOST_SUGGESTED])
+    return f" (did you mean {', '.join(others)}{' or ' if others else ''}{last}?)"
+
+
+def list_names(names: Iterable[str], command: str | None = None) -> str:
+    """`a, b, c`; of many names the first ones, and how many more there are.
+
+    Args:
+        names: in the order to be shown.
+        command: lists all of them, so that ten are enough here.
+    """
+    shown = list(names)
+    most = _MOST_NAMES if command is None else _MOST_BESIDE_COMMAND
+    if len(shown) <= most:
+        return ", ".join(shown) or "none"
+    how = "" if command is None else f" ({command})"
+    return f"{', '.join(shown[:most])} and {len(shown) - most} more{how}"
+
+
+def known_names(
+    name: str, known: Iterable[str], *, command: str | None = None, label: str = "Known"
+) -> str:
+    """The end of a message that refuses a name: the closest names, or those that there are.
+
+    Args:
+        name: the unknown name.
+        known: the names that there are.
+        command: lists them all; they are then not listed beside a suggestion.
+        label: what they are, for `LABEL: a, b, c`.
+    """
+    names = list(known)
+    suggestion = did_you_mean(name, names)
+    if suggestion and command is not None:
+        return f"{suggestion}; {command} shows all"
+    return f"{suggestion}. {label}: {list_names(names, command)}"
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from agentrl.data import openrlhf
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.http_client import HttpClient, data_uri
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 
 
 class Remote:
@@ -112,7 +112,7 @@ class OpenRLHF(Remote):
             if key is not None and key not in inputs:
                 raise ConfigError(
                     f"rewards: prompt_key={key}: no column has this name"
-                    f"{did_you_mean(key, inputs)}. There are: {', '.join(inputs)}"
+                    f"{known_names(key, inputs, label='There are')}"
                 )
         return openrlhf.request_of(reward_inputs, key)
 

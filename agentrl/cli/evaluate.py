@@ -110,9 +110,9 @@ def evaluate(
 
     Example: agentrl eval runs/NAME Qwen/Qwen2.5-VL-3B-Instruct --suite counting
     """
-    from agentrl.config import target_of
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.evaluation.evaluate_suite import SuiteCommand, resume_suites
+    from agentrl.training.playable_target import playable_target
 
     settings = [text for text in others or () if "=" in text and not Path(text).exists()]
     targets = [target, *(text for text in others or () if text not in settings)]
@@ -131,7 +131,7 @@ def evaluate(
         return
     how: dict[str, Any] = {"episodes": episodes, "policy": command.policies[0], "greedy": greedy}
     how |= {"checkpoint": checkpoint[0] if checkpoint else None, "overrides": settings}
-    result = play(target_of(target), demos=demos, **how)
+    result = play(playable_target(target), demos=demos, **how)
     if as_json:
         _print_json(result)
     else:
@@ -144,13 +144,14 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
     Raises:
         ConfigError: an option needs a suite, or excludes one.
     """
-    from agentrl.config import model_target, target_of
+    from agentrl.config import model_target
+    from agentrl.training.playable_target import playable_target
     from agentrl.training.run_folder import open_target
 
     several = max(len(command.targets), len(command.policies), len(command.checkpoints)) > 1
     model = model_target(command.targets[0])
     if not command.suites:
-        known = model or target_of(command.targets[0])
+        known = playable_target(command.targets[0], may_be_model=True)
         if open_target(known, command.overrides)[0].eval.suite is None:
             if len(command.targets) > 1:
                 raise ConfigError(

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from agentrl.cli.command_help import complete_run, complete_setting
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean, pluralize, printable
+from agentrl.text import known_names, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.training.inference.batch_inference import InferenceProgress
@@ -270,9 +270,8 @@ class _TerminalChat:
         name, _, rest = text.strip().partition(" ")
         if name.startswith("/"):
             if name not in self._commands:
-                known = ", ".join(self._commands)
-                near = did_you_mean(name, self._commands)
-                raise ConfigError(f"{name}: no such command{near}; there are {known}")
+                hint = known_names(name, self._commands, label="There are")
+                raise ConfigError(f"{name}: no such command{hint}")
             self._commands[name][1](rest.strip())
         elif text.strip() or self._images:
             self._ask(text)

@@ -76,11 +76,11 @@ def play(
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
-    from agentrl.config import target_of
     from agentrl.training.evaluation.interactive_play import HUMAN, MODEL, training_command
     from agentrl.training.evaluation.interactive_play import play as play_one
+    from agentrl.training.playable_target import playable_target
 
-    known, settings = target_of(target), list(overrides or [])
+    known, settings = playable_target(target), list(overrides or [])
     if Path(policy).is_dir():
         if (Path(policy) / "config.yaml").is_file():
             known = policy

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from agentrl.config.bounds import check_not_negative, check_positive, check_size
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CAPTURE, DRIVER
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535
@@ -153,8 +153,8 @@ class DevicesConfig:
         for name in own if isinstance(own, dict) else ():
             if name not in _OF_HOST:
                 raise ConfigError(
-                    f"{key}.{name}: no such setting{did_you_mean(str(name), _OF_HOST)}; a host has "
-                    f"{' and '.join(_OF_HOST)}"
+                    f"{key}.{name}: no such setting"
+                    f"{known_names(str(name), _OF_HOST, label='A host has')}"
                 )
         settings = self.of_host(host)
         self._check_source(key, settings.source)

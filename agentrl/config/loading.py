@@ -19,7 +19,7 @@ from agentrl.config.sampling_settings import SamplerConfig, select_sampler
 from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """What OmegaConf raises for a tree that does not fit the sections."""
@@ -45,12 +45,18 @@ def find(name: str) -> Path:
     packaged = _PACKAGED / f"{Path(name).stem}.yaml"
     if path.suffix in ("", ".yaml") and len(path.parts) == 1 and packaged.is_file():
         return packaged
-    known = sorted(p.stem for p in _PACKAGED.glob("*.yaml"))
-    hint = did_you_mean(path.stem, known)
+    known, command = packaged_names(), f"ls {_PACKAGED}"
+    hint = known_names(path.stem, known, command=command, label="Packaged")
     if path.suffix in (".yaml", ".yml") and len(path.parts) > 1:
         beside = sorted(file.name for file in path.parent.glob("*.y*ml"))
-        hint = did_you_mean(path.name, beside) or f"; agentrl init {path} writes one"
-    raise ConfigError(f"{name}: no such configuration{hint}. Packaged: {', '.join(known)}")
+        writes = f"; agentrl init {path} writes one. Packaged: {list_names(known, command)}"
+        hint = did_you_mean(path.name, beside) or writes
+    raise ConfigError(f"{name}: no such configuration{hint}")
+
+
+def packaged_names() -> list[str]:
+    """The names of the configurations that come with agentrl."""
+    return sorted(file.stem for file in _PACKAGED.glob("*.yaml"))
 
 
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:

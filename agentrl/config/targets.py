@@ -1,4 +1,4 @@
-"""What commands accept besides a configuration: an environment, or a model."""
+"""What commands accept besides a configuration: a run, an environment, or a model."""
 
 import json
 import re
@@ -43,6 +43,23 @@ def target_of(name: str) -> Config | str:
         env=EnvConfig(id=name),
         rollout=RolloutConfig(engine="hf", launcher="local"),
     )
+
+
+def missing_run(path: Path | str) -> ConfigError:
+    """The error for a folder of a run that does not exist."""
+    hint = did_you_mean(str(path), known_runs()) or "; expected a folder such as runs/NAME"
+    return ConfigError(f"{path}: no such run{hint}; agentrl runs lists them")
+
+
+def known_runs() -> list[str]:
+    """The folders of the runs in `runs`, as a command takes them."""
+    return [str(file.parent) for file in sorted(Path("runs").glob("*/config.yaml"))]
+
+
+def known_models() -> list[str]:
+    """The folders of models in the current one, and in its runs."""
+    found = (*Path().glob("*/config.json"), *Path("runs").glob("*/model/config.json"))
+    return [str(file.parent) for file in sorted(found)]
 
 
 def model_target(name: str) -> Config | None:

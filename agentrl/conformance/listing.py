@@ -8,7 +8,7 @@ from typing import Any
 from agentrl import extension_points, extras
 from agentrl.errors import ConfigError
 from agentrl.registry import Extension, ExtensionPoint
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -38,9 +38,8 @@ def point_of(kind: str) -> ExtensionPoint:
     """
     known = points()
     if kind not in known:
-        raise ConfigError(
-            f"there is no kind {kind!r}{did_you_mean(kind, known)}. Kinds: {', '.join(known)}"
-        )
+        hint = known_names(kind, known, command="agentrl list", label="Kinds")
+        raise ConfigError(f"there is no kind {kind!r}{hint}")
     return known[kind]
 
 

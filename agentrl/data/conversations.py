@@ -12,7 +12,7 @@ from agentrl.data.image_loading import ImageError, load_image
 from agentrl.data.row_columns import cell, has_column
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, list_names
 from agentrl.types import IMAGE
 
 _ROLES = ("system", "user", "assistant", "tool")
@@ -129,7 +129,7 @@ def _check_columns(table: Table, name: str, parse: Callable[[Row], Any]) -> None
             near = (hint for known in names if (hint := did_you_mean(known, have)))
             raise ConfigError(
                 f"data={name}: no column is named {' or '.join(names)}{next(near, '')}. "
-                f"It has: {', '.join(have)}"
+                f"It has: {list_names(have)}"
             )
 
 

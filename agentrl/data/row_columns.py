@@ -10,7 +10,7 @@ import PIL.Image
 from agentrl.data.image_loading import is_data_uri
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, known_names, list_names
 
 _ROWS_SEARCHED = 20
 """Rows that are searched for a key inside of a column."""
@@ -72,12 +72,12 @@ def check_column(table: Table, name: str, setting: str, column: str) -> None:
         )
         raise ConfigError(
             f"{setting}={column}: column {outer} of {name} has no such key"
-            f"{did_you_mean(key, keys)}. It has: {', '.join(keys) or 'no keys'}"
+            f"{known_names(key, keys, label='It has')}"
         )
     have = list(table.columns)
     near = did_you_mean(column.partition(".")[0], have)
     raise ConfigError(
-        f"{setting}={column}: {name} has no such column{near}. It has: {', '.join(have)}"
+        f"{setting}={column}: {name} has no such column{near}. It has: {list_names(have)}"
     )
 
 

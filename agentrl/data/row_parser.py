@@ -15,7 +15,7 @@ from agentrl.data.prompt_templates import parse_template
 from agentrl.data.row_columns import cell, check_column, has_column
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError, describe_error
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import did_you_mean, list_names, quoted
 from agentrl.types import IMAGE, without_placeholders
 
 KEYS = {
@@ -194,7 +194,7 @@ def _missing(name: str, what: str, content: str, names: str, have: Sequence[str]
     near = (find for known in KEYS[content] if (find := did_you_mean(known, have)))
     return ConfigError(
         f"data={name}: no column is named {names}{next(near, '')}; set the one with the {what}, as "
-        f"keys={{{content}: ...}}. It has: {', '.join(have)}"
+        f"keys={{{content}: ...}}. It has: {list_names(have)}"
     )
 
 

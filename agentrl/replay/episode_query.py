@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Summary, label_of
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import known_names, quoted
 
 Value = float | str | bool | None
 Query = Callable[[Summary], bool]
@@ -79,8 +79,8 @@ def parse_query(text: str, episodes: Iterable[Summary]) -> Query:
         for name in sorted(unknown - logged):
             known = sorted({*_FIELDS, *logged})
             raise ConfigError(
-                f"query {quoted(text)}: no episode has {quoted(name)}{did_you_mean(name, known)}; "
-                f"there are {', '.join(known)}"
+                f"query {quoted(text)}: no episode has {quoted(name)}"
+                f"{known_names(name, known, label='There are')}"
             )
     return query
 

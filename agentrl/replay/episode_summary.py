@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.text import did_you_mean, known_names
 from agentrl.types import Outcome, TruncatedBy, cause
 
 _SUCCESS = ("success", "won", "accuracy")
@@ -259,8 +259,8 @@ def unknown_label(label: str | None, episodes: Iterable[Summary]) -> str | None:
     known = list(dict.fromkeys(summary.label for summary in episodes))
     if label is None or not known or {label, label_of(label)} & set(known):
         return None
-    suggestion = did_you_mean(label_of(label), known)
-    return f"label={label!r}: no episode has this label{suggestion}. Labels: {', '.join(known)}"
+    hint = known_names(label_of(label), known, label="Labels")
+    return f"label={label!r}: no episode has this label{hint}"
 
 
 def check_label(label: str | None, episodes: Iterable[Summary]) -> None:

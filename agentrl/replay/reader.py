@@ -14,6 +14,7 @@ from typing import IO, Any
 import cv2
 import numpy as np
 
+from agentrl.config import missing_run
 from agentrl.config.bounds import path_of
 from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError, EpisodeRemoved
@@ -367,7 +368,7 @@ def open(run: str | Path, *, may_be_unplayed: bool = False) -> Run:
     """
     path = path_of(str(run), "run")
     if not path.is_dir():
-        raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
+        raise missing_run(path)
     is_unplayed = may_be_unplayed and (path / "config.yaml").is_file()
     if not (is_unplayed or episodes_folder(path).is_dir()):
         one = next((file.parent for file in sorted(path.glob("*/config.yaml"))), None)

@@ -23,7 +23,7 @@ from agentrl.rollout.make_env import (
     named_parameters,
     shared_arguments,
 )
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.types import Message
 
 _SPACE = "action_space"
@@ -122,8 +122,8 @@ def load_player(config: EnvConfig, name: str, resize_of: ResizeOf | None = None)
     players = env_registration(config).players
     if name not in players:
         raise ConfigError(
-            f"{config.id} has no player {name!r}{did_you_mean(name, players)}. "
-            f"It has: {', '.join(sorted(players)) or 'none'}."
+            f"{config.id} has no player {name!r}"
+            f"{known_names(name, sorted(players), label='It has')}."
         )
     cls = registry.load(players[name])
     _check_player(config, players)
@@ -151,7 +151,7 @@ def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
         if name not in accepted:
             raise ConfigError(
                 f"env.player_kwargs.{name}: no player of {config.id} takes it"
-                f"{did_you_mean(name, accepted)}. They take: {', '.join(sorted(accepted))}"
+                f"{known_names(name, sorted(accepted), label='They take')}"
             )
 
 

@@ -17,7 +17,7 @@ from agentrl import env, registry
 from agentrl.config import Config, EnvConfig, EvalConfig, WrapperConfig
 from agentrl.errors import ConfigError, InvalidArgument, boundary
 from agentrl.extension_points import PLAYER, TRANSLATOR
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 
 Split = Literal["train", "eval", "demo"]
 _MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
@@ -202,7 +202,7 @@ def check_env_kwargs(config: EnvConfig, section: str = "env.kwargs") -> int | No
         if name not in (*taken, *_MAKE_ARGUMENTS) and not _takes_any_keyword(cls):
             raise ConfigError(
                 f"{section}.{name}: {config.id} takes no such argument"
-                f"{did_you_mean(name, taken)}. It takes: {', '.join(taken) or 'none'}"
+                f"{known_names(name, taken, label='It takes')}"
             )
     given = {"device", *(gymnasium.spec(spec.id).kwargs or {}), *env_kwargs(config)}
     required = [name for name, parameter in taken.items() if parameter.default is parameter.empty]

@@ -15,7 +15,7 @@ from agentrl.replay.episode_summary import Summary, is_success
 from agentrl.replay.run_layout import audit_file
 from agentrl.rollout.rescore_and_rehearse import check_recorded
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.types import Episode, ScoredEpisode
 from agentrl.worker_threads import Workers
 
@@ -210,8 +210,7 @@ def check_known(name: str, what: str, facts: Iterable[Facts]) -> None:
     known = dict.fromkeys(key for one in facts for key in one)
     if known and name not in known:
         raise ConfigError(
-            f"{what}={name}: no episode has it{did_you_mean(name, known)}. There are: "
-            f"{', '.join(known)}"
+            f"{what}={name}: no episode has it{known_names(name, known, label='There are')}"
         )
 
 

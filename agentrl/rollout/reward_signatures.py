@@ -27,7 +27,7 @@ from agentrl.rollout.reward_adapters import (
     RewardInputs,
     awaited,
 )
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.types import IMAGE
 
 _FIRST = {
@@ -188,7 +188,7 @@ def check_columns(name: str, required: Iterable[str], given: Collection[str]) ->
         if column not in known:
             raise ConfigError(
                 f"rewards: {name} takes {column!r}, which no column is named"
-                f"{did_you_mean(column, known)}. There are: {', '.join(sorted(known))}"
+                f"{known_names(column, sorted(known), label='There are')}"
             )
 
 

@@ -19,7 +19,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder, write_durably
 from agentrl.replay import preference_pairs, tables_export
 from agentrl.rollout.load_translator_and_players import history_of, open_translator
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import did_you_mean, known_names, quoted
 from agentrl.training import preflight
 from agentrl.training.finetuning.dpo import PreferenceTraining
 from agentrl.training.finetuning.reward_model_training import RewardModelTraining
@@ -147,8 +147,8 @@ class StagedRun:
         if not isinstance(base, str | None):
             raise ConfigError(f"{where}: {name}: config={base!r}: must be a file or a name")
         if not isinstance(job, str) or job not in JOBS:
-            hint = did_you_mean(str(job), JOBS)
-            raise ConfigError(f"{where}: {name}: job={job!r}: known: {', '.join(JOBS)}{hint}")
+            hint = known_names(str(job), JOBS)
+            raise ConfigError(f"{where}: {name}: job={job!r}: no such job{hint}")
         data = self._data(name, entry.get("data"))
         if data is not None and job not in _SECTIONS:
             raise ConfigError(f"{where}: {name}: data: a job that plays takes none; leave it out")
@@ -392,8 +392,9 @@ def _found(source: str | Path) -> Path:
 
 def _read(file: Path) -> Any:
     if not file.exists():
-        known = ", ".join(sorted(path.stem for path in _PACKAGED.glob("*.yaml")))
-        raise ConfigError(f"{file}: no such file. Pipelines by name: {known}")
+        known = sorted(path.stem for path in _PACKAGED.glob("*.yaml"))
+        hint = known_names(file.stem, known, label="Pipelines by name")
+        raise ConfigError(f"{file}: no such file{hint}")
     return configuration.read_yaml(file)
 
 
@@ -402,8 +403,7 @@ def _stage_data(where: str, data: Any, job: str) -> StageData:
     if not isinstance(data, dict) or not isinstance(data.get("from"), str):
         raise ConfigError(f"{where}: must name an earlier stage: {{from: STAGE}}")
     if other := next((key for key in data if key not in known), None):
-        hint = did_you_mean(str(other), known)
-        raise ConfigError(f"{where}.{other}: unknown{hint}. Known: {', '.join(known)}")
+        raise ConfigError(f"{where}.{other}: unknown{known_names(str(other), known)}")
     for key, value in data.items():
         # A whole number is a number, too; true is neither.
         kinds = (float, int) if known[key] is float else (known[key],)

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from agentrl import config as configuration
-from agentrl.config import Config, EnvConfig, RunConfig
+from agentrl.config import Config, EnvConfig, RunConfig, missing_run
 from agentrl.config.loading import RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
@@ -205,7 +205,7 @@ class RunFolder:
             ConfigError: it is not a run, or its configuration is incomplete.
         """
         if not path.is_dir():
-            raise ConfigError(f"{path}: no such run; expected a folder such as runs/NAME")
+            raise missing_run(path)
         file = path / "config.yaml"
         if not file.is_file():
             raise ConfigError(f"{path} is not a run: it has no config.yaml")

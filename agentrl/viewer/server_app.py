@@ -20,7 +20,7 @@ from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.run_layout import is_frame
-from agentrl.text import did_you_mean, quoted
+from agentrl.text import known_names, quoted
 from agentrl.training.run_summary import job_stage, job_state
 from agentrl.viewer import page_data
 from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
@@ -163,8 +163,8 @@ def _only_known(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             raise _UnknownParameter(
-                f"unknown parameter {quoted(name)}{did_you_mean(name, known)}. "
-                f"Known parameters: {', '.join(known) or 'none'}"
+                f"unknown parameter {quoted(name)}"
+                f"{known_names(name, known, label='Known parameters')}"
             )
 
 

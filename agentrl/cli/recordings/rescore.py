@@ -105,7 +105,7 @@ def rehearse(
     from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
 
     if not Path(run).is_dir():
-        raise ConfigError(f"{run}: no such run; expected a folder such as runs/NAME")
+        raise configuration.missing_run(run)
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
     if has_single_frames(Path(run)):
         raise ConfigError(

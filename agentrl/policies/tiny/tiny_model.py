@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_tokenizer
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -104,10 +104,7 @@ def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
     known = [field.name for field in dataclasses.fields(TinySizes)]
     for name in sizes:
         if name not in known:
-            raise ConfigError(
-                f"model.tiny.{name}: no such size{did_you_mean(name, known)}. "
-                f"Known: {', '.join(known)}"
-            )
+            raise ConfigError(f"model.tiny.{name}: no such size{known_names(name, known)}")
         is_integer = isinstance(getattr(TinySizes(), name), int)
         value, kind = sizes[name], int if is_integer else int | float
         if name != "words" and not (

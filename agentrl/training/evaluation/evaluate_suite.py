@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.config import Config, EnvConfig, ModelConfig, RewardConfig, model_target, target_of
+from agentrl.config import Config, EnvConfig, ModelConfig, RewardConfig, model_target
 from agentrl.config.bounds import path_of
 from agentrl.data.reward_inputs import ROW
-from agentrl.env import find_env
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, write_durably
 from agentrl.rollout.make_env import env_registration, environment_class, own_kwargs
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.training.evaluation.evaluate import (
     Evaluation,
     EvaluationJob,
@@ -34,6 +33,7 @@ from agentrl.training.evaluation.suite_results import (
     result_of,
     write_results,
 )
+from agentrl.training.playable_target import playable_target
 from agentrl.training.run_folder import (
     RunFolder,
     check_names_env,
@@ -208,7 +208,7 @@ def _players(command: SuiteCommand) -> list[_Player]:
     """Everything that plays, each under a name of its own."""
     players = []
     for target in command.targets:
-        config, run = open_target(_known(target), command.overrides)
+        config, run = open_target(playable_target(target, may_be_model=True), command.overrides)
         for policy in command.policies:
             is_model = policy == "model"
             for checkpoint in (command.checkpoints or (None,)) if is_model else (None,):
@@ -226,21 +226,6 @@ def _players(command: SuiteCommand) -> list[_Player]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"{twice} is named twice")
     return players
-
-
-def _known(target: str) -> Config | str:
-    """A model, a run, a configuration or an environment; unlike elsewhere, it must exist here."""
-    if (model := model_target(target)) is not None:
-        return model
-    known = target_of(target)
-    if isinstance(known, Config):  # its tasks may name other environments
-        try:
-            find_env(known.env.id)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{target}: no such run, configuration, model folder or environment ({error})"
-            ) from error
-    return known
 
 
 def _checked(
@@ -311,10 +296,8 @@ def _check_category(settings: EnvConfig, category: str) -> None:
     infos = [one.info for one in islice(observations(**own_kwargs(settings)), _ROWS_SEARCHED)]
     if infos and all(category_of(info, category) is None for info in infos):
         known = infos[0].get(ROW) or infos[0]
-        hint = did_you_mean(category, known)
-        raise ConfigError(
-            f"category={category}: no row has it{hint}. There are: {', '.join(known)}"
-        )
+        hint = known_names(category, known, label="There are")
+        raise ConfigError(f"category={category}: no row has it{hint}")
 
 
 def _settings(env: EnvConfig, first_seed: int, rewards: Sequence[RewardConfig]) -> str:

@@ -13,7 +13,7 @@ from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
 from agentrl.registry import load
 from agentrl.rollout.make_env import env_registration, environment_class, named_parameters
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
 
 _PACKAGED = Path(agentrl.__file__).parent / "configs" / "suites"
@@ -147,6 +147,5 @@ def _check_keys(where: str, given: Mapping[Any, Any], known: Iterable[str]) -> N
     for key in given:
         if key not in known:
             raise ConfigError(
-                f"{where}: unknown key {key!r}{did_you_mean(str(key), known)}; there are "
-                f"{', '.join(known)}"
+                f"{where}: unknown key {key!r}{known_names(str(key), known, label='There are')}"
             )

@@ -12,6 +12,7 @@ from typing import Any
 from agentrl import config as configuration
 from agentrl.config import Config, EndpointConfig, ModelConfig, RolloutConfig, RunConfig
 from agentrl.config.bounds import path_of
+from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.engines.chat_completions import Part, encode_message
@@ -20,6 +21,7 @@ from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import check_model, find_config, model_origin
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.rollout.workers.open_rollouts import open_engines
+from agentrl.text import did_you_mean
 from agentrl.training import preflight
 from agentrl.training.model_to_play import (
     check_checkpoint,
@@ -135,6 +137,14 @@ def _config_of(model: str) -> Config:
     rollout = RolloutConfig(max_new_tokens=_MAX_NEW_TOKENS)
     if model.startswith(_SERVERS):
         return Config(rollout=replace(rollout, engine="remote", endpoint=EndpointConfig(url=model)))
+    is_in_folder = "/" not in model or Path(model).parent.is_dir()
+    if model != "tiny" and is_in_folder and not path_of(model, "model").is_dir():
+        folders = [*configuration.known_runs(), *configuration.known_models()]
+        hint = did_you_mean(model, folders) or (
+            ". agentrl runs lists the runs; a model may also be an id on the Hugging Face Hub, "
+            "such as Qwen/Qwen2.5-VL-3B-Instruct, or the URL of a server"
+        )
+        raise ConfigError(f"{model}: no such folder of a run or model{hint}")
     return Config(model=configuration.model_config(model), rollout=rollout)
 
 

@@ -18,7 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.extras import GET_LORA, GET_QLORA
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.training.learner import qlora
 from agentrl.weight_sync import weight_files
 
@@ -49,7 +49,7 @@ def target_layers(policy: nn.Module, model_adapter: ModelAdapter, config: LoraCo
             ends = sorted({name.rpartition(".")[2] for name in linear})
             raise ConfigError(
                 f"model.lora.targets: {target!r} matches no linear layer of this model"
-                f"{did_you_mean(target, ends)}; it has {', '.join(ends)}"
+                f"{known_names(target, ends, label='It has')}"
             )
         found |= matching
     return sorted(found)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean
+from agentrl.text import known_names
 from agentrl.virtual_phone.faults import faults
 from agentrl.virtual_phone.faults.faults import Distribution, Faults
 
@@ -193,7 +193,7 @@ def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping
     for name in values:
         if names is not None and name not in names:
             raise ConfigError(
-                f"{key} has no {name!r}{did_you_mean(str(name), names)}; it has {', '.join(names)}"
+                f"{key} has no {name!r}{known_names(str(name), names, label='It has')}"
             )
     return values
 
