@@ -19,7 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from playwright.sync_api import Download, Page, expect
+from playwright.sync_api import Download, Locator, Page, expect
 
 from agentrl import config as configuration
 from agentrl import replay
@@ -90,6 +90,15 @@ def played(folder: Path, env: EnvConfig | str, **options: object) -> Iterator[Ga
 
 def turns(page: Page, count: int) -> None:
     expect(page.locator(".turns li")).to_have_count(count)
+
+
+def current_screen(page: Page) -> Locator:
+    """The picture of the state that awaits an action, once it has replaced the earlier one."""
+    expect(page.get_by_text("Your turn")).to_be_visible()
+    seen = page.evaluate("fetch('/api/play').then((answer) => answer.json())")["seen"]
+    picture = page.locator(".stage.asked img")
+    expect(picture).to_have_attribute("src", re.compile(f"v={seen}$"))
+    return picture
 
 
 def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp_path) -> None:
@@ -283,14 +292,10 @@ def test_taps_and_swipes_reach_the_phone(adb_server, open_page, tmp_path) -> Non
     env.kwargs = {"goal": 16}
     with played(tmp_path, env) as game:
         page = open_page(game.address, lost=True)
-        picture = page.locator(".stage.asked img")
         for count, (dx, dy) in enumerate(((100, 0), (0, 100), (-100, 0)), 1):
-            expect(page.get_by_text("Your turn")).to_be_visible()
             # Not by its box: the image is replaced with every screen. The stage covers it.
-            seen = page.evaluate("fetch('/api/play').then((answer) => answer.json())")["seen"]
-            expect(picture).to_have_attribute("src", re.compile(f"v={seen}$"))
-            picture.drag_to(
-                picture,
+            current_screen(page).drag_to(
+                page.locator(".stage.asked img"),
                 force=True,
                 source_position={"x": 130, "y": 150},
                 target_position={"x": 130 + dx, "y": 150 + dy},
@@ -423,21 +428,18 @@ def test_a_game_that_fails_is_shown_and_recorded_and_another_one_is_played(
     env = EnvConfig(id=f"{tmp_path / 'presses.py'}:Presses-v0", max_turns=2)
     with played(tmp_path / "runs", env) as game:
         page = open_page(game.address, lost=True)
-        panel = page.locator(".stage.asked img")
         expect(page.get_by_text("long press there")).to_be_visible()
-        panel.click(delay=700)
+        current_screen(page).click(delay=700)
         turns(page, 1)
         expect(page.locator(".turns")).to_contain_text("long_press(0.50, 0.50)")
-        panel.click()
+        current_screen(page).click()
         expect(page.get_by_role("heading", name="The game failed")).to_be_visible()
         expect(page.get_by_role("alert")).to_contain_text("the panel is <b>broken</b>")
         accessible(page)
         page.get_by_role("button", name="New game").click()
-        expect(page.get_by_text("Your turn")).to_be_visible()
         turns(page, 0)
         for count in (1, 2):
-            expect(page.get_by_text("Your turn")).to_be_visible()
-            panel.click(delay=700)
+            current_screen(page).click(delay=700)
             turns(page, count)
         expect(page.get_by_text("Game over")).to_be_visible()
     failed, whole = replay.open(game.result[1]).episodes()
